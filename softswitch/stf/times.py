@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from softswitch.compiler import ir
 from softswitch.engine.bench import FrameLoop
 from softswitch.engine.build import load
+from softswitch.engine.native import Members
 from softswitch.engine.pipeline import Pipeline
-from softswitch.engine.switch import Members, Switch
+from softswitch.engine.switch import Switch
 from softswitch.stf.control import Control
 from softswitch.stf.plane import EmbeddedPlane
 from softswitch.stf.script import Packet, Statement

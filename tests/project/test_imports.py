@@ -52,7 +52,7 @@ PIPELINES = (
     "softswitch.engine.bench",
 )
 # Cables between switches in virtual time.
-CABLES = ("softswitch.engine.cables", "softswitch.engine.cabling")
+CABLES = ("softswitch.engine.cables",)
 PACKETS = ("hostlib.wire", "hostlib.tree")
 
 # Room: what it may import. "a.b" is that module or the package's root, "a.b/" also the other modules of the

@@ -1,17 +1,17 @@
-"""Cables between switches in Python, for the engine in Python; runtime/engine_cables.c does the same."""
+"""Cables between switches in Python: see `softswitch.engine.cables`, whose oracle this is."""
 
 from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from softswitch.engine.cabling import Cable, End, Survives
+from softswitch.engine.cables import Cable, End, Survives
 from softswitch.engine.switch import Switch
 
 
-class PythonCabling:
-    """See `softswitch.engine.cabling.Cabling`."""
+class TwinCabling:
+    """What runtime/engine_cables.c does, for switches of `TwinEngine`."""
 
     def __init__(
         self, switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End], survives: Survives
@@ -28,11 +28,6 @@ class PythonCabling:
         """Time, order, entrance and frame: a heap."""
         self._order = 0
         self._now_us = 0
-
-    @property
-    def addresses(self) -> Mapping[str, int]:
-        """None: it is Python."""
-        return {}
 
     def close(self) -> None:
         """Do nothing: the switches are somebody else's."""

@@ -1,18 +1,12 @@
-"""The engine in Python: serves where there is no C compiler, and runs interpreted programs.
+"""The engine in Python, in virtual time and on memory ports: the oracle of the engine in C.
 
-It makes the same decisions as the C engine (runtime/engine_intake.c, engine_tm.c, engine_impair.c): the same
-frames in, at the same times, with the same seed, give the same frames out. It knows memory and UDP ports
-only, has no segmentation offload, and is about a thousand times slower.
+It makes the same decisions (runtime/engine_intake.c, engine_tm.c, engine_impair.c): the same frames in, at
+the same times, with the same seed, give the same frames out.
 """
 
 from __future__ import annotations
 
-import contextlib
 import heapq
-import selectors
-import socket
-import threading
-import time
 from array import array
 from collections import deque
 from collections.abc import Sequence
@@ -22,16 +16,7 @@ from softswitch.engine.counters import PortStatistics, SwitchStatistics
 from softswitch.engine.impairments import LinkModel
 from softswitch.engine.pcapng import CaptureSettings, packet_block
 from softswitch.engine.pipeline import DROP_PORT, MAX_FRAME, Copy, Packet, Pipeline, Verdict
-from softswitch.engine.ports import (
-    InterfacePort,
-    MemoryPort,
-    PortError,
-    PortSpec,
-    SharedPort,
-    SwitchError,
-    UdpPort,
-)
-from softswitch.engine.python_link import Link
+from softswitch.engine.ports import PortSpec
 
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
 """``standard_metadata.instance_type``, as BMv2 numbers it."""
@@ -41,9 +26,7 @@ _MAX_DEPTH = 64
 _MAX_PASSES = 4096
 _MAX_EVENTS = 262144
 _MAX_OUTBOX = 65536
-_BATCH = 64
-_SOCKET_BUFFER = 4 << 20
-_SO_MEMINFO, _SK_MEMINFO_DROPS = 55, 8
+_MASK = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +50,76 @@ class _Queued:
     truncate: int
 
 
+class _Link:
+    """One direction of a port: the draws of runtime/engine_intake.c and engine_impair.c, in order.
+
+    Times are in nanoseconds.
+    """
+
+    def __init__(self, model: LinkModel) -> None:
+        self.model = model
+        self._random = model.seed
+        self._free_ns = 0
+        self._last_ns = 0
+        self._departures: deque[int] = deque()
+
+    def _draw(self) -> int:
+        self._random = z = (self._random + 0x9E3779B97F4A7C15) & _MASK
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+        return z ^ (z >> 31)
+
+    def hit(self, threshold: int) -> bool:
+        """Return True with a probability of `threshold` / 2⁶⁴, always for `_MASK`; zero draws no number."""
+        return threshold != 0 and (self._draw() < threshold or threshold == _MASK)
+
+    def _time_of(self, length: int) -> int:
+        return length * 8 * 10**9 // self.model.rate_bps if self.model.rate_bps else 0
+
+    @property
+    def ready_ns(self) -> int:
+        """The time from which on the rate allows the next frame to begin, nanoseconds."""
+        return max(0, self._free_ns - self._time_of(self.model.burst_bytes))
+
+    def transfer(self, length: int, now_ns: int) -> int:
+        """Put a frame on the link; returns when it is through."""
+        if not self.model.rate_bps:
+            return now_ns
+        self._free_ns = max(self._free_ns, now_ns) + self._time_of(length)
+        return max(now_ns, self.ready_ns)
+
+    def transfer_from_queue(self, length: int, now_ns: int) -> int | None:
+        """The same behind a queue of `queue_packets`; None: the queue is full."""
+        if not self.model.rate_bps:
+            return now_ns
+        while self._departures and self._departures[0] <= now_ns:
+            self._departures.popleft()
+        if len(self._departures) > self.model.queue_packets:
+            return None
+        self._departures.append(self.transfer(length, now_ns))
+        return self._departures[-1]
+
+    def arrival(self, through_ns: int) -> tuple[int, bool]:
+        """Return the time at which one copy arrives at the far end, nanoseconds, and True if out of order."""
+        time_ns = through_ns + self.model.delay_ns
+        if self.model.jitter_ns:
+            time_ns += self._draw() % (self.model.jitter_ns + 1)
+        if self.hit(self.model.reorder):
+            return time_ns + 1 + (self._draw() % self.model.reorder_ns if self.model.reorder_ns else 0), True
+        self._last_ns = time_ns = max(time_ns, self._last_ns)
+        return time_ns, False
+
+
 class _Port:
-    def __init__(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel, why: str) -> None:
+    def __init__(self, number: int, rx: LinkModel, tx: LinkModel) -> None:
         self.number = number
-        self.rx, self.tx = Link(rx), Link(tx)
+        self.rx, self.tx = _Link(rx), _Link(tx)
         self.statistics = PortStatistics()
         self.queues: tuple[deque[_Queued], ...] = tuple(deque() for _ in range(_PRIORITIES))
         self.dequeue_scheduled = False
         self.outbox: list[tuple[int, bytes]] = []
         self.captured = bytearray()
         self.captured_in_vain = 0
-        self.is_cpu = isinstance(spec, MemoryPort) and spec.cpu
-        self.socket: socket.socket | None = None
-        self.everywhere: socket.socket | None = None
-        self.peer: tuple[str, int] | None = None
-        match spec:
-            case UdpPort(local, peer, fd):
-                if fd is None:
-                    self.socket, self.everywhere = _open_udp(number, local)
-                else:
-                    self.socket = _adopt_udp(number, fd)
-                self.peer = ("127.0.0.1", peer) if peer else None
-            case SharedPort():
-                raise PortError(
-                    f"port {number}: shared memory needs the engine in C, and {why}; udp does not need it"
-                )
-            case InterfacePort(name):
-                raise PortError(f"port {number}: interface {name} needs the engine in C, and {why}")
 
     @property
     def waiting(self) -> int:
@@ -106,13 +132,10 @@ class _Port:
         return queue.popleft(), len(queue)
 
 
-class PythonEngine:
-    """Implements `softswitch.engine.switch.Engine`, which describes the methods."""
+class TwinEngine:
+    """What `Switch` calls of a `softswitch.engine.native.NativeEngine` in virtual time."""
 
-    def __init__(self, why: str = "the engine in Python was chosen") -> None:
-        """Make an engine; `why` it is not the one in C is told where only that will do."""
-        self._why = why
-        self._gate, self._lock = threading.Lock(), threading.RLock()
+    def __init__(self) -> None:
         self._pipeline: Pipeline | None = None
         self._ports: dict[int, _Port] = {}
         self._groups: dict[int, Sequence[tuple[tuple[int, int], int]]] = {}
@@ -126,132 +149,92 @@ class PythonEngine:
         self._capture: CaptureSettings | None = None
         self._captured_ns = 0
         self._waited = ""
-        self._start_ns = time.monotonic_ns()
-        self._stopping = threading.Event()
-        self._selector: selectors.BaseSelector | None = None
-        """Of the sockets that `run` serves."""
-        self._cpu_ready = threading.Condition()
-        self._cpu_pending = False
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
 
     def destroy(self) -> None:
-        """Close sockets and free everything; nothing may be called after it."""
-        for port in self._ports.values():
-            if port.socket is not None:
-                port.socket.close()
-            if port.everywhere is not None:
-                port.everywhere.close()
-        self._wake_in.close()
-        self._wake_out.close()
+        """There is nothing to free."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def now_us(self) -> int:
+        """Return the time of the last event."""
+        return self._now_ns // 1000
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port; see `Engine.add_port`."""
-        self._ports[number] = port = _Port(number, spec, rx, tx, self._why)
-        if self._selector is not None and port.socket is not None:
-            self._selector.register(port.socket, selectors.EVENT_READ, port)
-
-    def udp_port(self, number: int) -> int:
-        """The UDP port number that this switch port is bound to."""
-        port = self._ports[number]
-        return int(port.socket.getsockname()[1]) if port.socket is not None else 0
-
-    def shared_path(self, number: int) -> str:
-        """There is no such port: `add_port` refuses them."""
-        raise SwitchError(f"port {number} is not a shared memory port")
+        """Open a memory port."""
+        del spec
+        self._ports[number] = _Port(number, rx, tx)
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""
-        if pipeline is not None and not hasattr(pipeline, "ingress"):
-            raise SwitchError("the Python engine needs a pipeline with ingress() and egress()")
-        with self._lock:
-            for port in self._ports.values():
-                self._statistics.unloaded += port.waiting
-                for queue in port.queues:
-                    queue.clear()
-            self._pipeline = pipeline
+        for port in self._ports.values():
+            self._statistics.unloaded += port.waiting
+            for queue in port.queues:
+                queue.clear()
+        self._pipeline = pipeline
 
     def undivided(self) -> str | None:
         """Return why one thread does everything."""
         return "programs are interpreted"
 
     def lock(self) -> None:
-        """Keep packets out; recursive."""
-        if not self._lock.acquire(blocking=False):  # ours already, or free
-            self._lock_in_turn()
-
-    def _lock_in_turn(self) -> None:
-        with self._gate:  # held by whoever waits, so that the data thread cannot overtake it
-            self._lock.acquire()
+        """There is one thread."""
 
     def unlock(self) -> None:
-        """Let packets in again."""
-        self._lock.release()
+        """There is one thread."""
 
     def set_group(
         self, group: int, members: Sequence[tuple[int, int]] | None, exclusions: Sequence[int] = ()
     ) -> None:
         """Define a multicast group; None removes it."""
-        with self._lock:
-            self._groups.pop(group, None)
-            if members is not None:
-                ids = exclusions or [0] * len(members)
-                self._groups[group] = list(zip(members, ids, strict=True))
+        self._groups.pop(group, None)
+        if members is not None:
+            ids = exclusions or [0] * len(members)
+            self._groups[group] = list(zip(members, ids, strict=True))
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
         """Set the ports of a level 2 exclusion id; None: the port of that number."""
-        with self._lock:
-            self._exclusions.pop(id_, None)
-            if ports is not None:
-                self._exclusions[id_] = frozenset(ports)
+        self._exclusions.pop(id_, None)
+        if ports is not None:
+            self._exclusions[id_] = frozenset(ports)
 
     def set_session(self, session: int, members: Sequence[tuple[int, int]] | None, truncate: int) -> None:
         """Define a clone session; None removes it."""
-        with self._lock:
-            self._sessions.pop(session, None)
-            if members is not None:
-                self._sessions[session] = (list(members), truncate)
+        self._sessions.pop(session, None)
+        if members is not None:
+            self._sessions[session] = (list(members), truncate)
 
     # ------------------------------------------------------------------ frames and time
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames arrive at a port; see `Engine.inject`."""
-        with self._lock:
-            self._run_events(now_us * 1000)
-            at = 0
-            for length in lengths:
-                self._receive(self._ports[port], bytes(data[at : at + length]))
-                at += length
-        self._wake()
+        """Let frames arrive at a port; see `NativeEngine.inject`."""
+        self._run_events(now_us * 1000)
+        at = 0
+        for length in lengths:
+            self._receive(self._ports[port], bytes(data[at : at + length]))
+            at += length
 
     def advance(self, now_us: int) -> None:
         """Let everything happen that is due up to `now_us`."""
-        with self._lock:
-            self._run_events(now_us * 1000)
+        self._run_events(now_us * 1000)
 
     def next_event_us(self) -> int | None:
         """Return the time of the next event, microseconds; None: nothing is due."""
-        with self._lock:
-            return -(-self._events[0][0] // 1000) if self._events else None
+        return -(-self._events[0][0] // 1000) if self._events else None
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
         """Take the frames that left at a memory port: frames back to back, lengths, times."""
-        with self._lock:
-            frames, self._ports[port].outbox = self._ports[port].outbox, []
+        frames, self._ports[port].outbox = self._ports[port].outbox, []
         data = bytearray(b"".join(frame for _, frame in frames))
         return data, array("I", [len(frame) for _, frame in frames]), array("Q", [now for now, _ in frames])
 
     def port_statistics(self, port: int) -> PortStatistics:
         """A snapshot of one port's counters."""
-        with self._lock:
-            found = self._ports[port]
-            return replace(found.statistics, rx_socket_full=_drops(found.socket) if found.socket else 0)
+        return replace(self._ports[port].statistics)
 
     def switch_statistics(self) -> SwitchStatistics:
         """A snapshot of the switch's own counters."""
-        with self._lock:
-            return replace(self._statistics)
+        return replace(self._statistics)
 
     def _schedule(self, time_ns: int, kind: str, port: _Port, frame: bytes) -> None:
         if len(self._events) >= _MAX_EVENTS and kind != "dequeue":
@@ -328,42 +311,24 @@ class PythonEngine:
 
     def _emit(self, port: _Port, frame: bytes) -> None:
         statistics = port.statistics
-        if port.socket is not None:
-            if port.peer is None:
-                statistics.tx_no_peer += 1
-                self._note(port, frame, "fate=blocked", inbound=False)
-                return
-            try:
-                port.socket.sendto(frame, port.peer)
-            except OSError:
-                statistics.tx_blocked += 1
-                self._note(port, frame, "fate=blocked", inbound=False)
-                return
-        elif len(port.outbox) >= _MAX_OUTBOX:
+        if len(port.outbox) >= _MAX_OUTBOX:
             statistics.tx_blocked += 1
             return
-        else:
-            port.outbox.append((self._now_ns // 1000, frame))
+        port.outbox.append((self._now_ns // 1000, frame))
         statistics.tx_packets += 1
         statistics.tx_bytes += len(frame)
-        if port.is_cpu:
-            with self._cpu_ready:
-                self._cpu_pending = True
-                self._cpu_ready.notify()
 
     # ------------------------------------------------------------------ captures
 
     def capture(self, settings: CaptureSettings | None) -> None:
         """Capture what passes the ports from now on, or no more."""
-        with self._lock:
-            self._capture = settings
+        self._capture = settings
 
     def captured(self, port: int) -> tuple[bytes, int]:
         """Take a port's records, and count those that found no room."""
-        with self._lock:
-            found = self._ports[port]
-            records, found.captured = bytes(found.captured), bytearray()
-            return records, found.captured_in_vain
+        found = self._ports[port]
+        records, found.captured = bytes(found.captured), bytearray()
+        return records, found.captured_in_vain
 
     def _note(self, port: _Port, frame: bytes, comment: str, *, inbound: bool) -> None:
         capture = self._capture
@@ -518,115 +483,3 @@ class PythonEngine:
         if verdict.recirculate and not verdict.dropped and self._may_enter(origin):
             again = _Origin(frame, origin.port, origin.depth + 1)
             self._ingress(again, RECIRCULATED, packet, verdict.recirculate_fields)
-
-    # ------------------------------------------------------------------ real time
-
-    def now_us(self) -> int:
-        """Real time since creation."""
-        return (time.monotonic_ns() - self._start_ns) // 1000
-
-    def prepare(self) -> None:
-        """Before each `run`: forget an earlier `stop`."""
-        self._stopping.clear()
-
-    def run(self) -> None:
-        """Serve all ports until `stop`. Raises SwitchError if it cannot."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_out, selectors.EVENT_READ, None)
-            self.lock()
-            for port in self._ports.values():
-                if port.socket is not None:
-                    selector.register(port.socket, selectors.EVENT_READ, port)
-            self._selector = selector
-            self.unlock()
-            while not self._stopping.is_set():
-                next_us = self.next_event_us()
-                timeout = None if next_us is None else max(0.0, (next_us - self.now_us()) / 1e6)
-                ready = selector.select(timeout)
-                self._lock_in_turn()
-                try:
-                    self._run_events(time.monotonic_ns() - self._start_ns)
-                    for key, _ in ready:
-                        self._serve(key.data)
-                finally:
-                    self.unlock()
-
-    def _serve(self, port: _Port | None) -> None:
-        if port is None or port.socket is None:
-            self._wake_out.recv(4096)
-            return
-        for _ in range(_BATCH):
-            try:
-                frame, sender = port.socket.recvfrom(65536)
-            except OSError:  # nothing more, or an ICMP error of an earlier datagram
-                return
-            port.peer = port.peer or sender  # the first sender
-            if sender == port.peer:
-                self._receive(port, frame)
-            else:
-                port.statistics.rx_stranger += 1
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: it is awake
-            self._wake_in.send(b"\0")
-
-    def stop(self) -> None:
-        """Make `run` and `wait_cpu` return."""
-        self._stopping.set()
-        self._wake()
-        with self._cpu_ready:
-            self._cpu_ready.notify_all()
-
-    def wait_cpu(self, timeout_ms: int) -> bool | None:
-        """Wait for frames at a CPU port; return True if there are any, None after `stop`."""
-        with self._cpu_ready:
-            if not self._cpu_pending and not self._stopping.is_set():
-                self._cpu_ready.wait(None if timeout_ms < 0 else timeout_ms / 1000)
-            ready, self._cpu_pending = self._cpu_pending, False
-        return None if self._stopping.is_set() else ready
-
-
-def _open_udp(number: int, local: int) -> tuple[socket.socket, socket.socket]:
-    """Return a bound socket, and one that takes its port everywhere (why: ``take_everywhere`` in C)."""
-    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    everywhere = socket.socket(
-        socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, opened.type
-    )
-    _prepare(opened)
-    try:
-        if everywhere.family == socket.AF_INET6:
-            everywhere.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        everywhere.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
-        everywhere.bind(("", local))
-        for one in (opened, everywhere):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        opened.bind(("127.0.0.1", everywhere.getsockname()[1]))
-        for one in (opened, everywhere):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
-    except OSError as error:
-        opened.close()
-        everywhere.close()
-        raise PortError(f"port {number}: cannot bind UDP 127.0.0.1:{local}: {error.strerror}") from None
-    return opened, everywhere
-
-
-def _adopt_udp(number: int, fd: int) -> socket.socket:
-    with contextlib.suppress(OSError):
-        adopted = socket.socket(fileno=fd)
-        if (adopted.family, adopted.type) == (socket.AF_INET, socket.SOCK_DGRAM) and adopted.getsockname()[1]:
-            adopted.set_inheritable(False)
-            _prepare(adopted)
-            return adopted
-        adopted.detach()  # not ours to close
-    raise PortError(f"port {number}: file descriptor {fd} is not a UDP socket that is bound")
-
-
-def _prepare(opened: socket.socket) -> None:
-    opened.setblocking(False)
-    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        opened.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
-
-
-def _drops(opened: socket.socket) -> int:
-    memory = array("I", opened.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))
-    return memory[_SK_MEMINFO_DROPS]
