@@ -46,11 +46,8 @@ CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
     "controller.p4runtime_shim/",
 )
-# Programs as data, a pipeline to run one and its table entries, the loop that measures it.
-PIPELINES = (
-    *("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),
-    "softswitch.engine.bench",
-)
+# Programs as data, a pipeline to run one and its table entries.
+PIPELINES = (*("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),)
 # Cables between switches in virtual time.
 CABLES = ("softswitch.engine.cables",)
 PACKETS = ("hostlib.wire", "hostlib.tree")
@@ -174,6 +171,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
         "controller.policies.families.base",
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
+        *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
+        "softswitch.stf.plane",
         *("ina.runtime/", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual"),
     ),
     # The service, as those who ask it see it.
@@ -324,7 +323,7 @@ def calls(files: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def c_files(folder: str) -> dict[str, str]:
-    return {path.name: path.read_text() for path in (ROOT / folder).glob("*.c") if path.name != "bench.c"}
+    return {path.name: path.read_text() for path in (ROOT / folder).glob("*.c")}
 
 
 # --------------------------------------------------------------------------- the rules

@@ -1,5 +1,5 @@
 /* Runs frames that a test has written beside it through a program on one thread and, with the same entries, on
- * several, and compares all registers and counters. Built with the program, the loops of bench.c and, where there is one, a sanitizer.
+ * several, and compares all registers and counters. Built with the program, the loops of frame_loop.c and, where there is one, a sanitizer.
  *
  * usage: pipeline_threads THREADS PASSES COMPARE
  */
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.c"
+#include "frame_loop.c"
 #include "program.c"
 #include "traffic.h"
 

@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from ina.bench import frame_loop
+from ina.bench.frame_loop import FrameLoop
 from ina.bench.pipeline import Traffic, admit_jobs
 from softswitch.compiler import compile_source, ir
-from softswitch.engine.bench import FrameLoop
 from softswitch.engine.build import FLAGS, build_c, load
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c.program import emit_c
 from softswitch.engine.pipeline import PipelineError
 from tests.programs import p4src_program
 from tests.softswitch.differential.traffic import snapshot
+from tests.softswitch.lowering import lowered, source
 from tests.softswitch.script_program import RUNTIME, have_compiler
+from tests.softswitch.test_engine_threads import CC, TSAN, thread_sanitizer_works
 
-from .lowering import lowered, source
-from .test_engine_threads import CC, TSAN, thread_sanitizer_works
-
+BENCH = Path(frame_loop.__file__).parent
 QUICK = tuple("-O0" if flag == "-O3" else flag for flag in FLAGS)
 PSN_AT = 46
 LANES = 32
@@ -85,6 +86,7 @@ def test_threads_meet_no_register_in_common(name: str, jobs: int, threads: int, 
         "-pthread",
         "-D_GNU_SOURCE",
         f"-I{RUNTIME}",
+        f"-I{BENCH}",
         f"-I{tmp_path}",
     ]
     driver = tmp_path / "driver"
