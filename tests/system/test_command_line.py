@@ -35,6 +35,14 @@ def test_run_sums_and_reports() -> None:
     assert all(isinstance(value, int | float) for value in metrics.values())
 
 
+def test_run_counts_all_calls_of_a_script_that_ends_without_shutdown() -> None:
+    """Ranks report now and then: the summary once had the first call alone."""
+    script = "import hostlib\nhostlib.init()\nfor _ in range(50): hostlib.allreduce([1.0])"
+    done = here("run", "-np", 2, *PATIENT, "--lanes", 32, "--json", "--", sys.executable, "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["metrics"]["allreduces"] == 50
+
+
 def test_run_recovers_from_every_impairment_at_once() -> None:
     impaired = ("--loss", 0.05, "--duplicate", 0.05, "--reorder", 0.05, "--corrupt", 0.05, "--delay", 0.0001)
     done = here(
