@@ -2,8 +2,7 @@
 
 ======================  =============================================================
 `service`               gRPC: takes requests apart, maps errors
-`describe`              tables as BF Runtime's JSON describes them to clients
-`values`                keys and data of entries, from and to messages
+`values`                tables as JSON describes them; keys and data of entries, from and to messages
 `rows`                  what every kind of table does with entries
 `matching`              the program's match-action tables, by way of P4Runtime's entities
 `cells`                 the program's registers and counters

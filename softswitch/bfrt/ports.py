@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from softswitch.bfrt.describe import Column, Table
 from softswitch.bfrt.rows import Refused, Row, Rows, Stored
-from softswitch.bfrt.values import exact_entry, exact_key
+from softswitch.bfrt.values import Column, Table, exact_entry, exact_key
 from softswitch.compiler import ir
 from softswitch.engine.counters import PortStatistics
 from softswitch.engine.switch import Switch

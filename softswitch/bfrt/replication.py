@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from softswitch.bfrt.describe import Action, Column, Table
 from softswitch.bfrt.rows import Refused, Row, Stored
+from softswitch.bfrt.values import Action, Column, Table
 from softswitch.engine.switch import Switch
 from softswitch.engine.tofino import NO_GROUP, group_number
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, Unimplemented

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from p4src.messages import bfruntime
-from softswitch.bfrt.describe import Table
-from softswitch.bfrt.values import Value, exact_entry, exact_key, read_data
+from softswitch.bfrt.values import Table, Value, exact_entry, exact_key, read_data
 from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound, Unimplemented
 
 Row = dict[str, Value]

@@ -5,11 +5,24 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 from typing import Final
 
 from softswitch.engine.ports import PortError
-from softswitch.engine.socket_folder import PATH_BYTES, make_socket_folder
+
+PATH_BYTES: Final = 107
+"""Longest path that a socket address has room for."""
+
+
+def make_socket_folder(longest: str) -> Path:
+    """Make a folder whose path leaves room for a socket of a name as long as `longest`; return it."""
+    folder = Path(tempfile.mkdtemp(prefix="ina-"))
+    if len(bytes(folder / longest)) > PATH_BYTES:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="ina-", dir="/tmp"))
+    return folder
+
 
 _WAITING: Final = 4
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import Any
 
+from softswitch.engine.build import build_engine
 from softswitch.engine.counters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
-from softswitch.engine.engine_build import build_engine
 from softswitch.engine.impairments import LinkModel
 from softswitch.engine.interpreted import InterpretedProgram
 from softswitch.engine.meeting_socket import MeetingSockets

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import softswitch.compiler
 from softswitch.compiler import Choice, compile_source, p4info, p4info_from
-from softswitch.compiler.frontend.text import read_source
+from softswitch.compiler.source import read_source
 from softswitch.engine.cache import find_folder, hashed, seal, unsealed
 from softswitch.engine.pipeline import NoCache
 

@@ -9,8 +9,7 @@ from p4src.messages import p4runtime_pb2 as p4
 from softswitch.p4runtime.data import encode_data
 from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound
 from softswitch.p4runtime.schema import Digest
-from softswitch.p4runtime.state import Bundle
-from softswitch.p4runtime.subscription import Subscription
+from softswitch.p4runtime.state import Bundle, Subscription
 
 
 def write(bundle: Bundle, kind: int, message: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.p4runtime import bytestrings
+from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument
 from softswitch.p4runtime.schema import Param, Schema, listing
 
@@ -27,7 +27,7 @@ def from_packet_out(schema: Schema, message: Any) -> bytes:
                 f"packet_out has no metadata {metadata.metadata_id}; {listing('metadata field', fields)}"
             )
         field = by_id[metadata.metadata_id]
-        values[field.id] = bytestrings.decode(metadata.value, field.width, f"metadata '{field.name}'")
+        values[field.id] = translate.decode(metadata.value, field.width, f"metadata '{field.name}'")
     missing = [f.name for f in fields if f.id not in values]
     if missing:
         raise InvalidArgument(f"packet_out lacks metadata {', '.join(missing)}")
@@ -52,7 +52,7 @@ def to_packet_in(schema: Schema, frame: bytes) -> Any:
     for f in fields:
         shift -= f.width
         value = header >> shift & ((1 << f.width) - 1)
-        message.metadata.add(metadata_id=f.id, value=bytestrings.encode(value))
+        message.metadata.add(metadata_id=f.id, value=translate.encode(value))
     return message
 
 

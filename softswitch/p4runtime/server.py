@@ -29,9 +29,8 @@ from softswitch.p4runtime import (
     roles,
     watch,
 )
-from softswitch.p4runtime.codes import CODES
+from softswitch.p4runtime.codes import CODES, MAX_MESSAGE, MAX_UNREAD
 from softswitch.p4runtime.errors import RequestError
-from softswitch.p4runtime.limits import MAX_MESSAGE, MAX_UNREAD
 from softswitch.p4runtime.state import Device
 
 API_VERSION = "1.4.1"

@@ -14,14 +14,50 @@ from softswitch.compiler.lowering.blocks.controls import lower_control
 from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import make_block
-from softswitch.compiler.lowering.items import Instance
 from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.packages import PACKAGE, is_v1model, package_of
 from softswitch.compiler.lowering.passing import Formal, Passed, bind
-from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope
-from softswitch.compiler.lowering.standard_metadata import standard_metadata
-from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
+from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, TypeName
+from softswitch.compiler.lowering.unit import Body, Instance, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import Block, Packet, Run, Value
+
+NAME = "standard_metadata_t"
+_WIDTHS = {
+    "ingress_port": 9,
+    "egress_spec": 9,
+    "egress_port": 9,
+    "instance_type": 32,
+    "packet_length": 32,
+    "enq_timestamp": 32,
+    "enq_qdepth": 19,
+    "deq_timedelta": 32,
+    "deq_qdepth": 19,
+    "ingress_global_timestamp": 48,
+    "egress_global_timestamp": 48,
+    "mcast_grp": 16,
+    "egress_rid": 16,
+    "checksum_error": 1,
+    "priority": 3,
+}
+
+
+def standard_metadata(unit: Unit, pos: ir.Position) -> t.StructType:
+    """Return the program's ``standard_metadata_t``. Raises CompileError, Unsupported if it does not serve."""
+    found = unit.globals.lookup(NAME, pos)
+    if not isinstance(found, TypeName) or not isinstance(found.type, t.StructType):
+        raise Unsupported(f"a {NAME} that is no struct", found.pos, "v1model.p4 as it comes")
+    has = dict(found.type.ir.fields)
+    needed: dict[str, ir.Bits | ir.Enum] = {name: ir.Bits(width) for name, width in _WIDTHS.items()}
+    for name, wanted in {**needed, "parser_error": unit.errors}.items():
+        if name not in has:
+            what = f"a {NAME} without {name!r}"
+        elif has[name] != wanted:
+            what = f"a {NAME} whose {name!r} is {t.describe(found.type.fields[name])}"
+        else:
+            continue
+        raise Unsupported(what, found.pos, f"{t.describe(wanted)} {name}, as in v1model.p4")
+    return found.type
+
 
 WHOLE = "(whole)"
 """The field of the struct around a header that is a parameter of the pipeline: no source can name it."""

@@ -8,14 +8,12 @@ from contextlib import suppress
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
-from softswitch.compiler.frontend.text import unescape
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import signatures
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import known, reader, type_at, whole_number
 from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
-from softswitch.compiler.lowering.items import Action
 from softswitch.compiler.lowering.packages import check_package, is_v1model
 from softswitch.compiler.lowering.resolve import Fields, check_fields, make_fields, wire_fields
 from softswitch.compiler.lowering.scope import (
@@ -33,8 +31,9 @@ from softswitch.compiler.lowering.scope import (
 from softswitch.compiler.lowering.signatures import Role
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, ir_annotations
-from softswitch.compiler.lowering.unit import Body, Unit, constant_body
+from softswitch.compiler.lowering.unit import Action, Body, Unit, constant_body
 from softswitch.compiler.lowering.values import Run, show, type_of
+from softswitch.compiler.source import unescape
 
 VERSIONS = (20180101, 20200408)
 """What ``V1MODEL_VERSION`` may be."""

@@ -34,23 +34,18 @@ from softswitch.compiler.lowering.architecture import (
     lower_package,
 )
 from softswitch.compiler.lowering.calls.dispatch import call
-from softswitch.compiler.lowering.calls.field_lists import annotated_lists
-from softswitch.compiler.lowering.calls.foreign import (
-    foreign_function,
-    foreign_instance,
-    foreign_method,
-)
+from softswitch.compiler.lowering.calls.extern_calls import foreign_function, foreign_instance, foreign_method
+from softswitch.compiler.lowering.calls.extern_functions import annotated_lists
 from softswitch.compiler.lowering.declare import declare_all, error_type, match_kind_type
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.limits import check_limits
-from softswitch.compiler.lowering.remarks import collecting
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
-from softswitch.compiler.lowering.tofino.accesses import check_accesses
 from softswitch.compiler.lowering.tofino.calls import call_function, call_object
 from softswitch.compiler.lowering.tofino.objects import make_object
+from softswitch.compiler.lowering.tofino.stateful import check_accesses
 from softswitch.compiler.lowering.tofino.switch import PARTS, architecture_of, is_for_tofino, lower_switch
-from softswitch.compiler.lowering.unit import Stage, Unit
+from softswitch.compiler.lowering.unit import Stage, Unit, collecting
 from softswitch.compiler.lowering.unused import check_uncalled
 
 

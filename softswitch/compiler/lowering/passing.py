@@ -12,16 +12,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.emit import clear, forget, saved, steady, store, undefine
 from softswitch.compiler.lowering.expressions.check import evaluate, writable
 from softswitch.compiler.lowering.expressions.convert import convert, mismatch
 from softswitch.compiler.lowering.paths import Path, overlap, path_of, storage_of
-from softswitch.compiler.lowering.scope import Scope, Variable, unknown
+from softswitch.compiler.lowering.scope import ExternDef, Scope, Variable, unknown
 from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Default, Group, Invalid, Run, Value, is_constant, type_of
+from softswitch.compiler.lowering.values import (
+    OBJECTS,
+    Default,
+    Group,
+    Invalid,
+    Object,
+    Packet,
+    Run,
+    Value,
+    is_constant,
+    type_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +229,29 @@ def _changed(i: int, formals: Sequence[Formal], values: Sequence[Value]) -> Iter
             storage = storage_of(value.expr)
             if storage is not None:
                 yield storage
+
+
+def passed_to_nothing(body: Body, formals: Sequence[Formal]) -> Passed:
+    """Return variables, and objects, for parameters that get no arguments."""
+    return Passed({formal.name: _stand_in(body, formal) for formal in formals}, ())
+
+
+def _stand_in(body: Body, formal: Formal) -> Value:
+    if isinstance(formal.type, t.ExternType):
+        return stand_in_object(body, formal.type, formal.name, formal.pos)
+    lowered = t.lowered(formal.type)
+    if lowered is None:
+        raise Unsupported("a compile-time parameter of unused code", formal.pos)
+    name = body.unit.variable(f"{body.prefix}.{formal.name}", lowered)
+    return named(formal, Run(formal.type, ir.Var(lowered, name, formal.pos), writable=True))
+
+
+def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position) -> Value:
+    """Return an object of an extern that is a packet or none of v1model's."""
+    symbol = body.unit.globals.find(type_.name)
+    assert isinstance(symbol, ExternDef)
+    if type_.name in ("packet_in", "packet_out"):
+        return Packet(type_, symbol.decl)
+    if type_.name in OBJECTS:
+        raise Unsupported("an extern as a parameter of unused code", pos)
+    return Object(type_, symbol.decl, name, pos)

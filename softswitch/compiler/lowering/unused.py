@@ -16,7 +16,7 @@ from softswitch.compiler.lowering.blocks.controls import check_action, lower_con
 from softswitch.compiler.lowering.blocks.parsers import check_parser
 from softswitch.compiler.lowering.calls.functions import check_function
 from softswitch.compiler.lowering.expressions.check import reader, type_at
-from softswitch.compiler.lowering.items import Action, Instance
+from softswitch.compiler.lowering.passing import passed_to_nothing, stand_in_object
 from softswitch.compiler.lowering.resolve import make_fields
 from softswitch.compiler.lowering.scope import (
     BlockDef,
@@ -27,8 +27,7 @@ from softswitch.compiler.lowering.scope import (
     Signature,
 )
 from softswitch.compiler.lowering.signatures import with_type_params
-from softswitch.compiler.lowering.stand_ins import passed_to_nothing, stand_in_object
-from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
+from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import Block
 
 

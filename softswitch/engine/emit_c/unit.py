@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.walk import all_statements
-from softswitch.compiler.position import NOWHERE
+from softswitch.compiler.source import NOWHERE
 from softswitch.engine.emit_c.layout import HeaderLayout, Homes, header_types, lay_out_header
 from softswitch.engine.emit_c.registers import Registers
 from softswitch.engine.emit_c.text import Names

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import assert_never
 
 from softswitch.compiler import ir
-from softswitch.compiler.ir.text import written
+from softswitch.compiler.ir.walk import written
 from softswitch.engine.interpreter.expressions import compile_expression, compile_store
 from softswitch.engine.interpreter.externs import ExternState, compile_extern, cost
 from softswitch.engine.interpreter.parser import (

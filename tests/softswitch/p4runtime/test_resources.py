@@ -16,8 +16,7 @@ from softswitch.engine.pipeline import Copy, Pipeline
 from softswitch.engine.programs import compile_once
 from softswitch.p4runtime import counters, digests, meters, registers, tables, watch
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, RequestError, Unimplemented
-from softswitch.p4runtime.state import Backend, Bundle, prepare
-from softswitch.p4runtime.subscription import Subscription
+from softswitch.p4runtime.state import Backend, Bundle, Subscription, prepare
 from tests import effort
 
 INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE

@@ -17,12 +17,11 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of, inline
 from softswitch.compiler.lowering.blocks.tables import lowered_table
 from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
-from softswitch.compiler.lowering.items import Action, Instance, Table
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, named, pass_arguments
 from softswitch.compiler.lowering.scope import BlockDef, Local, Scope
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, spelling
-from softswitch.compiler.lowering.unit import Body, Place
+from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Table
 from softswitch.compiler.lowering.values import Block, Run, Value
 
 

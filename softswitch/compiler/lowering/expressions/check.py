@@ -13,10 +13,15 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.emit import saved, steady, store
-from softswitch.compiler.lowering.expressions.convert import cast, convert, mismatch
-from softswitch.compiler.lowering.expressions.logic import conjunction, disjunction
+from softswitch.compiler.lowering.expressions.convert import (
+    Operand,
+    cast,
+    conjunction,
+    convert,
+    disjunction,
+    mismatch,
+)
 from softswitch.compiler.lowering.expressions.members import error_or_enum_member, index_of, member_of
-from softswitch.compiler.lowering.expressions.operands import Operand
 from softswitch.compiler.lowering.expressions.operators import binary, unary
 from softswitch.compiler.lowering.resolve import Reader, check_width, resolve
 from softswitch.compiler.lowering.scope import TypeName, Variable

@@ -10,13 +10,10 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.calls.extern_calls import choose
-from softswitch.compiler.lowering.calls.foreign import checked_instance
-from softswitch.compiler.lowering.data_types import data_type
+from softswitch.compiler.lowering.calls.extern_calls import checked_instance, choose
 from softswitch.compiler.lowering.expressions.check import evaluate, known
 from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
 from softswitch.compiler.lowering.passing import is_optional
-from softswitch.compiler.lowering.remarks import remark
 from softswitch.compiler.lowering.scope import ExternDef, Scope
 from softswitch.compiler.lowering.syntax import ir_annotations
 from softswitch.compiler.lowering.tofino.filters import LPF, WRED, Filter, make_filter_registers
@@ -29,7 +26,8 @@ from softswitch.compiler.lowering.tofino.stateful import (
     initial_values,
     leaves,
 )
-from softswitch.compiler.lowering.unit import Body
+from softswitch.compiler.lowering.types import data_type
+from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import Number, Object, Run, Value, show
 
 _COUNT = ir.Bits(9, signed=True)

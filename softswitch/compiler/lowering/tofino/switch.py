@@ -16,9 +16,8 @@ from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
 from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.packages import package_of
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, is_optional
-from softswitch.compiler.lowering.remarks import remark
 from softswitch.compiler.lowering.scope import ExternDef, TypeName
-from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit
+from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, remark
 from softswitch.compiler.lowering.values import Block, Packet, Run, Value
 
 SWITCH, PIPELINE = "Switch", "Pipeline"
