@@ -5,6 +5,11 @@ flags; the processor that ``-march=native`` means, and the compiler. A new one i
 place and renamed. Of processes that need it at the same time one builds it and the others wait. `cache`
 says where, and when what is there may be loaded. Without a compiler, one that was built with another
 compiler serves, or with the package (`c_compiler.find`).
+
+Builds the data-path engine (runtime/engine*.c) with the machine's C compiler, once per content.
+
+``python -m softswitch.engine.build FOLDER PROGRAM.p4:LANES…`` builds it and programs for machines that
+have no compiler (`c_compiler`).
 """
 
 from __future__ import annotations
@@ -26,9 +31,8 @@ from typing import TYPE_CHECKING, Literal
 from softswitch.compiler import ir
 from softswitch.engine import c_compiler
 from softswitch.engine.c_compiler import LEVELS, compiler_name, compiler_path
-from softswitch.engine.cache import REMEDY, find_folder, hashed, seal, whole
+from softswitch.engine.cache import REMEDY, emit_once, find_folder, hashed, seal, whole
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler, Pipeline
-from softswitch.engine.programs import emit_once
 
 if TYPE_CHECKING:
     from softswitch.engine.trace import Trace

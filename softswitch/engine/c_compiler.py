@@ -1,4 +1,10 @@
-"""Where the C compiler is; by itself, because to ask costs little and to import what uses it much."""
+"""Where the C compiler is; by itself, because to ask costs little and to import what uses it much.
+
+Objects that are built with the package, for machines without a C compiler: the engine and stock programs.
+
+`build` builds them, for ``setup.py``, for each of the `LEVELS` of processors. An object's name has the
+hash of the text that it was built of: one of other sources is never found.
+"""
 
 from __future__ import annotations
 

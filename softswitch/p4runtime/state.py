@@ -1,4 +1,9 @@
-"""The configuration of a switch: one bundle of program and state, always replaced as a whole."""
+"""The configuration of a switch: one bundle of program and state, always replaced as a whole.
+
+One digest that a controller has subscribed to: its lists, and their acknowledgements (section 16.3).
+
+No clock here and no stream: times are parameters, in nanoseconds, and lists are returned.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,9 @@ from p4src.messages.cookie import cookie_of
 from softswitch.compiler import Choice, ir
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load
+from softswitch.engine.cache import compile_once, p4info_once
 from softswitch.engine.pipeline import MAX_FRAME, Pipeline, PipelineError
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once, p4info_once
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
 from softswitch.p4runtime import schema as schemas

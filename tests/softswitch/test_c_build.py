@@ -13,11 +13,11 @@ from softswitch.compiler import compile_source, preprocess_file
 from softswitch.engine import build as building
 from softswitch.engine import c_compiler, native
 from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
+from softswitch.engine.cache import emit_once
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.interpreter.pipeline import Interpreter
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
 from softswitch.engine.ports import parse_port
-from softswitch.engine.programs import emit_once
 from softswitch.engine.switch import Switch
 from tests.programs import program_of
 

@@ -1,4 +1,9 @@
-"""The state of one compilation: the program so far, and the place where code is being emitted."""
+"""The state of one compilation: the program so far, and the place where code is being emitted.
+
+Declarations of controls and parsers that may be used more than once: actions, tables, instances.
+
+Each is lowered when it is first used, in the scope that it was declared in.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.scope import AlreadySaid, ExternDef, Scope
-from softswitch.compiler.lowering.values import Block, Object, Value
+from softswitch.compiler.lowering.values import AlreadySaid, Block, ExternDef, Object, Scope, Value
 
 if TYPE_CHECKING:
     from softswitch.compiler.lowering.passing import Passed

@@ -1,4 +1,10 @@
-"""The places of a packet and what is in them, on the way through ingress."""
+"""The places of a packet and what is in them, on the way through ingress.
+
+What ingress computes from a packet, as numbered values: what is computed alike has one number.
+
+A value is an atom: a constant, or a variable whose definition is a `Definition` over earlier atoms. So what
+several paths share is written once, however they meet (value numbering).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""Writes rolled lanes: runs of alike statements as C loops over arrays."""
+"""Writes rolled lanes: runs of alike statements as C loops over arrays.
+
+Rolled loops as functions of their own.
+
+Deep inside a larger function gcc takes a loop for cold code and does not vectorise it. What the loop needs
+goes in and out by value, in registers: the state of the packet is passed only where the loop touches it, and
+what nobody reads later does not come out.
+
+Rolled loops over a large header that need not be loaded into storage first.
+
+A large header stays in the frame until something needs its fields (`HeaderHome.where`). A loop over
+its lanes can take them from there in passing; one that overwrites them all need not take them at all.
+"""
 
 from __future__ import annotations
 

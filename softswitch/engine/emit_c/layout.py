@@ -6,6 +6,12 @@
   structs: a packet that touches slot i touches consecutive cache lines.
 * Headers of `LARGE` bytes and more come last in the packet and are not cleared per packet; ``where`` says
   whether their fields are in storage, still in the frame, or zero.
+
+Headers of which most bytes pass as they came: only fields that something touches become C integers.
+
+Between the gresses of Tofino a packet is bytes, so every header is parsed and deparsed twice, and few of its
+fields are looked at each time. Such a header is written as a copy of the bytes that it was extracted from,
+and over it what may have been assigned. Only its fields may be used: no copies and no comparisons.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
 module                what it writes
 ====================  ===================================================================
 `layout`              where headers, metadata and variables live
-`registers`           registers, interleaved by slot
+`unit`                what all parts share; registers, interleaved by slot
 `packet`              the state of a packet
 `expressions`         expressions
 `statements`          statements; `externs`: calls of externs
 `roll`, `lanes`       loops for what the program repeats lane by lane, as functions apart
-`wire`                headers from and to bytes; `cells`: many fields at a time
+`wire`                headers from and to bytes, many fields at a time
 `parser`              parser and deparser
 `alike_tables`        tables that decide the same, decided once
 `functions`           actions and blocks

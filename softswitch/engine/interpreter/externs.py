@@ -1,4 +1,9 @@
-"""The externs of v1model: registers, counters, hashes, checksums, requests to the traffic manager."""
+"""The externs of v1model: registers, counters, hashes, checksums, requests to the traffic manager.
+
+The hash and checksum algorithms of v1model, with BMv2's parameters.
+
+Each takes whole bytes and returns an unsigned number of its own width.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ from softswitch.engine.interpreter.parser import (
     compile_extract,
     current_width,
 )
-from softswitch.engine.interpreter.storage import PacketState, ParserError, blank, overwrite
-from softswitch.engine.interpreter.tables import TableState
+from softswitch.engine.interpreter.storage import PacketState, ParserError, TableState, blank, overwrite
 from softswitch.engine.trace import Event
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info, preprocess_file
+from softswitch.engine.cache import compile_once
 from softswitch.engine.pipeline import Copy
-from softswitch.engine.programs import compile_once
 from softswitch.p4runtime import tables
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, ResourceExhausted
 from softswitch.p4runtime.state import Backend, Bundle, prepare

@@ -13,10 +13,9 @@ from softswitch.compiler.lowering.blocks.actions import bound_action, formals_of
 from softswitch.compiler.lowering.blocks.keysets import ANY, entry_pattern
 from softswitch.compiler.lowering.expressions.check import known, whole_number
 from softswitch.compiler.lowering.passing import Formal, bind
-from softswitch.compiler.lowering.scope import Local, unknown
 from softswitch.compiler.lowering.syntax import ir_annotations, spelling
 from softswitch.compiler.lowering.unit import Action, Body
-from softswitch.compiler.lowering.values import Run
+from softswitch.compiler.lowering.values import Local, Run, unknown
 
 _SCOPES = {"defaultonly": "default_only", "tableonly": "table_only"}
 

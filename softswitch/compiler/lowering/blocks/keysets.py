@@ -10,10 +10,9 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.expressions.check import known, type_at, whole_number
-from softswitch.compiler.lowering.scope import Local
 from softswitch.compiler.lowering.syntax import control_name, ir_annotations
 from softswitch.compiler.lowering.unit import Body, ValueSet
-from softswitch.compiler.lowering.values import Run, show
+from softswitch.compiler.lowering.values import Local, Run, show
 
 ANY = ir.Pattern("any")
 

@@ -18,10 +18,9 @@ from softswitch.compiler.lowering.blocks.entries import (
 from softswitch.compiler.lowering.emit import flatten
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_all, known, whole_number
 from softswitch.compiler.lowering.instances import make_in_place
-from softswitch.compiler.lowering.scope import Local, Scope, unknown
 from softswitch.compiler.lowering.syntax import ir_annotations, source_text
 from softswitch.compiler.lowering.unit import Body, Selector, Table, remark
-from softswitch.compiler.lowering.values import Object, Run, Value, show, type_of
+from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value, show, type_of, unknown
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 _EXACT_TOO = {"atcam_partition_index": "exact"}

@@ -22,32 +22,30 @@ from softswitch.compiler.lowering.calls.packets import call_packet_method
 from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.expressions.check import evaluate, whole_number
 from softswitch.compiler.lowering.expressions.convert import disjunction
-from softswitch.compiler.lowering.scope import (
+from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Selector, Stage, Table
+from softswitch.compiler.lowering.values import (
+    OBJECTS,
     BlockDef,
     ExternDef,
     ExternFunctions,
     Functions,
-    Local,
-    Symbol,
-    TypeName,
-    unknown,
-)
-from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Selector, Stage, Table
-from softswitch.compiler.lowering.values import (
-    OBJECTS,
     Group,
     Invalid,
+    Local,
     Nothing,
     Number,
     Object,
     Outcome,
     Packet,
     Run,
+    Symbol,
+    TypeName,
     Value,
     constant,
     parts_of,
     show,
     type_of,
+    unknown,
 )
 
 _SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")

@@ -2,6 +2,11 @@
 
 Type parameters are inferred from the arguments: one that a literal without width is passed for
 stays open unless another argument, or the object's type, fixes it.
+
+Instances of externs that v1model does not have: refused, but checked with all that follows from them.
+
+That includes abstract methods and what instances give for them ("Instantiating objects with abstract
+methods"): no extern of v1model has any.
 """
 
 from __future__ import annotations
@@ -19,17 +24,32 @@ from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import (
     Formal,
+    Role,
     bind,
     check_argument,
+    check_prototype,
     evaluate_arguments,
     is_optional,
     passed_to_nothing,
 )
 from softswitch.compiler.lowering.paths import path_of
-from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Scope, TypeName, Variable, unknown
-from softswitch.compiler.lowering.signatures import Role, check_prototype
 from softswitch.compiler.lowering.unit import Body, Place, constant_body
-from softswitch.compiler.lowering.values import Default, Nothing, Number, Object, Run, Value, show, type_of
+from softswitch.compiler.lowering.values import (
+    BlockDef,
+    Default,
+    ExternDef,
+    Nothing,
+    Number,
+    Object,
+    Run,
+    Scope,
+    TypeName,
+    Value,
+    Variable,
+    show,
+    type_of,
+    unknown,
+)
 
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast.Prototype:

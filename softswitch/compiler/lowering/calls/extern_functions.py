@@ -18,10 +18,10 @@ from softswitch.compiler.lowering.calls.extern_calls import (
 )
 from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.paths import path_of
-from softswitch.compiler.lowering.scope import ExternFunctions
 from softswitch.compiler.lowering.types import data_type
 from softswitch.compiler.lowering.unit import Body, Place, Stage
 from softswitch.compiler.lowering.values import (
+    ExternFunctions,
     Group,
     Nothing,
     Number,

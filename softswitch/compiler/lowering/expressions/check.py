@@ -21,10 +21,14 @@ from softswitch.compiler.lowering.expressions.convert import (
     disjunction,
     mismatch,
 )
-from softswitch.compiler.lowering.expressions.members import error_or_enum_member, index_of, member_of
-from softswitch.compiler.lowering.expressions.operators import binary, unary
+from softswitch.compiler.lowering.expressions.operators import (
+    binary,
+    error_or_enum_member,
+    index_of,
+    member_of,
+    unary,
+)
 from softswitch.compiler.lowering.resolve import Reader, check_width, resolve
-from softswitch.compiler.lowering.scope import TypeName, Variable
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import (
     Default,
@@ -33,7 +37,9 @@ from softswitch.compiler.lowering.values import (
     Number,
     Run,
     Text,
+    TypeName,
     Value,
+    Variable,
     constant,
     is_constant,
     show,

@@ -8,7 +8,6 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.scope import unknown
 from softswitch.compiler.lowering.unit import remark
 from softswitch.compiler.lowering.values import (
     Default,
@@ -20,6 +19,7 @@ from softswitch.compiler.lowering.values import (
     constant,
     show,
     type_of,
+    unknown,
     zero,
 )
 

@@ -14,11 +14,16 @@ from softswitch.compiler.lowering.calls.extern_calls import checked_instance, ch
 from softswitch.compiler.lowering.expressions.check import evaluate, known
 from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
 from softswitch.compiler.lowering.passing import is_optional
-from softswitch.compiler.lowering.scope import ExternDef, Scope
 from softswitch.compiler.lowering.syntax import ir_annotations
-from softswitch.compiler.lowering.tofino.filters import LPF, WRED, Filter, make_filter_registers
+from softswitch.compiler.lowering.tofino.filters import (
+    LPF,
+    WRED,
+    Filter,
+    MathTable,
+    make_filter_registers,
+    table_of,
+)
 from softswitch.compiler.lowering.tofino.hashing import Hashing
-from softswitch.compiler.lowering.tofino.math_unit import MathTable, table_of
 from softswitch.compiler.lowering.tofino.stateful import (
     Action,
     Cells,
@@ -28,7 +33,7 @@ from softswitch.compiler.lowering.tofino.stateful import (
 )
 from softswitch.compiler.lowering.types import data_type
 from softswitch.compiler.lowering.unit import Body, remark
-from softswitch.compiler.lowering.values import Number, Object, Run, Value, show
+from softswitch.compiler.lowering.values import ExternDef, Number, Object, Run, Scope, Value, show
 
 _COUNT = ir.Bits(9, signed=True)
 _PARTIES = ("red", "yellow", "green")

@@ -1,4 +1,9 @@
-"""Registers, and the actions that a packet runs on one cell of them: read, the action's body, write."""
+"""Registers, and the actions that a packet runs on one cell of them: read, the action's body, write.
+
+How often a packet may meet a register: a chip has it at one place of its pipeline, and lets it do so once.
+
+This is an upper bound: conditions that exclude each other are not compared.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +21,19 @@ from softswitch.compiler.lowering.emit import clear, expression
 from softswitch.compiler.lowering.expressions.convert import convert
 from softswitch.compiler.lowering.passing import Formal, Passed
 from softswitch.compiler.lowering.paths import overlap, path_of, storage_of
-from softswitch.compiler.lowering.scope import Scope, Variable
 from softswitch.compiler.lowering.unit import Body, remark
-from softswitch.compiler.lowering.values import Group, Nothing, Object, Run, Value, parts_of, show, type_of
+from softswitch.compiler.lowering.values import (
+    Group,
+    Nothing,
+    Object,
+    Run,
+    Scope,
+    Value,
+    Variable,
+    parts_of,
+    show,
+    type_of,
+)
 
 
 def check_accesses(
