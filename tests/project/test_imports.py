@@ -172,7 +172,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         "controller.policies.families.base",
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
-        "softswitch.stf.plane",
+        "softswitch.stf.control",
         *("ina.runtime/", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual"),
     ),
     # The service, as those who ask it see it.

@@ -8,14 +8,26 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.data_types import data_type
 from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, whole_number
-from softswitch.compiler.lowering.items import Instance
 from softswitch.compiler.lowering.passing import bind
-from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Symbol, TypeName, Variable
 from softswitch.compiler.lowering.syntax import applications, control_name, ir_annotations, spelling
-from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import OBJECTS, Block, Object, Run, Value, show
+from softswitch.compiler.lowering.types import data_type
+from softswitch.compiler.lowering.unit import Body, Instance
+from softswitch.compiler.lowering.values import (
+    OBJECTS,
+    Block,
+    BlockDef,
+    ExternDef,
+    Local,
+    Object,
+    Run,
+    Scope,
+    Symbol,
+    TypeName,
+    Value,
+    Variable,
+    show,
+)
 
 MAX_REGISTER = 1 << 28
 """Cells of one register, counter or meter."""

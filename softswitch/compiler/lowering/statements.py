@@ -15,15 +15,24 @@ from softswitch.compiler.lowering.expressions.check import (
     type_at,
     writable,
 )
-from softswitch.compiler.lowering.expressions.convert import convert, mismatch
-from softswitch.compiler.lowering.expressions.operands import Operand
+from softswitch.compiler.lowering.expressions.convert import Operand, convert, mismatch
 from softswitch.compiler.lowering.expressions.operators import binary
-from softswitch.compiler.lowering.items import Table
 from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.paths import path_of
-from softswitch.compiler.lowering.scope import Local, Scope, Variable, unknown
-from softswitch.compiler.lowering.unit import Body, Place
-from softswitch.compiler.lowering.values import Group, Outcome, Run, Value, parts_of, show, type_of
+from softswitch.compiler.lowering.unit import Body, Place, Table
+from softswitch.compiler.lowering.values import (
+    Group,
+    Local,
+    Outcome,
+    Run,
+    Scope,
+    Value,
+    Variable,
+    parts_of,
+    show,
+    type_of,
+    unknown,
+)
 
 
 def lower_statements(body: Body, statements: tuple[ast.Stmt, ...]) -> None:

@@ -11,13 +11,12 @@ from p4src.messages import p4data_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info, preprocess_file
 from softswitch.engine.build import load
+from softswitch.engine.cache import compile_once
 from softswitch.engine.meters import GREEN, RED, YELLOW, MeterRates
 from softswitch.engine.pipeline import Copy, Pipeline
-from softswitch.engine.programs import compile_once
-from softswitch.p4runtime import counters, digests, meters, registers, tables, watch
+from softswitch.p4runtime import counters, digests, meters, registers, tables
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, RequestError, Unimplemented
-from softswitch.p4runtime.state import Backend, Bundle, prepare
-from softswitch.p4runtime.subscription import Subscription
+from softswitch.p4runtime.state import Backend, Bundle, Subscription, prepare
 from tests import effort
 
 INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
@@ -233,15 +232,15 @@ def test_digests_come_in_lists_with_what_the_program_sent(bundle: Bundle, clock:
     id_ = subscribe(bundle, max_list_size=2, max_timeout_ns=1_000_000)
     for key in (0x11, 0x12, 0x13):
         send(bundle.pipeline, key)
-    (message,) = watch.look(bundle)
+    (message,) = digests.look(bundle)
     assert (message.digest.digest_id, message.digest.list_id, len(message.digest.data)) == (id_, 1, 2)
     port, probe, problem = message.digest.data[0].struct.members
     assert port.bitstring == b"\3"
     assert probe.header.bitstrings == [b"\x11", b"\0", b"\0"]
     assert problem.error == "NoError"
-    assert list(watch.look(bundle)) == []
+    assert list(digests.look(bundle)) == []
     clock.us += 1000
-    (message,) = watch.look(bundle)
+    (message,) = digests.look(bundle)
     assert (message.digest.list_id, len(message.digest.data)) == (2, 1)
 
 
@@ -268,24 +267,24 @@ def test_digests_that_the_controller_is_about_to_know_are_not_sent_again() -> No
 def test_idle_entries_are_told_once_after_each_hit(bundle: Bundle, clock: Clock) -> None:
     clock.us = 1000
     tables.write(bundle, INSERT, entry(bundle, 7, idle_timeout_ns=2_000_000))
-    assert list(watch.look(bundle)) == []
+    assert list(digests.look(bundle)) == []
     clock.us = 2500
     send(bundle.pipeline, 7, 2500)
     (read,) = tables.read(bundle, entry(bundle, 7, **EVERYTHING))
     assert (read.idle_timeout_ns, read.time_since_last_hit.elapsed_ns) == (2_000_000, 0)
     clock.us = 4499
-    assert list(watch.look(bundle)) == []
+    assert list(digests.look(bundle)) == []
     clock.us = 4500
-    (message,) = watch.look(bundle)
+    (message,) = digests.look(bundle)
     (told,) = message.idle_timeout_notification.table_entry
     assert (told.match[0].ternary.value, told.priority, told.idle_timeout_ns) == (b"\7", 1, 2_000_000)
     clock.us = 9000
-    assert list(watch.look(bundle)) == []
+    assert list(digests.look(bundle)) == []
     send(bundle.pipeline, 7, 9000)
     clock.us = 11_000
-    assert len(list(watch.look(bundle))) == 1
+    assert len(list(digests.look(bundle))) == 1
     tables.write(bundle, DELETE, entry(bundle, 7))
-    assert watch.interval_s(bundle) is None
+    assert digests.interval_s(bundle) is None
 
 
 def test_what_only_such_tables_have_is_refused_elsewhere(bundle: Bundle) -> None:
