@@ -8,21 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bmv2_topos.wrap import wrap
-
-BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
-
-
-def with_tables(page: str, tables: str) -> str:
-    """Return `page` with `tables` between its two marks, in the place of what stood there.
-
-    Raises ValueError if the page has no marks.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
-    return wrap(f"{before}{BEGIN}\n{tables}\n{END}{after}")
+from bmv2_topos.harness.page import BEGIN, END, with_tables
 
 
 def check(path: Path) -> None:

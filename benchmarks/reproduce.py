@@ -21,6 +21,7 @@ from benchmarks.references import LUCID, MURI, SYNERGY
 from benchmarks.replicas import known as known_replicas
 from benchmarks.reproduce_page import SHOW, ResultRow, page
 from benchmarks.rule_sets import STEPS
+from benchmarks.speed.decisions import measure_grouping
 from benchmarks.trace_files import Trace, takes_minutes, traces
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import family, known
@@ -28,7 +29,6 @@ from controller.simulator import measure
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
-from ina.bench.grouping import measure_grouping
 
 NAME = "schedulers"
 FIRST = ("sample", "trace3")

@@ -301,7 +301,7 @@ SHOW: Mapping[str, Shown] = {
     ),
     "grouping": Shown(
         "Grouping",
-        "Jobs with four resources in groups of up to four (`ina bench grouping`). The public code "
+        "Jobs with four resources in groups of up to four (`python -m benchmarks.speed grouping`). The public code "
         "takes 124 s\n"
         "for 512 jobs and 454 s for 1,000 on the same machine.",
         lambda rows: grid(rows, GROUPING),

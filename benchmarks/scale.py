@@ -20,13 +20,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.ablations import resolved
+from benchmarks.apart import apart
 from bmv2_topos.harness import markdown
 from bmv2_topos.wrap import wrap
 from controller.figures import PlotsMissing, new_figure, save
 from controller.policies.families.base import SimulationConfig
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import Cluster
-from ina.bench.apart import apart
 
 POLICIES = (
     "fifo,srtf,srsf,las,tiresias,muri-s,muri-replica:srtf,muri-replica:muri-s,"

@@ -8,8 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from benchmarks.pages.preemption_mixes import FAVOURABLE, MIXES, WORKERS
-from benchmarks.pages.preemption_policies import ABLATION, FCFS, POLICIES, PREEMPT, Policy
+from benchmarks.pages.preemption_mixes import ABLATION, FAVOURABLE, FCFS, MIXES, POLICIES, PREEMPT, Policy
 from bmv2_topos.harness import (
     Experiment,
     ResultRow,
@@ -30,27 +29,6 @@ NAMES: Final = (
 )
 SLOTS = (64, 256)
 SEEDS = (1, 2, 3, 4, 5)
-
-QUESTION = """
-ESA's authors observe that slots lie idle while a job waits for its slowest worker, and let urgent packets
-take them; mean job completion times are up to 1.35 times shorter. How well is the switch's memory used,
-with each factor of the priority alone and without each, and does it complete more sums, or just hold fewer
-slots?
-"""
-
-ABOUT = f"""
-The mix *{FAVOURABLE}* of [preemption](preemption.md), {WORKERS} workers per job, with that page's policies.
-*Gain* is the mean job completion time first come first served over that under a policy, seed by seed.
-*Held* is the share of slots that hold part of a sum, by samples over the run; *sums* are those finished in
-the switch per slot and ms: a slot that is held but finishes few sums waits for a slow worker. Means of
-{len(SEEDS)} seeds (least..most).
-"""
-
-LIMITS = """
-One mix, with the straggler that ESA is made for; [preemption](preemption.md) has those without. **What
-differs from the paper.** ESA's priority is known only from its description: position * share / remaining
-time, in 8 bits.
-"""
 
 
 def policies() -> Mapping[str, Policy]:
@@ -116,37 +94,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return "\n\n".join(parts)
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Say what preemption does to memory, and which factor alone comes closest."""
-    lines = []
-    for slots in _of(rows, "slots"):
-        held, sums = (
-            [fmean(column(rows, name, slots=slots, policy=policy)) for policy in (FCFS, PREEMPT)]
-            for name in ("held", "sums_per_slot_ms")
-        )
-        gains = {
-            policy: fmean(gain(rows, slots, policy)) for policy in _of(selected(rows, slots=slots), "policy")
-        }
-        best = max(gains, key=gains.__getitem__)
-        lines.append(
-            f"- {slots} slots: with the whole policy jobs end {gains[PREEMPT]:.2f} times sooner (ESA: up to"
-            f" 1.35); slots are held {held[0]:.0%} → {held[1]:.0%} of the time and finish {sums[0]:.2f} →"
-            f" {sums[1]:.2f} sums per ms. Most of all gains `{best}`, {gains[best]:.2f}."
-        )
-        alone = {name: value for name, value in gains.items() if str(name).endswith("alone")}
-        if alone:
-            said = ", ".join(f"{name} {value:.2f}" for name, value in alone.items())
-            lines.append(f"- {slots} slots, one factor: {said}.")
-        idle = [
-            str(name).removeprefix("without ")
-            for name, value in gains.items()
-            if str(name).startswith("without ") and value >= gains[PREEMPT]
-        ]
-        if idle:
-            lines.append(f"- {slots} slots: without {' or '.join(idle)} it gains as much: no credit to that.")
-    return "\n".join(lines)
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw gains and sums per slot by policy."""
     names = _of(rows, "policy")
@@ -167,12 +114,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="utilisation",
     title="ESA by factor: what priorities make of switch memory",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import improved, reproduce, scale, weave_ablations
-from benchmarks.fill import BEGIN, END
 from benchmarks.references import MURI, SYNERGY
 from benchmarks.reproduce_page import grid, page, pivot
 from benchmarks.rule_sets import STEPS
 from benchmarks.short_jobs import CASES, NODES
+from bmv2_topos.harness.page import BEGIN, END
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling import JobState, Submission
 from controller.scheduling.muri import Profiler
