@@ -58,7 +58,6 @@ bench-schedulers: $(VENV)/dev
 	$(BIN)/python -m benchmarks.speed schedulers
 	$(BIN)/python -m benchmarks.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
 	$(BIN)/python -m benchmarks.improved $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
-	$(BIN)/python -m benchmarks.scale --budget 40 --output $(RESULTS)
 	$(BIN)/python -m benchmarks.sharing models
 	$(BIN)/python -m benchmarks.sharing schedule --seeds 5
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
+import resource
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Literal
+from multiprocessing.connection import Connection
+from typing import Annotated, Any, Literal
 
 import typer
 
-from benchmarks.apart import apart, most_memory
 from benchmarks.speed.shown import Seed, show
 from bmv2_topos.testbeds.virtual import (
     Placement,
@@ -21,6 +24,7 @@ from bmv2_topos.testbeds.virtual import (
     random_flows,
     shortest_tree,
 )
+from controller.errors import ControllerError
 from controller.grouping.efficiency import Profile
 from controller.grouping.quality import rounds_against_exact
 from controller.grouping.rounds import group
@@ -37,7 +41,7 @@ from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.settings import NetworkSettings
-from controller.simulator.runs import Source, Task, kind_for, run
+from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
 from controller.vocabulary.documents import hint
 from ina.cli import options
@@ -93,7 +97,7 @@ def grouping(
     exact: Annotated[bool, typer.Option("--exact")] = False,
     json: options.Json = False,
 ) -> None:
-    """Group jobs of random stage times in rounds, as Muri does; --exact: with the loss by not matching exactly."""
+    """Group jobs of random stage times in rounds, as Muri does; --exact: and the loss by inexact matching."""
     if exact and jobs > MOST_EXACT:
         raise BadSpec(f"--exact with --jobs {jobs}: compares all pairs, so want at most {MOST_EXACT} jobs")
     found = measure_grouping(jobs, resources=resources, kinds=kinds, seed=seed)
@@ -264,7 +268,7 @@ def schedulers(
     found = {}
     for case in (*CASES, *([LARGE] if large else [])):
         part = replace(case, jobs=max(1, round(case.jobs * share)), target_s=case.target_s * share)
-        processor_s, memory_bytes = apart(part.policy, _processor_s, part, seed)
+        processor_s, memory_bytes = _apart(part.policy, _processor_s, part, seed)
         where = f", {part.servers} servers" if part.servers else ""
         found[f"{part.policy}, {part.jobs} jobs{where}"] = {
             **asdict(part),
@@ -339,3 +343,40 @@ def simulation(
     }
     setup = {"radix": radix, "jobs": jobs, "workers": workers, "iterations": iterations, "flows": flows}
     show("simulation", {**setup, "seed": seed}, found, json=json)
+
+
+def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[float, int]:
+    """Call a function in a new process; return what it returns, and the most memory of that, in bytes.
+
+    Function, arguments and result are pickled. Raises RunFailed and ControllerError as `work` does, and
+    RunFailed, which names `what` is measured, if the process ends without a result.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(there, work, arguments))
+    process.start()
+    there.close()
+    try:
+        found: tuple[float, int] | Exception = here.recv()
+    except EOFError:
+        process.join()
+        raise RunFailed(f"{what}: its process ended with status {process.exitcode}") from None
+    process.join()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _child(channel: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        result = work(*arguments)
+    except (RunFailed, ControllerError) as error:
+        channel.send(error)
+        return
+    channel.send((result, most_memory()))
+
+
+def most_memory() -> int:
+    """Return the most memory that this process has had, in bytes."""
+    unit = 1024 if sys.platform != "darwin" else 1  # kilobytes, on macOS bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

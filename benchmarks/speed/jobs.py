@@ -1,4 +1,4 @@
-"""Throughput of one switch process with several jobs at once, against one job as large as all and one of them.
+"""Throughput of one switch process with several jobs at once, against one as large as all and one of them.
 
 Its workers are this module as a program: a rank sums repeatedly, beside the workers of other jobs. All jobs
 begin together: each leaves a file when its ranks are ready, and waits for those of the others. Each
@@ -7,7 +7,6 @@ continues until all have done their iterations, so that the last ones compete wi
 
 from __future__ import annotations
 
-import argparse
 import json as json_module
 import statistics
 import tempfile
@@ -20,6 +19,7 @@ from typing import Annotated
 import typer
 
 import hostlib
+from benchmarks.fill import asked, option
 from benchmarks.speed.shown import show
 from controller.vocabulary import Job
 from hostlib import command_line
@@ -157,13 +157,14 @@ def _measure(
 
 def main() -> None:
     """Run the iterations; rank 0 writes when it began and when each iteration ended."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bytes", type=int, required=True)
-    parser.add_argument("--iterations", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--jobs", type=int, required=True)
-    given = parser.parse_args()
+    given = asked(
+        None,
+        option("--bytes", type=int, required=True),
+        option("--iterations", type=int, required=True),
+        option("--output", type=Path, required=True),
+        option("--name", required=True),
+        option("--jobs", type=int, required=True),
+    )
 
     hostlib.init()
     data = Data(given.bytes // 4, hostlib.rank(), hostlib.size())

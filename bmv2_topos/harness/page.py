@@ -21,16 +21,22 @@ _log = logging.getLogger(__name__)
 BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 
 
-def with_tables(page: str, tables: str) -> str:
-    """Return `page` with `tables` between its two marks, in the place of what stood there.
+def mark_of(part: str) -> str:
+    """Return the mark before the tables of a part of a page; "": of all its tables."""
+    return BEGIN.replace("measured", f"measured: {part}") if part else BEGIN
 
-    Raises ValueError if the page has no marks.
+
+def with_tables(page: str, tables: str, part: str = "") -> str:
+    """Return `page` with `tables` between the marks of a part, in the place of what stood there.
+
+    Raises ValueError if the page has no such marks.
     """
-    before, begin, rest = page.partition(BEGIN)
+    mark = mark_of(part)
+    before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
-    return wrap(f"{before}{BEGIN}\n{tables}\n{END}{after}")
+        raise ValueError(f"the page needs the lines {mark} and {END}, between which the tables go")
+    return wrap(f"{before}{mark}\n{tables}\n{END}{after}")
 
 
 def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:

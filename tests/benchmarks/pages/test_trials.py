@@ -186,7 +186,7 @@ def test_a_trial_makes_a_page_and_shows_what_the_page_is_about(
     holds(rows)
 
 
-OTHERS = ("windows", "pool", "dynamic", "traffic", "utilisation", "slowlink", "precision", "preemption")
+OTHERS = ("windows", "pool", "dynamic", "traffic", "slowlink", "precision", "preemption")
 
 
 @pytest.mark.parametrize("name", effort.some(OTHERS, every=4))
