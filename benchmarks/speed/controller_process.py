@@ -1,4 +1,4 @@
-"""The controller that is measured: ``python -m ina.bench.service.process ORDER.json``.
+"""The controller that is measured: ``python -m benchmarks.speed.controller_process ORDER.json``.
 
 All of it is the product's, except that jobs have no workers: a run is a file, so that what is measured is the
 controller, and not four hundred Python programs on one machine.

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.beyond import main as beyond
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.types import KindSpeed
 from controller.policies.registry import dress
@@ -196,15 +195,3 @@ def test_deadlines_are_kept_in_traces_and_counted(tmp_path: Path) -> None:
     assert sorted(job.in_time for job in result.jobs) == [False, True]
     with pytest.raises(BadSpec, match="deadline_s is 0; it must be positive"):
         Submission("a", 0, 1, 1, deadline_s=0)
-
-
-@pytest.mark.parametrize("page", ["types", "faults", "deadlines"])
-def test_the_page_is_made(
-    page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["beyond", page, "--seeds", "1", "--jobs", "40", "--json"]
-    monkeypatch.setattr("sys.argv", words)
-    beyond()
-    rows = json.loads(capsys.readouterr().out)
-    assert rows[0]["times_ours"] == 1
-    assert all(row["average_s"] > 0 for row in rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import json as json_module
 import os
 import secrets
 import shutil
@@ -13,13 +13,18 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+import typer
+
+from benchmarks.speed.clients import pages, storm
+from benchmarks.speed.controller_process import SPINES, Order, cluster
+from benchmarks.speed.shown import show
 from hostlib import command_line
-from ina.bench.service.clients import Storm, pages, storm
-from ina.bench.service.process import SPINES, Order, cluster
+from ina.cli import options
+from ina.cli.plain import say
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.service.client import Client
@@ -31,43 +36,7 @@ PAUSE_S = 0.5
 """Between two admissions, so that what the first one causes is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What was measured; times in seconds, shares of one processor, memory in bytes.
-
-    Attributes:
-        switches: Number of switches.
-        resident: Number of jobs that run meanwhile.
-        admission_s: From the request to the end of the last write to a switch: the median.
-        admission_worst_s: The same: the longest.
-        restart_s: From the start of a daemon that was killed until all switches are compared.
-        restart_whole_s: The same, with the start of its process.
-        empty_s: Until a daemon that finds all switches empty has them hold their programs and jobs again.
-        storm: Submissions at once.
-        storm_processor_s: Processor time of the daemon for them, until they are all there.
-        memory_before: The daemon's memory before them.
-        memory_after: And at the most, by then.
-        idle: Share of a processor without jobs.
-        idle_resident: The same with all jobs running.
-        pages: The same with pages open in browsers, above `idle_resident`.
-        browsers: How many.
-    """
-
-    switches: int
-    resident: int
-    admission_s: float
-    admission_worst_s: float
-    restart_s: float
-    restart_whole_s: float
-    empty_s: float
-    storm: Storm
-    storm_processor_s: float
-    memory_before: int
-    memory_after: int
-    idle: float
-    idle_resident: float
-    pages: float
-    browsers: int
+Figure = dict[str, Any]
 
 
 class _Daemon:
@@ -75,12 +44,12 @@ class _Daemon:
 
     def __init__(self, folder: Path, order: Order) -> None:
         path = folder / "order.json"
-        path.write_text(json.dumps(asdict(order)))
+        path.write_text(json_module.dumps(asdict(order)))
         begin = time.perf_counter()
         self._log = folder / "controller.log"
         with self._log.open("a") as log:
             self.process = subprocess.Popen(
-                command_line.module("ina.bench.service.process", str(path)),
+                command_line.module("benchmarks.speed.controller_process", str(path)),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -91,7 +60,7 @@ class _Daemon:
         if not line:
             status, said = self.process.wait(), self._log.read_text().strip().rpartition("\n")[2]
             raise ProcessFailed(f"the controller that is measured ended with status {status}: {said}")
-        found = json.loads(line)
+        found = json_module.loads(line)
         self.url: str = found["url"]
         self.ready_s: float = found["ready_s"]
 
@@ -151,7 +120,7 @@ def measure(
     admissions: int = 20,
     seconds: float = 15.0,
     say: Callable[[str], None] = lambda text: None,
-) -> Figures:
+) -> dict[str, Figure]:
     """Measure all, in one run.
 
     Args:
@@ -207,23 +176,54 @@ def measure(
         storm_processor_s = daemon.processor_s() - begin_s
         after = daemon.memory("VmHWM")
         daemon.kill()  # before its switches
-        return Figures(
-            len(names),
-            resident,
-            statistics.median(took),
-            max(took),
-            restart_s,
-            restart_whole_s,
-            empty_s,
-            found,
-            storm_processor_s,
-            before,
-            after,
-            idle,
-            idle_resident,
-            max(0.0, shown - idle_resident),
-            browsers,
-        )
+        storm_target_s = 30.0 * submissions / 10_000
+        return {
+            "admission of a job, median": _figure(statistics.median(took), 0.1),
+            "admission, the longest": _figure(max(took), 0.1),
+            "restart: all switches compared": _figure(restart_s, 2.0),
+            "restart, with the start of the process": _figure(restart_whole_s, 2.0),
+            "restart, all switches empty": _figure(empty_s, 2.0),
+            "submissions at once": {**_figure(found.took_s, storm_target_s), **asdict(found)},
+            "submissions: processor time": _figure(storm_processor_s, storm_target_s),
+            "submissions: memory, bytes": {"measured": after - before, "memory_before": before},
+            "idle, no jobs: share of a processor": _figure(idle, 0.01),
+            "idle, all jobs": _figure(idle_resident, 0.01),
+            "pages, above that": _figure(max(0.0, shown - idle_resident), 0.05),
+        }
+
+
+def controller(
+    *,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=448, help="Run this many jobs meanwhile, of two workers each.")
+    ] = 200,
+    submissions: Annotated[
+        int, typer.Option(min=1, help="Submit this many jobs at once, each in a request of its own.")
+    ] = 10_000,
+    browsers: Annotated[int, typer.Option(min=1, max=256, help="Keep this many pages open.")] = 20,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="Measure each processor share this long.")
+    ] = 15.0,
+    json: options.Json = False,
+) -> None:
+    """Measure a controller of ten switches (processes, over P4Runtime), asked over HTTP.
+
+    Jobs have no workers: what is measured is the controller. Times are in seconds, each beside its target and
+    the ratio of both: below 1 the target is met. Other load on the machine counts, also that of the switches
+    and clients, so the machine's load is printed, too.
+    """
+    found = measure(
+        resident=jobs,
+        submissions=submissions,
+        browsers=browsers,
+        seconds=seconds,
+        say=(lambda text: None) if json else lambda text: say(f"ina: {text}"),
+    )
+    show("controller", {"jobs": jobs, "browsers": browsers, "load": os.getloadavg()[0]}, found, json=json)
+
+
+def _figure(measured: float, target: float) -> Figure:
+    return {"measured": measured, "target": target, "ratio": measured / target}
 
 
 def _switch(folder: Path, name: str) -> EmbeddedSwitch:

@@ -1,4 +1,4 @@
-"""Throughput of the fallback server, through real sockets; `ina bench fallback` shows it.
+"""Throughput of the fallback server alone, through real sockets.
 
 A driver process plays the switch: it sends the contributions of the workers in superframes, a bounded
 number ahead of the results, and compares every result with the sum. Rates are per second of the server
@@ -8,19 +8,22 @@ process's own processor time: payload bits of contributions.
 from __future__ import annotations
 
 import contextlib
-import json
+import json as json_module
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
+from benchmarks.speed.shown import show
 from hostlib import command_line, wire
 from hostlib.tree import Tree
 from ina.bench.loopback import UDP_GRO, UDP_SEGMENT
+from ina.cli import options
+from ina.cli.errors import Failure
 
 JOB = 7
 EPOCH = 1
@@ -28,23 +31,6 @@ BATCH_BYTES = 60_000
 MAX_BATCH = 64
 BASES = 64
 """Different contents of packets; the sums of PSNs that are equal modulo it are equal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The rates and times of one run."""
-
-    gradient_bps: float
-    """Payload bits of contributions per second of the server's processor time."""
-    contributions_per_s: float
-    wall_gradient_bps: float
-    """The same per second of wall time, driver included."""
-    cpu_s: float
-    wall_s: float
-    contributions: int
-    lanes: int
-    workers: int
-    batch: int
 
 
 class _Driver:
@@ -125,13 +111,13 @@ def _server(switch: tuple[str, int], lanes: int) -> Iterator[subprocess.Popen[st
 def _ask(process: subprocess.Popen[str], command: object) -> dict[str, Any]:
     assert process.stdin is not None
     assert process.stdout is not None
-    print(json.dumps(command), file=process.stdin, flush=True)
+    print(json_module.dumps(command), file=process.stdin, flush=True)
     return _hear(process)
 
 
 def _hear(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
-    answer: dict[str, Any] = json.loads(process.stdout.readline() or '{"error": "the server ended"}')
+    answer: dict[str, Any] = json_module.loads(process.stdout.readline() or '{"error": "the server ended"}')
     if "error" in answer:
         raise RuntimeError(answer["error"])
     return answer
@@ -144,7 +130,7 @@ def measure(
     contributions: int = 400_000,
     window: int = 512,
     batch: int = MAX_BATCH,
-) -> Measured:
+) -> dict[str, float]:
     """Sum `contributions` packets through a server process of its own.
 
     Args:
@@ -153,6 +139,10 @@ def measure(
         contributions: packets to send.
         window: how many packets may be ahead of the results.
         batch: packets that the driver sends at once; 1 is the worst case.
+
+    Returns:
+        Payload bits of contributions and contributions per second of the server's processor time, the former
+        also per second of wall time, driver included, and both times.
 
     Raises:
         RuntimeError: the server did not start, lost something or summed wrongly.
@@ -183,14 +173,30 @@ def measure(
     if merged[1] - merged[0] != psns * workers:
         raise RuntimeError(f"{merged[1] - merged[0]} contributions were merged, not {psns * workers}")
     bits = 8 * (counted[1] - counted[0])
-    return Measured(
-        gradient_bps=bits / cpu,
-        contributions_per_s=psns * workers / cpu,
-        wall_gradient_bps=bits / wall,
-        cpu_s=cpu,
-        wall_s=wall,
-        contributions=psns * workers,
-        lanes=lanes,
-        workers=workers,
-        batch=batch,
-    )
+    return {
+        "gradient_bps": bits / cpu,
+        "contributions_per_s": psns * workers / cpu,
+        "wall_gradient_bps": bits / wall,
+        "cpu_s": cpu,
+        "wall_s": wall,
+    }
+
+
+def fallback(
+    lanes: options.Lanes = 256,
+    workers: Annotated[
+        int, typer.Option(*options.WORKERS, min=1, max=32, help="Contributions to each sum.")
+    ] = 4,
+    contributions: Annotated[int, typer.Option(min=1000, help="Send this many packets.")] = 400_000,
+    batch: Annotated[
+        int, typer.Option(min=1, max=MAX_BATCH, help="Deliver this many at once; 1 is the worst case.")
+    ] = MAX_BATCH,
+    json: options.Json = False,
+) -> None:
+    """Measure how many contributions the fallback server sums per second of its own processor time."""
+    try:
+        found = measure(lanes=lanes, workers=workers, contributions=contributions, batch=batch)
+    except (RuntimeError, TimeoutError) as error:
+        raise Failure(str(error)) from error
+    setup = {"lanes": lanes, "workers": workers, "contributions": contributions, "batch": batch}
+    show("fallback", setup, found, json=json)
