@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from hostlib import interleave
 from ina.runtime.errors import GroupBroken
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.jobs import Granted, JobEnd, OnOutput, run_jobs
+from ina.runtime.jobs import Granted, JobEnd, Launcher, OnOutput, run_jobs
 from ina.runtime.spec import LaunchSpec, Reports
 
 
@@ -23,7 +22,7 @@ class GroupRun:
 
     def __init__(
         self,
-        fabric: SwitchFabric,
+        launcher: Launcher,
         specs: Sequence[LaunchSpec],
         offsets: Sequence[int],
         *,
@@ -34,14 +33,14 @@ class GroupRun:
         """Prepare a group. Raises GroupError.
 
         Args:
-            fabric: The switches.
+            launcher: Runs each job.
             specs: The jobs.
             offsets: The stages at which they start their rounds.
             on_output: Called with what workers write.
             on_end: Called with each job's end at once, in a thread of its own; not of a cancelled job.
             granted: Bounds the jobs' packets in flight.
         """
-        self._fabric = fabric
+        self._launcher = launcher
         self._on_output = on_output
         self._on_end = on_end
         self._granted = granted
@@ -51,7 +50,7 @@ class GroupRun:
         self.turns = interleave.TurnServer(
             dict(zip(names, offsets, strict=True)),
             {spec.job.name: spec.job.workers for spec in specs},
-            host=fabric.group_host,
+            host=launcher.hosts.group_host,
         )
         self._specs = [
             replace(spec, variables={**spec.variables, **self.turns.environment(spec.job.name)})
@@ -95,7 +94,7 @@ class GroupRun:
         end = JobEnd(spec)
         try:
             run_jobs(
-                self._fabric,
+                self._launcher,
                 [end],
                 on_output=self._on_output,
                 on_progress=self._on_tick,

@@ -22,6 +22,7 @@ from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from ina.runtime.errors import RunError
+from ina.runtime.topology import has_slow_links
 from ina.service import plain
 from ina.service.data_plane import DataPlane
 from ina.service.errors import EngineError, RunnerGone, StoreError
@@ -370,7 +371,10 @@ class Effects:
             )
         switch = any(place.tree is not None for place in hold.held.places.values())
         offers = self._network.offers
-        return RunOrder(run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs))
+        paced = self._network.paced or has_slow_links(self._ledger.topology)
+        return RunOrder(
+            run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs), paced=paced
+        )
 
 
 def _granted(place: Place) -> int:

@@ -19,6 +19,7 @@ from controller.switches.reconcile import Waiting
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd, OnOutput
 from ina.runtime.spec import LaunchSpec
@@ -205,7 +206,7 @@ class FabricRuns:
             self.on_end()
 
         group = GroupRun(
-            self._fabric,
+            FabricLauncher(self._fabric),
             [self._jobs[job.name] for job in order.jobs],
             [job.offset for job in order.jobs],
             on_output=self._on_output,
