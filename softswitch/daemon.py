@@ -20,15 +20,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
 from softswitch.compiler import Choice, CompileError
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
+from softswitch.engine.native import Members
 from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import PortSpec, SharedPort, SwitchError, UdpPort, parse_port
 from softswitch.engine.programs import preprocess_once
-from softswitch.engine.switch import Members, Switch
+from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Event
 from softswitch.p4runtime import Service, Tls, private_socket, replication, serve
 from softswitch.p4runtime.errors import RequestError
@@ -102,13 +103,9 @@ def run_switch(
     SwitchError if the event loop failed.
     """
     source = preprocess_once(program, defines=defines) if program else None
-    interpreted = backend == "interpreter" or log is not None
-    engine: Literal["auto", "python"] = "python" if interpreted else "auto"
     with contextlib.ExitStack() as stack:
         address = address or stack.enter_context(private_socket())
-        switch = stack.enter_context(
-            Switch(ports, seed=seed, impairments=impairments, engine=engine, threads=threads)
-        )
+        switch = stack.enter_context(Switch(ports, seed=seed, impairments=impairments, threads=threads))
         service = serve(
             switch,
             address=address,

@@ -141,11 +141,10 @@ class Allocation:
         self._jobs[name] = job
         self.allocator.measure(job)
 
-    def newly_late(self) -> list[tuple[str, str]]:
-        """Return the jobs that the last division found too late for their deadlines, and go on; and why."""
-        late = self.allocator.late
-        found, self._told_late = sorted(late.keys() - self._told_late), {*late}
-        return [(name, f"{self._too_late(name, late[name])}; it goes on as best effort") for name in found]
+    def newly_late(self) -> list[str]:
+        """Return the jobs that the last division found too late for their deadlines, and that go on."""
+        found, self._told_late = self.allocator.late.keys() - self._told_late, {*self.allocator.late}
+        return sorted(found)
 
     def forget(self, name: str) -> None:
         """Forget a job that is over; its servers and slots are free at the next `follow`."""
@@ -170,22 +169,6 @@ class Allocation:
             return Place(job.servers, job.tree, job.fallback)
         standing, in_flight = answer.standing[name], answer.in_flight(name)
         return Place(job.servers, job.tree, job.fallback, answer.regions[name], standing, in_flight)
-
-    def why_missed(self, name: str) -> str:
-        """Return why the last division ended a job."""
-        assert self.allocator.answer is not None
-        demand = self.allocator.answer.demands.get(name)
-        if demand is None:
-            return "cannot be done by its deadline any more"
-        return self._too_late(name, demand.estimate_s)
-
-    def _too_late(self, name: str, estimate_s: float) -> str:
-        """Say why a job is too late that would be done then, alone; times are those after its arrival."""
-        job = self._jobs[name]
-        return (
-            f"cannot be done by its deadline, {job.deadline_s:.6g} s after its arrival, any more:"
-            f" alone it would be done {estimate_s - job.arrival_s:.6g} s after it"
-        )
 
     def check(self, decision: Decision) -> None:
         """Take in a scheduler's decision. Raises BadDecision if it cannot be carried out on this network."""

@@ -646,10 +646,15 @@ class Core:
                 self.running.pace(job, math.inf, now_s)
             elif has and stands and self._goes_alone(job):
                 self.running.pace(job, self.running.alone_pace(job), now_s)
-        for name, reason in allocation.newly_late():
-            self._note("late", (name,), reason)
+        allocator = allocation.allocator
+        for name in allocation.newly_late():
+            why = reasons.of_late(allocation.described(name), allocator.late[name])
+            self._note("late", (name,), why)
         for job in given_up:
-            self._close(job, "missed", allocation.why_missed(job.spec.name), now_s)
+            assert allocator.question is not None
+            assert allocator.answer is not None
+            why = reasons.of_slots(allocator.question, allocator.answer, job.spec.name)
+            self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
         """Return whether a job gets on as its group lets it: it uses no network, or will say how it does."""

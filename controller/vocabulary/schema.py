@@ -188,7 +188,7 @@ JOB: Mapping[str, Key] = {
         one_of(ON_LATE),
         "what to do with a job that can no longer meet its deadline: end, or best-effort",
         "end",
-        ("cluster simulate", "explain", LIVE),
+        ("alloc", "cluster simulate", "explain", LIVE),
     ),
     "iterations": Key(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
     "duration_s": Key(

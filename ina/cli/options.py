@@ -16,7 +16,6 @@ from ina.cli.errors import USAGE, Failure
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
     import softswitch
     from controller import Controller, Tls
-    from controller.p4runtime_shim.cells import Cells
 
 FAULTS = "Link faults"
 TLS = "TLS"
@@ -196,14 +195,6 @@ class RunningSwitch(TlsOptions):
 
         address = parse_switch("--switch", self.switch)
         return connect(address, device_id=self.device_id, tls=self.tls(address))
-
-    def cells(self) -> Cells:
-        """Return its counters and registers. Raises Failure for options that cannot be; ControllerError."""
-        from controller.p4runtime_shim.cells import Cells
-        from controller.p4runtime_shim.client import P4RuntimeClient
-
-        address = parse_switch("--switch", self.switch)
-        return Cells(P4RuntimeClient(address, device_id=self.device_id, tls=self.tls(address)))
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:

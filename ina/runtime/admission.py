@@ -90,7 +90,7 @@ def _admit(
         except (OutOfMemory, OutOfRows) as error:
             with fabric.lock:
                 undecided_s = fabric.fleet.undecided_s()
-            if undecided_s is not None and not told:
+            if undecided_s is not None and not told and not cancelled.is_set():
                 _log.warning(
                     "no room for the job: %s; waiting up to %.0f s to see whether the jobs that are there"
                     " still have a holder",

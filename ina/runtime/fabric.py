@@ -477,7 +477,10 @@ def open_fabric(
 def control(switch: Switch, spec: FabricSpec) -> Controller:
     """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
-        return connect(switch.address, tls=spec.attached.tls if spec.attached else None)
+        controller = connect(switch.address, tls=spec.attached.tls if spec.attached else None)
+        if not spec.attached and spec.p4runtime == PRIVATE:
+            controller.keep_turn()
+        return controller
     except ControllerError as error:
         if why := switch.ended():
             raise ProcessFailed(why) from error

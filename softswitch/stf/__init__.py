@@ -13,20 +13,17 @@ from softswitch.stf.control import Control
 from softswitch.stf.run import Failure, Reading, Report, play, ports_of, run_script
 from softswitch.stf.runtime import RuntimeFileError
 from softswitch.stf.script import Packet, ScriptError, Statement, parse_script
-from softswitch.stf.times import PacketTime, packet_times
 
 __all__ = [
     "Control",
     "Event",
     "Failure",
     "Packet",
-    "PacketTime",
     "Reading",
     "Report",
     "RuntimeFileError",
     "ScriptError",
     "Statement",
-    "packet_times",
     "parse_script",
     "play",
     "ports_of",

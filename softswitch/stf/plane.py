@@ -7,8 +7,9 @@ from typing import Protocol
 
 from softswitch.compiler import ir
 from softswitch.engine.meters import MeterRates
+from softswitch.engine.native import Members
 from softswitch.engine.pipeline import Pipeline
-from softswitch.engine.switch import Members, Switch
+from softswitch.engine.switch import Switch
 
 
 class Plane(Protocol):

@@ -31,7 +31,6 @@ from softswitch.stf.script import (
 
 PACKET_GAP_US = 1000
 """Virtual time between two packets."""
-_ENGINES: dict[str, Literal["native", "python"]] = {"compiled": "native", "interpreter": "python"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def run_script(
     """
     ports = ports_of(statements)
     pipeline = load(program, backend=backend, seed=seed, trace=trace)
-    with Switch({port: MemoryPort() for port in ports}, seed=seed, engine=_ENGINES[backend]) as switch:
+    with Switch({port: MemoryPort() for port in ports}, seed=seed) as switch:
         switch.load(pipeline)
         return play(statements, _Embedded(switch, pipeline))
 

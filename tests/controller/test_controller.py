@@ -31,12 +31,14 @@ from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding, names
 from controller.switches.entries import TableEntry
 from controller.switches.jobs import job_row, supporting_rows
+from controller.switches.reconcile import Write
 from p4src.messages import code_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
 from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, over_p4runtime
 from tests.controller.frames import KIND_RESULT, gradient, parse
+from tests.controller.recording import Recording
 
 
 def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Part:
@@ -248,6 +250,26 @@ def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> 
     ):
         controller.admit(job(1))
     holder.close()
+
+
+def test_a_controller_that_keeps_its_turn_is_elected_once(running: Running) -> None:
+    """Also when a write has failed: admitting and removing a job once took an election each."""
+    target = Recording(running.target())
+    with (
+        Controller(target) as keeper,
+        Controller(running.target(), turn_timeout_s=SHORT_TURN_S) as other,
+    ):
+        keeper.keep_turn()
+        for _ in range(2):
+            admission = keeper.admit(job(1))
+            keeper.remove(admission.job)
+            with pytest.raises(NotPrimary, match="another controller"):
+                other.admit(job(1))
+            with keeper.turn(), pytest.raises(Refused):
+                keeper.apply(Write("MODIFY", (job_row(admission),)))
+        assert target.turns == 1
+        keeper.close()
+        other.remove(other.admit(job(1)).job)
 
 
 def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundle: ProgramBundle) -> None:

@@ -86,7 +86,7 @@ class Noted(EmbeddedPlane):
 @pytest.fixture
 def plane(program: ir.Program) -> Iterator[Noted]:
     pipeline = load(program, backend="interpreter")
-    with Switch({1: MemoryPort()}, engine="python") as switch:
+    with Switch({1: MemoryPort()}) as switch:
         switch.load(pipeline)
         yield Noted(switch, pipeline)
 

@@ -1,8 +1,9 @@
 """The interpreter: runs a program straight from its IR.
 
-It is the oracle that the compiled pipeline is compared with, and what serves where there is no
-C compiler. Each statement and expression becomes a Python function when the program is loaded
-(`statements`, `expressions`), so that packets do not walk the tree.
+It is the oracle that the compiled pipeline is compared with, and runs under the engine in C for traces and
+where there is no C compiler (`softswitch.engine.interpreted`). Each statement and expression becomes a
+Python function when the program is loaded (`statements`, `expressions`), so that packets do not walk the
+tree.
 """
 
 from __future__ import annotations

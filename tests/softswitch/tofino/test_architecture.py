@@ -23,7 +23,7 @@ def test_programs_for_other_architectures_are_refused(architecture: str) -> None
     )
     request = p4.SetForwardingPipelineConfigRequest
     message = f"it is for architecture {architecture}, and the switch runs {other} only"
-    with Switch({1: MemoryPort()}, engine="python") as switch:
+    with Switch({1: MemoryPort()}) as switch:
         device = Device(switch, backend="interpreter", architecture=other)
         with pytest.raises(PipelineError, match=message):
             device.preload(source)
