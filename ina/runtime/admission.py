@@ -34,6 +34,7 @@ def admitted(
     cancelled: threading.Event,
     *,
     beside: Sequence[str | None] = (),
+    region: Region | None = None,
 ) -> Iterator[TreeAdmission]:
     """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
 
@@ -43,6 +44,7 @@ def admitted(
         registered: What the switches keep of it for others; None: nothing.
         cancelled: Once set, nothing is waited for.
         beside: For a group of another job's ranks, the hosts of these; each has one more beside it.
+        region: Slots of a job that shares them, at every switch that sums; None: as the job says.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
@@ -52,10 +54,9 @@ def admitted(
     with contextlib.ExitStack() as stack:
         members = _members(fabric, spec, beside, stack)
         shared = fabric.offers.shared
-        region = worker_beside = None
-        if shared:
-            own = spec.job.slots
-            region = fabric.slots_of(spec.job.name) or (None if own is None else Region(spec.first_slot, own))
+        worker_beside = None
+        if shared and region is None and spec.job.slots is not None:
+            region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
@@ -65,7 +66,8 @@ def admitted(
         deployment = _deployment(fabric, spec, root, worker_beside)
         tree = _admit(fabric, deployment, registered, cancelled)
         stack.callback(_remove, fabric, spec.job.name, tree)
-        fabric.serve(spec.job.name, tree)
+        with fabric.lock:
+            fabric.jobs[spec.job.name] = tree
         if shared:
             uplink = tree.switches[fabric.root].uplink
             assert uplink is not None

@@ -6,20 +6,19 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.errors import Unreachable
-from controller.memory import shared
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Link, Region, Server, Topology
+from controller.vocabulary import Link, Server, Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import parse_address
 from ina.runtime import programs
@@ -112,9 +111,6 @@ class SwitchFabric:
         self.fallback: Fallback | None = None
         self.jobs: dict[str, TreeAdmission] = {}
         """Those that the switches are to serve, by name, with the slots that they are to end at."""
-        self._slots: dict[str, Region] = {}
-        self.moving = False
-        """Whether a job has still to reach its slots (`settle`)."""
         self.silent: str | None = None
         """Why a switch did not answer when it was asked last; None: it did."""
         self._restarts = 0
@@ -164,43 +160,16 @@ class SwitchFabric:
                 return str(error)
         return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
 
-    def resize(self, name: str, region: Region | None) -> None:
-        """Give a shared job these slots at every switch that adds up: from its admission on, or by a move.
+    def move(self, trees: Iterable[TreeAdmission]) -> bool:
+        """Have jobs that the switches serve go to the slots of these; return whether all are there.
 
-        The move ends by `settle`. None: the job keeps what it has, or gets what is specified.
-
-        Raises BadJob if the region exceeds the memory; ControllerError.
+        Call it until they are. Raises ControllerError.
         """
         with self.lock:
-            if region is None:
-                self._slots.pop(name, None)
-                return
-            self._slots[name] = shared.place(self.offers.slots, region)
-            self._move(name)
-
-    def slots_of(self, name: str) -> Region | None:
-        """Return the slots that `resize` gave to a job; None: none."""
-        return self._slots.get(name)
-
-    def serve(self, name: str, tree: TreeAdmission) -> None:
-        """Take in a job that was just admitted; it moves if it was given other slots meanwhile."""
-        with self.lock:
-            self.jobs[name] = tree
-            self._move(name)
-
-    def settle(self) -> None:
-        """Go on with the moves that are not over. Call it often. Raises ControllerError."""
-        with self.lock:
-            if self.moving:
-                report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
-                self.moving = not self.fleet.settle() or not report.done
-
-    def _move(self, name: str) -> None:
-        region, tree = self._slots.get(name), self.jobs.get(name)
-        if region is not None and tree is not None and (there := tree.at(region)) != tree:
-            self.jobs[name] = there
-            self.moving = True
-            self.settle()
+            names = {tree.job: name for name, tree in self.jobs.items()}
+            self.jobs |= {names[tree.job]: tree for tree in trees if tree.job in names}
+            report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
+            return self.fleet.settle() and report.done
 
     @property
     def queue_packets(self) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
 from hostlib import interleave
@@ -63,15 +62,17 @@ class GroupRun:
         Raises Cancelled after `cancel`. An exception here (an interrupt) ends all jobs before it is raised
         further.
         """
-        with self.turns, ThreadPoolExecutor(len(self._specs)) as pool:
-            try:
-                futures = [pool.submit(self._one, spec) for spec in self._specs]
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException:
-                self.cancel()
-                raise
-            return [future.result() for future in futures]
+        ends = [JobEnd(spec) for spec in self._specs]
+        with self.turns:
+            run_jobs(
+                self._launcher,
+                ends,
+                on_output=self._on_output,
+                on_progress=self._on_tick,
+                granted=self._granted,
+                on_end=self._ended,
+            )
+        return ends
 
     def reports(self, job: str) -> Reports:
         """Return the latest report of each rank of a job that has sent one."""
@@ -90,24 +91,15 @@ class GroupRun:
         for end in ends:
             end.check()
 
-    def _one(self, spec: LaunchSpec) -> JobEnd:
-        end = JobEnd(spec)
-        try:
-            run_jobs(
-                self._launcher,
-                [end],
-                on_output=self._on_output,
-                on_progress=self._on_tick,
-                granted=self._granted,
-            )
-        except Cancelled:  # its workers may have ended before, and something that they left not yet
-            if end.interrupted or end.result is None or end.failure() is not None:
-                raise
+    def _ended(self, end: JobEnd) -> None:
+        failure = end.failure()
+        # of a job that was cancelled nothing is told, unless its workers had ended before
+        if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
+            return
         if len(self._specs) > 1:  # alone it may do without
-            why = str(end.failure() or "a process ended without joining the group")
-            self.turns.ended(spec.job.name, why)
+            why = str(failure or "a process ended without joining the group")
+            self.turns.ended(end.spec.job.name, why)
         self._on_end(end)
-        return end
 
     def _on_tick(self, reports: Mapping[str, Reports]) -> None:
         self._reports |= reports

@@ -77,6 +77,7 @@ def run_jobs(
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
     granted: Granted = lambda name: 0,
+    on_end: Callable[[JobEnd], None] = lambda end: None,
 ) -> None:
     """Run jobs at the same time; if one fails, the others continue.
 
@@ -88,10 +89,11 @@ def run_jobs(
         on_output: Called with the output of workers.
         on_progress: Called with the reports of all ranks.
         granted: Bounds the jobs' packets in flight.
+        on_end: Called with each job's end at once, in a thread of its own.
     """
     runs = [JobRun(end.spec, _for_job(on_output, end.spec)) for end in ends]
     threads = [
-        threading.Thread(target=_run, args=(launcher, run, end), name=end.spec.job.name)
+        threading.Thread(target=_run, args=(launcher, run, end, on_end), name=end.spec.job.name)
         for run, end in zip(runs, ends, strict=True)
     ]
 
@@ -131,13 +133,16 @@ def _failed_at_s(end: JobEnd) -> float:
     return end.result.failure.at_s if end.result and end.result.failure else end.at_s
 
 
-def _run(launcher: Launcher, run: JobRun, end: JobEnd) -> None:
+def _run(launcher: Launcher, run: JobRun, end: JobEnd, on_end: Callable[[JobEnd], None]) -> None:
     try:
         end.result = launcher.launch(run)
     except BaseException as error:
         end.error = error
     end.at_s = time.monotonic()
-    end.over.set()
+    try:
+        on_end(end)
+    finally:
+        end.over.set()
 
 
 def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:

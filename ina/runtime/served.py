@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from controller import ControllerError, NoSuchJob
+from controller import ControllerError, NoSuchJob, Registration
+from controller.switches.tree import TreeAdmission
 from hostlib.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric
@@ -100,9 +101,26 @@ def served(
         BadRun: nobody can listen at `listen`, or the machines are not the job's.
     """
     registered = registration(fabric, spec)
-    with contextlib.ExitStack() as stack:
-        tree = stack.enter_context(admitted(fabric, spec, registered, cancelled, beside=beside))
-        job = Admitted(fabric.hosts, spec, tree, fabric.offers, fabric.paced)
-        rendezvous = stack.enter_context(job.rendezvous(listen))
-        keeping = renewed(fabric, tree, registered, rendezvous.reports, rendezvous.fault)
-        yield ServedJob(fabric, job, rendezvous, stack.enter_context(keeping))
+    with (
+        admitted(fabric, spec, registered, cancelled, beside=beside) as tree,
+        held(fabric, spec, tree, registered, listen=listen) as job,
+    ):
+        yield job
+
+
+@contextlib.contextmanager
+def held(
+    fabric: SwitchFabric,
+    spec: LaunchSpec,
+    tree: TreeAdmission,
+    registered: Registration | None,
+    *,
+    listen: str | None = None,
+) -> Iterator[ServedJob]:
+    """Keep an admitted job's lease, and a point where its ranks meet, while the context lasts."""
+    job = Admitted(fabric.hosts, spec, tree, fabric.offers, fabric.paced)
+    with (
+        job.rendezvous(listen) as rendezvous,
+        renewed(fabric, tree, registered, rendezvous.reports, rendezvous.fault) as renewal,
+    ):
+        yield ServedJob(fabric, job, rendezvous, renewal)

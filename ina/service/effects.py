@@ -310,10 +310,7 @@ class Effects:
         self._runs.take_ends(number, stopping=True)
         self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
-        on_switches = [
-            each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
-        ]
-        await self._blocking.switches(lambda: self._remove(on_switches))
+        await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
         fault_point("removed")
         await self._fallback_jobs.serve(hold)
         ledger.let_go(number)
