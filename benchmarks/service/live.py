@@ -21,7 +21,6 @@ from bmv2_topos.testbeds.netns.interrupts import unwinding
 from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
 from bmv2_topos.testbeds.netns.namespaces import existing
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
-from ina.service import files
 from ina.service.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -225,16 +224,6 @@ def running(controller: Controller) -> Iterator[None]:
         raise
     finally:
         controller.end()
-        until(lambda: not _end_keepers(controller.folder / "state"), "its fallback servers end")
-
-
-def _end_keepers(state: Path) -> list[int]:
-    """Ask the keepers of fallback servers, which outlive a controller, to end; return those that lived."""
-    keepers = [each for folder in (state / "fallback").glob("*") if (each := files.process_of(folder))]
-    for each in keepers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(each, signal.SIGTERM)
-    return keepers
 
 
 def submit(controller: Controller, jobs: Path) -> None:

@@ -36,9 +36,10 @@ from ina.cli.service.common import ControllerOptions
 from ina.cli.service.job_options import JobOptions
 from ina.runtime import cluster_fabric
 from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.fabric_jobs import serve
+from ina.runtime.launch import attend, met
 from ina.runtime.metrics import metrics
 from ina.runtime.programs import settled
-from ina.runtime.served import serve
 from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, Machine
 
 _ONE_EACH = (
@@ -240,10 +241,9 @@ def _serve_given(machines: Sequence[Sequence[int]], known_as: Sequence[str], lis
     from ina.service.given_job import given_job
 
     text = os.environ.get("INA_GIVEN", "")
-    fabric, spec, first = given_job(text, machines, [each.split(",") for each in known_as])
-    with contextlib.closing(fabric):
-        ready, left = _announce, _input_ended
-        return serve(fabric, spec, on_ready=ready, starter_left=left, listen=listen or first)
+    job, first = given_job(text, machines, [each.split(",") for each in known_as])
+    with met(job, listen or first) as rendezvous:
+        return attend(job, rendezvous, on_ready=_announce, starter_left=_input_ended)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from ina.runtime.errors import RunError
+from ina.runtime.topology import has_slow_links
 from ina.service import plain
 from ina.service.data_plane import DataPlane
 from ina.service.errors import EngineError, RunnerGone, StoreError
@@ -296,10 +297,7 @@ class Effects:
         self._runs.take_ends(number, stopping=True)
         self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
-        on_switches = [
-            each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
-        ]
-        await self._blocking.switches(lambda: self._remove(on_switches))
+        await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
         fault_point("removed")
         await self._fallback_jobs.serve(hold)
         ledger.let_go(number)
@@ -357,7 +355,10 @@ class Effects:
             )
         switch = any(place.tree is not None for place in hold.held.places.values())
         offers = self._network.offers
-        return RunOrder(run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs))
+        paced = self._network.paced or has_slow_links(self._ledger.topology)
+        return RunOrder(
+            run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs), paced=paced
+        )
 
 
 def _granted(place: Place) -> int:

@@ -423,7 +423,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.core.core", "ina.runtime.run", "package controller may import p4src"),
         ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),
         ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
-        ("ina.runtime.job", "hostlib.rendezvous", "ina.runtime may import"),
+        ("ina.runtime.launch", "hostlib.rendezvous", "ina.runtime may import"),
         ("ina.bench.pipeline", "ina.cli.fallback", "ina.bench may import"),
         ("ina.service.daemon", "ina.service.api", "ina.service may import"),
         ("ina.service.api.app", "ina.service.daemon", "ina.service.api may import"),

@@ -102,7 +102,7 @@ def admitted(
         machines: Names and addresses of each machine, with commas; none: this machine.
         listen: Address at which the ranks meet.
         on_ready: Called with the ranks' configurations.
-        starter_left: See `ina.runtime.served.serve`.
+        starter_left: See `ina.runtime.launch.attend`.
 
     Raises Failure, WorkerFailed.
     """
