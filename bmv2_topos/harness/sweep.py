@@ -190,7 +190,7 @@ def _exits_raised(run: Run) -> Iterator[None]:
             print(f"ina: a thread of the run {named(run.labels)} called os._exit({status})", file=sys.stderr)
         real_exit(status)
 
-    os._exit = exit_  # type: ignore[assignment]
+    os._exit = exit_
     try:
         yield
     finally:
