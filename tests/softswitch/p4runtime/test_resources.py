@@ -201,7 +201,7 @@ def test_registers_are_read_and_written(bundle: Bundle) -> None:
     assert list(cells.read_registers(bundle, request)) == [found]
     assert len(list(cells.read_registers(bundle, p4.RegisterEntry()))) == 8
     number = p4.RegisterEntry(register_id=plain.id, data=p4data_pb2.P4Data(bitstring=b"\x11"))
-    cells.write_register(bundle, MODIFY, number)  # all array
+    cells.write_register(bundle, MODIFY, number)  # all cells
     assert [bundle.pipeline.read_register(plain.name, i) for i in range(4)] == [0x11] * 4
 
 
