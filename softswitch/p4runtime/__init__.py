@@ -3,7 +3,7 @@
 ======================  =============================================================
 `server`                gRPC: takes requests apart, maps errors to status codes
 `state`                 the loaded program and all that was written to it, as one bundle
-`entities`              one update or read of anything; `tables`, `counters`, `replication`
+`entities`              one update or read of anything; `tables`, `cells`, `replication`
 `translate`             P4Runtime messages to and from the entries of pipelines; packets' metadata
 `schema`                a P4Info by ids and names
 `roles`                 who is the primary controller, and what a role may do

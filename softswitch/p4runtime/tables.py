@@ -8,7 +8,7 @@ from typing import Any
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, PipelineError, TableFull
-from softswitch.p4runtime import action_profiles, meters, translate
+from softswitch.p4runtime import action_profiles, cells, translate
 from softswitch.p4runtime.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -117,8 +117,8 @@ def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
     table = _owner(bundle, message, "meter")
     if kind != p4.Update.MODIFY:
         raise InvalidArgument("a direct meter lives as long as its entry; it can only be modified")
-    meters.refuse_counts(message)
-    configured = meters.rates(message.config) if message.HasField("config") else None
+    cells.refuse_counts(message)
+    configured = cells.rates(message.config) if message.HasField("config") else None
     bundle.pipeline.configure_direct_meter(table.name, _target(bundle, table, message), configured)
 
 
@@ -127,9 +127,9 @@ def read_direct_meter(bundle: Bundle, request: Any) -> Iterator[Any]:
     for table, entry, key in _read_direct(bundle, request, "meter"):
         message = p4.DirectMeterEntry(table_entry=key)
         reading = bundle.pipeline.read_direct_meter(table.name, entry)
-        meters.describe(message, reading, "config")
+        cells.describe(message, reading, "config")
         if request.HasField("counter_data"):
-            meters.describe_counts(message.counter_data, reading)
+            cells.describe_counts(message.counter_data, reading)
         yield message
 
 
@@ -275,8 +275,8 @@ def _check_resources(table: Table, message: Any) -> None:
     if message.HasField("meter_config"):
         if table.direct_meter is None:
             raise InvalidArgument(f"'{table.name}' has no direct meter; leave meter_config out")
-        meters.rates(message.meter_config)
-    meters.refuse_counts(message, "meter_counter_data")
+        cells.rates(message.meter_config)
+    cells.refuse_counts(message, "meter_counter_data")
     if message.HasField("counter_data"):
         if table.direct_counter is None:
             raise InvalidArgument(f"'{table.name}' has no direct counter; leave counter_data out")
@@ -288,7 +288,7 @@ def _write_resources(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, 
     if message.HasField("counter_data"):
         _set_counter(bundle, table, entry, message.counter_data)
     if message.HasField("meter_config"):
-        bundle.pipeline.configure_direct_meter(table.name, entry, meters.rates(message.meter_config))
+        bundle.pipeline.configure_direct_meter(table.name, entry, cells.rates(message.meter_config))
     if table.idle_timeout and entry is not None:
         key = (table.name, entry.patterns, entry.priority)
         bundle.pipeline.write_last_hit(table.name, entry, bundle.now_us())
@@ -337,9 +337,9 @@ def _describe(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, request
     if table.direct_meter is not None:
         reading = bundle.pipeline.read_direct_meter(table.name, entry)
         if request.HasField("meter_config"):
-            meters.describe(message, reading, "meter_config")
+            cells.describe(message, reading, "meter_config")
         if request.HasField("meter_counter_data"):
-            meters.describe_counts(message.meter_counter_data, reading)
+            cells.describe_counts(message.meter_counter_data, reading)
     if request.HasField("time_since_last_hit") and table.idle_timeout and entry is not None:
         idle_us = max(0, bundle.now_us() - bundle.pipeline.read_last_hit(table.name, entry))
         message.time_since_last_hit.elapsed_ns = 1000 * idle_us

@@ -86,10 +86,10 @@ class DeclarationParser(StatementParser):
                 return self._typedef(annotations, distinct=True)
             case "error" if self.next_token().kind == "{":
                 self.advance()
-                return ast.ErrorDecl(self._members(values=False), token.pos)
+                return ast.ErrorDecl(self._members(values=False), pos=token.pos)
             case "match_kind" if self.next_token().kind == "{":
                 self.advance()
-                return ast.MatchKindDecl(self._members(values=False), token.pos)
+                return ast.MatchKindDecl(self._members(values=False), pos=token.pos)
             case kind if kind in _NAMED_TYPES:
                 return self._named_type_declaration(annotations)
         if token.kind not in ("id", ".", "void") and not self.at_type_keyword():
@@ -118,7 +118,8 @@ class DeclarationParser(StatementParser):
             type_params = self.type_params()
             self.expect("{", "before the fields")
             fields = self.until(self._field, "}")
-        return _WITH_FIELDS[keyword](name.text, type_params, fields, name.pos, annotations)
+        kind = _WITH_FIELDS[keyword]
+        return kind(name.text, type_params, fields, pos=name.pos, annotations=annotations)
 
     def _declared_type(self, what: str) -> Token:
         name = self.name(what)
@@ -131,13 +132,15 @@ class DeclarationParser(StatementParser):
         name = self.name("the name of a field")
         type_ref = self.stack_sizes(type_ref)
         self.semicolon("the field")
-        return ast.Field(type_ref, name.text, name.pos, annotations)
+        return ast.Field(type_ref, name.text, pos=name.pos, annotations=annotations)
 
     def _enum(self, annotations: tuple[ast.Annotation, ...]) -> ast.EnumDecl:
         plain = self.token.kind == "id" and self.next_token().kind == "{"
         underlying = None if plain else self.type_ref()
         name = self._declared_type("the name of the enum")
-        return ast.EnumDecl(underlying, name.text, self._members(values=not plain), name.pos, annotations)
+        return ast.EnumDecl(
+            underlying, name.text, self._members(values=not plain), pos=name.pos, annotations=annotations
+        )
 
     def _members(self, *, values: bool) -> tuple[ast.EnumMember, ...]:
         """Parse ``{ name, … }``, or with `values` ``{ name = value, … }``."""
@@ -150,7 +153,7 @@ class DeclarationParser(StatementParser):
             if values:
                 self.expect("=", "and a value: the enum has an underlying type")
                 value = self.expression()
-            return ast.EnumMember(name.text, value, name.pos, annotations)
+            return ast.EnumMember(name.text, value, pos=name.pos, annotations=annotations)
 
         return self.comma_separated(member, "}", "in the list of members", trailing=True)
 
@@ -166,7 +169,7 @@ class DeclarationParser(StatementParser):
             name = self._declared_type("the name of the type")
             named = self.stack_sizes(plain)
         self.semicolon("the type definition")
-        return ast.TypedefDecl(distinct, named, name.text, name.pos, annotations)
+        return ast.TypedefDecl(distinct, named, name.text, pos=name.pos, annotations=annotations)
 
     # ----------------------------------------------------------------- externs, actions, packages
 
@@ -186,10 +189,10 @@ class DeclarationParser(StatementParser):
                 prototype = self.prototype(annotations, self.result_type())
                 self.semicolon("the function")
         if head is None:
-            return ast.ExternFunctionDecl(prototype, prototype.pos)
+            return ast.ExternFunctionDecl(prototype, pos=prototype.pos)
         name, type_params = head
         self.declare_type(name.text)
-        return ast.ExternDecl(name.text, type_params, methods, name.pos, annotations)
+        return ast.ExternDecl(name.text, type_params, methods, pos=name.pos, annotations=annotations)
 
     def _extern_head(self) -> tuple[Token, tuple[ast.TypeParam, ...]] | None:
         name = self._declared_type("the name of the extern")
@@ -214,7 +217,7 @@ class DeclarationParser(StatementParser):
         with self.scope():
             params = self.params()
             body = self.block()
-        return ast.ActionDecl(name.text, params, body, name.pos, annotations)
+        return ast.ActionDecl(name.text, params, body, pos=name.pos, annotations=annotations)
 
     def _package(self, annotations: tuple[ast.Annotation, ...]) -> ast.PackageDecl:
         self.advance()
@@ -223,7 +226,7 @@ class DeclarationParser(StatementParser):
             type_params = self.type_params()
             params = self.params()
         self.semicolon("the package type")
-        return ast.PackageDecl(name.text, type_params, params, name.pos, annotations)
+        return ast.PackageDecl(name.text, type_params, params, pos=name.pos, annotations=annotations)
 
     # ----------------------------------------------------------------- parsers
 
@@ -234,7 +237,9 @@ class DeclarationParser(StatementParser):
             type_params = self.type_params()
             params = self.params()
             if self.accept(";"):
-                return ast.ParserTypeDecl(name.text, type_params, params, name.pos, annotations)
+                return ast.ParserTypeDecl(
+                    name.text, type_params, params, pos=name.pos, annotations=annotations
+                )
             constructor_params = self._constructor_params()
             self.expect("{", "or ';' behind the parameters of a parser")
             local: list[ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ValueSetDecl] = []
@@ -260,8 +265,8 @@ class DeclarationParser(StatementParser):
             constructor_params,
             tuple(local),
             tuple(states),
-            name.pos,
-            annotations,
+            pos=name.pos,
+            annotations=annotations,
         )
 
     def _parser_local(
@@ -279,7 +284,7 @@ class DeclarationParser(StatementParser):
         self.expect(")", "behind the size of the value set")
         name = self.name("the name of the value set")
         self.semicolon("the value set")
-        return ast.ValueSetDecl(element, size, name.text, name.pos, annotations)
+        return ast.ValueSetDecl(element, size, name.text, pos=name.pos, annotations=annotations)
 
     def _state(self, annotations: tuple[ast.Annotation, ...]) -> ast.State:
         name = self.name("the name of the state")
@@ -288,17 +293,17 @@ class DeclarationParser(StatementParser):
             body = self.statements("transition", "}")
             transition = self._transition() if self.accept("transition") else None
         self.expect("}", "at the end of the state")
-        return ast.State(name.text, body, transition, name.pos, annotations)
+        return ast.State(name.text, body, transition, pos=name.pos, annotations=annotations)
 
     def _transition(self) -> ast.Select | ast.Goto:
         if token := self.accept("select"):
             self.expect("(", "behind 'select'")
             subjects = self.comma_separated(self.expression, ")", "in the list of select's expressions")
             self.expect("{", "before the cases of select")
-            return ast.Select(subjects, self.until(self._select_case, "}"), token.pos)
+            return ast.Select(subjects, self.until(self._select_case, "}"), pos=token.pos)
         target = self.name("the name of a state or 'select'")
         self.semicolon("the transition")
-        return ast.Goto(target.text, target.pos)
+        return ast.Goto(target.text, pos=target.pos)
 
     def _select_case(self) -> ast.SelectCase:
         start = self.token
@@ -308,7 +313,7 @@ class DeclarationParser(StatementParser):
         self.expect(":", "and the state behind a keyset")
         target = self.name("the name of a state")
         self.semicolon("the case")
-        return ast.SelectCase(keys, target.text, start.pos)
+        return ast.SelectCase(keys, target.text, pos=start.pos)
 
     def _constructor_params(self) -> tuple[ast.Param, ...]:
         params = self.params() if self.token.kind == "(" else ()
@@ -327,7 +332,9 @@ class DeclarationParser(StatementParser):
             type_params = self.type_params()
             params = self.params()
             if self.accept(";"):
-                return ast.ControlTypeDecl(name.text, type_params, params, name.pos, annotations)
+                return ast.ControlTypeDecl(
+                    name.text, type_params, params, pos=name.pos, annotations=annotations
+                )
             constructor_params = self._constructor_params()
             self.expect("{", "or ';' behind the parameters of a control")
             local: list[ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl] = []
@@ -344,7 +351,14 @@ class DeclarationParser(StatementParser):
             body = self.block(self.annotations())
             self.expect("}", "at the end of the control, behind its 'apply'")
         return ast.ControlDecl(
-            name.text, type_params, params, constructor_params, tuple(local), body, name.pos, annotations
+            name.text,
+            type_params,
+            params,
+            constructor_params,
+            tuple(local),
+            body,
+            pos=name.pos,
+            annotations=annotations,
         )
 
     def _control_local(
@@ -390,12 +404,14 @@ class DeclarationParser(StatementParser):
                     actions = self.braced(self._listed_action, "before the actions")
                 case "entries":
                     listed = self.braced(self._entry, "before the entries")
-                    entries = ast.Entries(const, listed, kind.pos, inner)
+                    entries = ast.Entries(const, listed, pos=kind.pos, annotations=inner)
                 case _:
                     value = self.expression()
                     self.semicolon("the property")
-                    properties.append(ast.Property(const, kind.text, value, kind.pos, inner))
-        return ast.TableDecl(name.text, keys, actions, entries, tuple(properties), name.pos, annotations)
+                    properties.append(ast.Property(const, kind.text, value, pos=kind.pos, annotations=inner))
+        return ast.TableDecl(
+            name.text, keys, actions, entries, tuple(properties), pos=name.pos, annotations=annotations
+        )
 
     def _key_element(self) -> ast.KeyElement:
         start = self.token
@@ -404,19 +420,21 @@ class DeclarationParser(StatementParser):
         match_kind = self.name("a kind of match: exact, lpm, ternary …")
         annotations = self.annotations()
         self.semicolon("the key")
-        return ast.KeyElement(expr, match_kind.text, start.pos, annotations)
+        return ast.KeyElement(expr, match_kind.text, pos=start.pos, annotations=annotations)
 
     def _listed_action(self) -> ast.ActionRef:
         annotations = self.annotations()
         action = self._action_ref()
         self.semicolon("the action")
-        return ast.ActionRef(action.name, action.absolute, action.args, action.pos, annotations)
+        return ast.ActionRef(
+            action.name, action.absolute, action.args, pos=action.pos, annotations=annotations
+        )
 
     def _action_ref(self) -> ast.ActionRef:
         absolute = self.accept(".") is not None
         name = self.name("the name of an action")
         args = self.arguments() if self.token.kind == "(" else None
-        return ast.ActionRef(name.text, absolute, args, name.pos)
+        return ast.ActionRef(name.text, absolute, args, pos=name.pos)
 
     def _entry(self) -> ast.Entry:
         start = self.token
@@ -432,7 +450,7 @@ class DeclarationParser(StatementParser):
         action = self._action_ref()
         annotations = self.annotations()
         self.semicolon("the entry")
-        return ast.Entry(const, priority, keys, action, start.pos, annotations)
+        return ast.Entry(const, priority, keys, action, pos=start.pos, annotations=annotations)
 
 
 def parse(text: str, name: str) -> ast.Program:
@@ -448,6 +466,6 @@ def parse_tokens(tokens: list[Token], name: str) -> ast.Program:
     """Return the tree of the tokens of a whole program."""
     parser = DeclarationParser(tokens)
     try:
-        return ast.Program(parser.declarations(), Position(name, 1, 1))
+        return ast.Program(parser.declarations(), pos=Position(name, 1, 1))
     except RecursionError:
         raise CompileError("the program is nested too deeply here", parser.token.pos) from None

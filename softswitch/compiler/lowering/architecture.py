@@ -323,10 +323,10 @@ def block_of(unit: Unit, kind: str, stage: Stage, arg: ast.Expr) -> Block:
     """
     body = constant_body(unit, unit.globals)
     match arg:
-        case ast.Call(ast.Name(name, absolute, pos), (), args):
+        case ast.Call(ast.Name(name, absolute, pos=pos), (), args):
             symbol = unit.globals.lookup(name, pos, absolute=absolute)
             block = make_block(body, symbol, args, pos) if isinstance(symbol, BlockDef) else None
-        case ast.Name(name, absolute, pos):
+        case ast.Name(name, absolute, pos=pos):
             symbol = unit.globals.lookup(name, pos, absolute=absolute)
             item = symbol.item if isinstance(symbol, Local) else None
             block = item.block if isinstance(item, Instance) else None

@@ -144,8 +144,8 @@ def _bodiless(body: Body, param: ast.Param, type_: t.BlockType) -> Instance:
         raise Unsupported(f"a {type_.kind} as a constructor parameter of an unused block", param.pos)
     if symbol.decl.type_params:
         raise Unsupported("a generic constructor parameter of an unused block", param.pos)
-    nothing = ast.Block((), symbol.pos)
-    decl = ast.ControlDecl(symbol.decl.name, (), symbol.decl.params, (), (), nothing, symbol.pos)
+    nothing = ast.Block((), pos=symbol.pos)
+    decl = ast.ControlDecl(symbol.decl.name, (), symbol.decl.params, (), (), nothing, pos=symbol.pos)
     return Instance(Block(decl, (), symbol.pos), param.name, Scope(body.unit.globals), sites=2)
 
 

@@ -166,7 +166,7 @@ def bound_action(
         type_ = formals[len(exprs)].type
         value = Run(type_, ir.Var(param.type, param.variable, pos))
         body.scope.declare(hidden, Variable(value, pos))
-        exprs.append(ast.Name(hidden, False, pos))
+        exprs.append(ast.Name(hidden, False, pos=pos))
     passed = pass_arguments(body, formals, exprs, prefix=action.name, reached=_reached_by(action))
     inline(body, action, formals, passed, pos)
     lowered = _made(action, name, params, body)

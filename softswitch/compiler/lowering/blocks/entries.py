@@ -73,7 +73,7 @@ class ActionList:
         for listed in self._listed:
             if listed.name == "NoAction":
                 return listed.ref.action
-        action = find_action(body, ast.ActionRef("NoAction", True, None, pos))
+        action = find_action(body, ast.ActionRef("NoAction", True, None, pos=pos))
         if action.decl.params:
             message = f"NoAction, the default action of table {self._table!r}, has parameters"
             raise CompileError(message, action.decl.pos, "the NoAction of core.p4, or a default_action")

@@ -204,7 +204,7 @@ class _States:
             case _:
                 return None
         match base:
-            case ast.Name(name, absolute, pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos)):
+            case ast.Name(name, absolute, pos=pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos=pos)):
                 symbol = self._body.scope.lookup(name, pos, absolute=absolute)
             case _:
                 return None
@@ -242,7 +242,7 @@ class _States:
         match state.transition:
             case None:
                 return _goto("reject", state.pos)
-            case ast.Goto(target, pos):
+            case ast.Goto(target, pos=pos):
                 return _goto(self._target(target, pos), pos)
             case ast.Select() as select:
                 return self._select(select)

@@ -247,10 +247,10 @@ def _default(
     if prop is None:
         return ir.Invocation(actions.add_no_action(body, decl.pos), ())
     match prop.value:
-        case ast.Name(name, absolute, pos):
-            ref = ast.ActionRef(name, absolute, None, pos)
-        case ast.Call(ast.Name(name, absolute, pos), (), args):
-            ref = ast.ActionRef(name, absolute, args, pos)
+        case ast.Name(name, absolute, pos=pos):
+            ref = ast.ActionRef(name, absolute, None, pos=pos)
+        case ast.Call(ast.Name(name, absolute, pos=pos), (), args):
+            ref = ast.ActionRef(name, absolute, args, pos=pos)
         case other:
             raise CompileError(
                 "this is no action", other.pos, "the name of an action, perhaps with arguments"

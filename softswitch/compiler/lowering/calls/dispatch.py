@@ -239,7 +239,7 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
 def call(body: Body, expr: ast.Call) -> Value:
     """Emit a call and return its result. Raises CompileError."""
     match expr.callee:
-        case ast.Name(name, absolute, pos):
+        case ast.Name(name, absolute, pos=pos):
             return _call_name(body, expr, name, body.scope.lookup(name, pos, absolute=absolute))
         case ast.Member(base, method):
             symbol = symbol_before_dot(body, base)
@@ -257,7 +257,7 @@ def call(body: Body, expr: ast.Call) -> Value:
 def symbol_before_dot(body: Body, base: ast.Expr) -> Symbol | None:
     """Return the meaning of a name or type before a dot; None of other expressions."""
     match base:
-        case ast.Name(name, absolute, pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos)):
+        case ast.Name(name, absolute, pos=pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos=pos)):
             return body.scope.lookup(name, pos, absolute=absolute)
         case _:
             return None

@@ -262,7 +262,7 @@ def checked_instance(
     bare = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute) is symbol and not ref.args
     given = t.ExternType(symbol.decl.name) if bare else type_at(body, ref)
     assert isinstance(given, t.ExternType)
-    call = ast.Call(ast.Name(ref.name, ref.absolute, ref.pos), (), decl.args, decl.pos)
+    call = ast.Call(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
     type_ = foreign_object(body, symbol.decl, given, call)
     inside = replace(body, scope=Scope(body.scope))
     for item in decl.initializer or ():

@@ -209,9 +209,9 @@ def _pipeline_of(unit: Unit, arg: ast.Expr) -> ast.Instantiation:
     match arg:
         case ast.Name(name) if name in unit.packages:
             return unit.packages[name]
-        case ast.Call(ast.Name("Pipeline", absolute, pos), type_args, args):
-            ref = ast.NamedType(PIPELINE, absolute, type_args, pos)
-            return ast.Instantiation(ref, args, "pipe", None, arg.pos, ())
+        case ast.Call(ast.Name("Pipeline", absolute, pos=pos), type_args, args):
+            ref = ast.NamedType(PIPELINE, absolute, type_args, pos=pos)
+            return ast.Instantiation(ref, args, "pipe", None, pos=arg.pos, annotations=())
         case _:
             raise CompileError("this is no pipeline", arg.pos, f"the name of a {PIPELINE}")
 
