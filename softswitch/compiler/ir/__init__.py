@@ -85,6 +85,7 @@ from softswitch.compiler.ir.nodes import (
     Var,
     VarBits,
     Verify,
+    width_of,
 )
 from softswitch.compiler.ir.program import (
     Action,
@@ -190,4 +191,5 @@ __all__ = [
     "group_action",
     "members_table",
     "plain_name",
+    "width_of",
 ]
