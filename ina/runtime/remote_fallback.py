@@ -73,6 +73,8 @@ class RemoteFallback:
         self.over = False
         """Whether it was stopped, or is idle."""
         self._needed_s = time.monotonic()
+        self._told = False
+        """Whether `hold` was called: before, the jobs of the owner stay as they are."""
         self._serves: list[int] = []
         self._final: str | None = None
         self._silent_s = 0.0
@@ -103,7 +105,7 @@ class RemoteFallback:
         """Serve these jobs of the owner, and no others; return when it does. Raises ProcessFailed."""
         with self._change:
             added = [each for job, each in jobs.items() if self._jobs.get(job) != each]
-            self._jobs, self._needed_s = {**jobs}, time.monotonic()
+            self._jobs, self._needed_s, self._told = {**jobs}, time.monotonic(), True
             self._say_all(added)
             if jobs and not self._answers([*jobs][-1]):
                 raise ProcessFailed(f"{self._title} does not answer")
@@ -148,7 +150,7 @@ class RemoteFallback:
         return self._change.wait_for(lambda: job not in self._asked, PATIENCE_S)
 
     def _say_all(self, added: Iterable[Mapping[str, Any]]) -> None:
-        if self._owner:
+        if self._told:
             self._say({"only": [*self._jobs]})
         for description in added:
             self._say({"add": description})

@@ -135,6 +135,8 @@ def test_jobs_of_an_owner_are_served_while_it_is_away(service: FallbackService, 
     first.over = True
     first._connection.close()
     assert served(service) == [1, 2]
+    of(tmp_path, "state").stop()  # it has said nothing of jobs
+    assert served(service) == [1, 2]
     second = of(tmp_path, "state")
     assert second.lives()
     second.hold(jobs_of(2, 3))
