@@ -21,7 +21,7 @@ from hostlib.launcher import Output, Rendezvous
 from ina.runtime import programs
 from ina.runtime.agents import Agents, RemoteWorkers
 from ina.runtime.errors import BadRun
-from ina.runtime.fabric import AttachedSwitch, SwitchFabric
+from ina.runtime.fabric import FoundSwitch, SwitchFabric
 from ina.runtime.fallback_process import Fallback
 from ina.runtime.hosts import RunningWorkers, UdpHosts
 from ina.runtime.remote_fallback import RemoteFallback
@@ -125,7 +125,7 @@ class ClusterFabric(SwitchFabric):
             server: The machine of the fallback server; None: there is none.
             hosts: The machines of the job.
         """
-        switches = {name: AttachedSwitch(address_of(topology, name), "", 0) for name in at}
+        switches = {name: FoundSwitch(address_of(topology, name)) for name in at}
         super().__init__(spec, topology, switches, Fleet(at), hosts)
         self._cluster = cluster
         self._topology = topology

@@ -21,7 +21,7 @@ from controller.errors import Unreachable
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
 from controller.vocabulary.places import spread
 from hostlib.launcher import cannot_run
-from ina.runtime.fabric import FALLBACK, SwitchFabric
+from ina.runtime.fabric import FALLBACK, FoundSwitch, SwitchFabric
 from ina.runtime.fallback_process import Fallback
 from ina.runtime.hosts import UdpHosts
 from ina.runtime.programs import bundle
@@ -37,27 +37,15 @@ _HOST = "INA_NAMESPACE"
 
 
 @dataclass(frozen=True, slots=True)
-class RunningSwitch:
-    """A switch of a testbed."""
+class RunningSwitch(FoundSwitch):
+    """A switch of a testbed, which is a process of this machine."""
 
     name: str
-    address: str
     process: int
-
-    def udp_address(self, port: int) -> str:
-        """Return the address that workers send to, the same for all ports."""
-        return f"{SWITCH_IP}:{INA_UDP_PORT}"
-
-    def shm_path(self, port: int) -> None:
-        """Return None: its ports are interfaces."""
 
     def ended(self) -> str | None:
         """Return that it has ended, or None."""
         return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"
-
-    def strangers(self) -> int:
-        """Return 0: its ports are interfaces, which have no peers."""
-        return 0
 
 
 class TestbedHosts(UdpHosts):
@@ -96,7 +84,7 @@ class NamespaceFabric(SwitchFabric):
     def __init__(self, state: State, at: Mapping[str, Controller]) -> None:
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
         switches = {
-            name: RunningSwitch(name, f"unix:{state.socket(name)}", state.switches[name])
+            name: RunningSwitch(f"unix:{state.socket(name)}", name, state.switches[name])
             for name in state.topology.ports
         }
         super().__init__(spec, state.topology, switches, Fleet(at), TestbedHosts(state))
@@ -174,7 +162,7 @@ def opened(state: State) -> Iterator[NamespaceFabric]:
 
 def _check_switches(state: State) -> None:
     for switch, process in state.switches.items():
-        if why := RunningSwitch(switch, "", process).ended():
+        if why := RunningSwitch("", switch, process).ended():
             raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
 
 
