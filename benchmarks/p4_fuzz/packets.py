@@ -22,8 +22,7 @@ from softswitch.engine.entries import bit_width
 from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.stf.control import Control
-from softswitch.stf.plane import EmbeddedPlane
+from softswitch.stf.control import Control, EmbeddedPlane
 from softswitch.stf.script import Packet, Statement, parse_script
 
 PORTS = (*range(8), 510)

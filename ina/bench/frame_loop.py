@@ -20,7 +20,7 @@ from softswitch.engine.pipeline import Copy, Pipeline, PipelineError
 from softswitch.engine.switch import Switch
 from softswitch.engine.tofino import RECIRCULATING
 from softswitch.stf import Control, Packet, Statement
-from softswitch.stf.plane import EmbeddedPlane
+from softswitch.stf.control import EmbeddedPlane
 
 Frames = Sequence[tuple[bytes, int]]
 """Frames and the ports that they come in by."""

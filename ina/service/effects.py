@@ -27,7 +27,6 @@ from ina.service import plain
 from ina.service.data_plane import DataPlane
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
-from ina.service.external import is_external
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
 from ina.service.holds import Hold, hosts
@@ -260,8 +259,6 @@ class Effects:
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
         try:
             ledger.keep(number)
-            if self._end_grouped(hold):
-                return
             await self._blocking.switches(lambda: self._admit(hold, wiring))
             ledger.keep(number)
             fault_point("admitted")
@@ -276,16 +273,6 @@ class Effects:
         finally:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
-
-    def _end_grouped(self, hold: Hold) -> bool:
-        """End the external jobs of a group: nobody here can have their workers take turns."""
-        jobs = hold.held.run.jobs
-        external = [name for name in jobs if is_external(self._ledger.submitted[name].job)]
-        if len(jobs) == 1 or not external:
-            return False
-        why = "has to take turns with other jobs, which only workers that the controller starts can"
-        self._ledger.record([Ended(self._ledger.now_s, name, f"it {why}", final=True) for name in external])
-        return True
 
     def _admit(self, hold: Hold, wiring: Wiring) -> None:
         for name, place in hold.held.places.items():

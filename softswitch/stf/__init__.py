@@ -1,7 +1,7 @@
 """The Simple Test Framework: scripts of table entries and packets, as p4c's tests have them.
 
-``script`` reads the text, ``names`` finds what it calls tables, keys and actions in a program,
-``control`` sets that up on a switch (``plane``), and ``run`` sends the packets and judges what comes out::
+``script`` reads the text, ``control`` finds what it calls tables, keys and actions in a program and sets
+that up on a switch, and ``run`` sends the packets and judges what comes out::
 
     text  →  statements  →  a switch in virtual time, or any `Target`  →  Report
 """

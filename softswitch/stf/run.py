@@ -13,8 +13,7 @@ from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MAX_PORT, MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
-from softswitch.stf.control import Control
-from softswitch.stf.plane import EmbeddedPlane
+from softswitch.stf.control import Control, EmbeddedPlane
 from softswitch.stf.script import (
     Add,
     CheckCounter,

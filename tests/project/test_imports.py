@@ -166,19 +166,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # Programs for other machines, which `ina.runtime` starts there.
     "ina.machine": ("hostlib", "hostlib.keeper", "ina.runtime/"),
     "ina.bench": (
-        *("controller.placement/", "controller.routing/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
-        *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
-        "controller.policies.families.base",
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
-        "softswitch.stf.plane",
-        *("ina.runtime/", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual"),
-    ),
-    # The service, as those who ask it see it.
-    "ina.bench.service": (
-        *(*CONTROLLER, "controller.policies/", "hostlib.command_line", "ina.runtime/"),
-        *("ina.service/", "ina.service.api", "ina.bench.service/"),
+        *("softswitch.stf.control", "bmv2_topos.testbeds.netns/"),
     ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/"),
@@ -387,7 +378,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
     ("module", "imported", "rule"),
     [
         ("ina.cli.interleave", "benchmarks.interleave", "the product imports nothing of benchmarks"),
-        ("ina.bench.jobs", "examples.digits", "the product imports nothing of benchmarks, examples"),
+        ("ina.bench.mpi", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
         ("p4src.programs", "benchmarks", "the product imports nothing of"),
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),
@@ -433,7 +424,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),
         ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
         ("ina.runtime.launch", "hostlib.rendezvous", "ina.runtime may import"),
-        ("ina.bench.fallback", "ina.cli.fallback", "ina.bench may import"),
+        ("ina.bench.pipeline", "ina.cli.fallback", "ina.bench may import"),
         ("ina.service.daemon", "ina.service.api", "ina.service may import"),
         ("ina.service.api.app", "ina.service.daemon", "ina.service.api may import"),
         ("ina.service.api.app", "ina.service.store", "ina.service.api may import"),

@@ -14,7 +14,7 @@ from softswitch.compiler import compile_source, ir
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.stf.plane import EmbeddedPlane
+from softswitch.stf.control import EmbeddedPlane
 from softswitch.stf.runtime import RuntimeFileError, configure
 from tests.softswitch.lowering import source
 

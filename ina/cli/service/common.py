@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 
 if TYPE_CHECKING:
@@ -21,7 +20,8 @@ CONTROLLER = "Controller"
 
 JobName = Annotated[
     str,
-    typer.Argument(
+    Declared(
+        argument=True,
         metavar="JOB",
         help="Name the job: its name, its id or number of 'ina jobs', or, as an operator, TENANT/NAME.",
     ),
@@ -34,7 +34,7 @@ class ControllerOptions:
 
     controller: Annotated[
         str,
-        typer.Option(
+        Declared(
             "--controller",
             metavar="URL",
             envvar="INA_CONTROLLER",
@@ -46,7 +46,7 @@ class ControllerOptions:
     ] = ""
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=CONTROLLER,
             help="Present the token in this file, where the controller asks for one. Default: the "
@@ -55,7 +55,7 @@ class ControllerOptions:
     ] = None
     controller_ca: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=CONTROLLER,
             help="Check the controller's certificate against this CA (PEM). Default: those of the system.",

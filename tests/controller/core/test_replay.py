@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -136,7 +137,8 @@ def network_jobs(network: Network, seed: int, count: int) -> list[Submitted]:
             arrival_s=arrival_s,
             deadline_s=rng.uniform(5, 200) if rng.random() < 0.4 else None,
         )
-        found.append(Submitted(arrival_s, submission_of(job, network), job))
+        once = rng.random() < 0.3
+        found.append(Submitted(arrival_s, replace(submission_of(job, network), once=once), job))
     return found
 
 

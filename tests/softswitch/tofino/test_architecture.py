@@ -4,9 +4,9 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import p4info
+from softswitch.engine.cache import compile_once
 from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime.errors import InvalidArgument
 from softswitch.p4runtime.state import Device
