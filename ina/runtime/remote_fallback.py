@@ -14,7 +14,7 @@ from hostlib.messages import MessageError, encode
 from hostlib.sealed import proof
 from hostlib.version import version
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_service import ASK_S, HELLO_S, as_short, check_secret, received
+from ina.runtime.fallback_service import ASK_S, HELLO_S, PROTOCOL, as_short, check_secret, received
 
 PATIENCE_S: Final = 5.0
 """Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
@@ -212,9 +212,13 @@ class RemoteFallback:
             connection = stack.enter_context(_connected(self._address, patience_s))
             messages = received(connection, patience_s)
             hello = next(messages)
-            for what, own in (("version", version()), ("lanes", self._lanes)):
-                if hello.get(what) != own:
-                    raise ProcessFailed(f"{self._title} has {what} {hello.get(what)}, must be {own} as here")
+            if hello.get("protocol") != PROTOCOL:
+                raise ProcessFailed(
+                    f"{self._title} is of ina {hello.get('version')}, this one {version()}: these cannot talk"
+                    " to each other; install the same version on all"
+                )
+            if (lanes := hello.get("lanes")) != self._lanes:
+                raise ProcessFailed(f"{self._title} has lanes {lanes}, must be {self._lanes} as here")
             shown = proof(str(hello.get("challenge")), self._secret or "")
             connection.sendall(encode({"proof": shown, "owner": self._owner}))
             welcome = next(messages)
