@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from bmv2_topos.testbeds.netns import namespaces
 from bmv2_topos.testbeds.netns.errors import NoTestbed
-from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
-from controller import Controller, Fleet, Member, ProgramBundle
+from controller import Controller, Fleet, ProgramBundle
 from controller.errors import Unreachable
-from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
+from controller.switches.model import Uplink
 from controller.vocabulary.places import spread
-from hostlib.launcher import cannot_run
 from ina.runtime.fabric import FALLBACK, FoundSwitch, SwitchFabric
 from ina.runtime.fallback_process import Fallback
-from ina.runtime.hosts import UdpHosts
 from ina.runtime.programs import bundle
 from ina.runtime.spec import FabricSpec
 from ina.runtime.testbed_fallback import TestbedFallback
+from ina.runtime.testbed_hosts import TestbedHosts
 
 T = TypeVar("T")
 
 LEASE_S = 60.0
 """Time for which a job whose run was killed stays on the switches."""
-
-_HOST = "INA_NAMESPACE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,36 +40,6 @@ class RunningSwitch(FoundSwitch):
     def ended(self) -> str | None:
         """Return that it has ended, or None."""
         return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"
-
-
-class TestbedHosts(UdpHosts):
-    """The hosts of a testbed: processes of this machine, in namespaces."""
-
-    __test__ = False  # pytest takes classes called Test* for tests
-
-    def __init__(self, state: State) -> None:
-        super().__init__(f"{SWITCH_IP}:{INA_UDP_PORT}")
-        self._name, self._topology = state.name, state.topology
-
-    def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of a worker's host, in its namespace."""
-        return namespaces.inside(namespace(self._name, self.machine(member)), lambda: call(member.ip))
-
-    def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a command in the namespace that `environment` names. Raises LaunchError."""
-        if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
-            raise cannot_run(command[0], "No such file or directory")
-        return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
-
-    def environment(self, member: Member) -> Mapping[str, str]:
-        """Return the environment variables that name the host, and the interface that gloo uses there."""
-        host = self.machine(member)
-        return {_HOST: namespace(self._name, host), "GLOO_SOCKET_IFNAME": interface(host)}
-
-    def machine(self, member: Member) -> str:
-        """Return the name of a worker's host."""
-        (host,) = (each.name for each in self._topology.servers if self._topology.ip(each.name) == member.ip)
-        return host
 
 
 class NamespaceFabric(SwitchFabric):
