@@ -18,7 +18,6 @@ from benchmarks.p4_fuzz.corpus import REFUSED, SIZES, program_files
 from softswitch.compiler import CompileError, compile_file, ir
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.entries import bit_width
 from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
@@ -114,10 +113,10 @@ class Run:
 
     def _invocation(self, table: ir.Table) -> ir.Invocation:
         params = self._subject.program.actions[name := self._rng.choice(table.actions).action].params
-        return ir.Invocation(name, tuple(self._number(bit_width(param.type)) for param in params))
+        return ir.Invocation(name, tuple(self._number(ir.width_of(param.type)) for param in params))
 
     def _pattern(self, key: ir.Key) -> ir.Pattern:
-        width = bit_width(key.expr.type)
+        width = ir.width_of(key.expr.type)
         value, full = self._number(width), (1 << width) - 1
         match key.match:
             case "lpm":

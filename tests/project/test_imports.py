@@ -160,7 +160,14 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views"),
     ),
     "ina.runtime": (
-        *(*CONTROLLER, *SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
+        *(
+            *CONTROLLER,
+            *SWITCH,
+            *HOST,
+            "bmv2_topos.faults",
+            "bmv2_topos.impairments",
+            "bmv2_topos.scenarios/",
+        ),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
     # Programs for other machines, which `ina.runtime` starts there.

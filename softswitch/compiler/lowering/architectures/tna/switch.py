@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architecture import block_of, block_scope, describe_slot, package_of
-from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.blocks.controls import lower_control
-from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
+from softswitch.compiler.lowering.architectures import Fields
+from softswitch.compiler.lowering.architectures.packages import (
+    Slot,
+    block_of,
+    check_shape,
+    formals_of_block,
+    lower_block,
+    package_of,
+)
+from softswitch.compiler.lowering.architectures.tna.stateful import check_accesses
 from softswitch.compiler.lowering.limits import check_stored
-from softswitch.compiler.lowering.passing import Formal, Passed, bind, is_optional
-from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, remark
-from softswitch.compiler.lowering.values import Block, ExternDef, Packet, Run, TypeName, Value
+from softswitch.compiler.lowering.passing import Formal, bind, is_optional
+from softswitch.compiler.lowering.unit import Stage, Unit, remark
+from softswitch.compiler.lowering.values import Block, TypeName
 
 SWITCH, PIPELINE = "Switch", "Pipeline"
 _MARK = "ingress_intrinsic_metadata_for_tm_t"
-PARTS = (PIPELINE,)
-"""Packages that a switch is made of."""
 
 INTRINSIC = {
     "ingress": "ingress_intrinsic_metadata_t",
@@ -36,83 +39,60 @@ INTRINSIC = {
 """The fields of ``standard_metadata``, and their types."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One block of a pipeline: its gress, and each parameter as (direction, storage)."""
-
-    stage: Stage
-    kind: str
-    gress: str
-    params: tuple[tuple[str, str], ...]
-
-
 _IN, _OUT = ("", "packet_in"), ("", "packet_out")
 SLOTS = (
     Slot(
         Stage.PARSER,
         "parser",
-        "ingress",
         (
             *(_IN, ("out", "hdr"), ("out", "meta"), ("out", "ingress")),
             *(("out", "ingress_for_tm"), ("out", "ingress_from_parser")),
         ),
+        "ingress",
     ),
     Slot(
         Stage.INGRESS,
         "control",
-        "ingress",
         (
             *(("inout", "hdr"), ("inout", "meta"), ("in", "ingress"), ("in", "ingress_from_parser")),
             *(("inout", "ingress_for_deparser"), ("inout", "ingress_for_tm")),
         ),
+        "ingress",
     ),
     Slot(
         Stage.INGRESS_DEPARSER,
         "control",
-        "ingress",
         (_OUT, ("inout", "hdr"), ("in", "meta"), ("in", "ingress_for_deparser"), ("in", "ingress")),
+        "ingress",
     ),
     Slot(
         Stage.EGRESS_PARSER,
         "parser",
-        "egress",
         (
             *(_IN, ("out", "hdr"), ("out", "meta"), ("out", "egress")),
             *(("out", "egress_from_parser"), ("out", "egress_for_deparser")),
         ),
+        "egress",
     ),
     Slot(
         Stage.EGRESS,
         "control",
-        "egress",
         (
             *(("inout", "hdr"), ("inout", "meta"), ("in", "egress"), ("in", "egress_from_parser")),
             *(("inout", "egress_for_deparser"), ("inout", "egress_for_port")),
         ),
+        "egress",
     ),
     Slot(
         Stage.DEPARSER,
         "control",
-        "egress",
         (
             *(_OUT, ("inout", "hdr"), ("in", "meta"), ("in", "egress_for_deparser"), ("in", "egress")),
             ("in", "egress_from_parser"),
         ),
+        "egress",
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """What a pipeline was lowered to: storages, parsers and blocks."""
-
-    hdr: ir.Struct
-    meta: ir.Struct
-    standard_metadata: ir.Struct
-    states: Mapping[str, ir.State]
-    egress_states: Mapping[str, ir.State]
-    bodies: Mapping[Stage, tuple[ir.Stmt, ...]]
-    ingress_parser: str
 
 
 def is_for_tofino(declarations: tuple[ast.Decl, ...]) -> bool:
@@ -121,41 +101,50 @@ def is_for_tofino(declarations: tuple[ast.Decl, ...]) -> bool:
     return {SWITCH, PIPELINE, _MARK} <= names
 
 
-def architecture_of(unit: Unit) -> str:
-    """Return ``tna`` or ``t2na``: the latter has ghost threads."""
-    return "tna" if unit.globals.find("ghost_intrinsic_metadata_t") is None else "t2na"
-
-
-def lower_switch(unit: Unit, main: ast.Instantiation) -> Pipeline:
+def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields]:
     """Lower the pipeline of a switch. Raises CompileError."""
     blocks = _blocks(unit, _pipeline(unit, main))
-    formals = {slot.stage: _formals(unit, block) for slot, block in zip(SLOTS, blocks, strict=True)}
+    formals = {slot.stage: formals_of_block(unit, block) for slot, block in zip(SLOTS, blocks, strict=True)}
     for slot, block in zip(SLOTS, blocks, strict=True):
-        _check_shape(slot, block, formals[slot.stage])
+        check_shape(slot, block, formals[slot.stage], least=3)
     types = _intrinsic(unit, main.pos)
     own = {
         "hdr": _own(formals, 1, "headers"),
         "meta": _own(formals, 2, "metadata"),
         "standard_metadata": t.StructType("intrinsic", types, _struct("intrinsic", types)),
     }
+
+    def stored(slot: Slot, what: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
+        root, field = (what, slot.gress) if what in ("hdr", "meta") else ("standard_metadata", what)
+        type_ = own[root].fields[field]
+        lowered = t.lowered(type_)
+        assert lowered is not None
+        return type_, ir.Member(lowered, ir.Var(own[root].ir, root, pos), field, pos)
+
     unit.states, states = {}, unit.states
     bodies: dict[Stage, tuple[ir.Stmt, ...]] = {}
     for slot, block in zip(SLOTS, blocks, strict=True):
         if slot.stage is Stage.EGRESS_PARSER:
             unit.states, states = {}, unit.states
         with unit.reporting():
-            _lower_block(unit, slot, block, formals[slot.stage], own, bodies)
+            lower_block(unit, slot, block, formals[slot.stage], stored, bodies)
     egress_states = unit.states
     unit.raise_errors()
-    return Pipeline(
-        own["hdr"].ir,
-        own["meta"].ir,
-        own["standard_metadata"].ir,
-        _closed(states),
-        _closed(egress_states),
-        bodies,
-        blocks[0].decl.name,
-    )
+
+    def fields(single_access: bool) -> Fields:
+        check_accesses(bodies.values(), unit.actions, unit.tables, unit.register_arrays, refuse=single_access)
+        return {
+            "architecture": "tna" if unit.globals.find("ghost_intrinsic_metadata_t") is None else "t2na",
+            **{name: struct.ir for name, struct in own.items()},
+            "states": _closed(states),
+            "egress_states": _closed(egress_states),
+            "ingress_parser": blocks[0].decl.name,
+            "verify": (),
+            "compute": (),
+            **{stage.name.lower(): body for stage, body in bodies.items()},
+        }
+
+    return fields
 
 
 def _closed(states: Mapping[str, ir.State]) -> dict[str, ir.State]:
@@ -224,27 +213,7 @@ def _blocks(unit: Unit, pipeline: ast.Instantiation) -> list[Block]:
     if len(pipeline.args) > len(params):
         remark("the ghost thread of the pipeline does not run", pipeline.args[len(params)].pos)
     args = bind(PIPELINE, params, pipeline.args[: len(params)], pipeline.pos)
-    return [block_of(unit, slot.kind, slot.stage, arg) for slot, arg in zip(SLOTS, args, strict=True)]
-
-
-def _formals(unit: Unit, block: Block) -> list[Formal]:
-    return formals_of(unit, block.decl.params, block_scope(unit, block))
-
-
-def _check_shape(slot: Slot, block: Block, formals: list[Formal]) -> None:
-    """Compare the directions of a block's parameters with the architecture's; the last ones may be absent."""
-    decl, wanted = block.decl, describe_slot(slot.params)
-    if not 3 <= len(formals) <= len(slot.params):
-        where = slot.stage.name.lower().replace("_", " ")
-        raise CompileError(
-            f"{slot.kind} {decl.name!r} has {len(formals)} parameters as {where}", decl.pos, wanted
-        )
-    for formal, (direction, what) in zip(formals, slot.params, strict=False):
-        if formal.direction != direction and not (what == "hdr" and formal.direction == "in"):
-            message = (
-                f"parameter {formal.name!r} of {decl.name!r} is {formal.direction or 'without direction'}"
-            )
-            raise CompileError(message, formal.pos, wanted)
+    return [block_of(unit, slot, arg) for slot, arg in zip(SLOTS, args, strict=True)]
 
 
 def _own(formals: Mapping[Stage, list[Formal]], place: int, name: str) -> t.StructType:
@@ -283,47 +252,3 @@ def intrinsic_place(unit: Unit, struct: str, field: str, pos: ir.Position) -> ir
     assert isinstance(outer, ir.Struct)
     whole = ir.Var(_struct("intrinsic", types), "standard_metadata", pos)
     return ir.Member(dict(outer.fields)[field], ir.Member(outer, whole, struct, pos), field, pos)
-
-
-def _lower_block(
-    unit: Unit,
-    slot: Slot,
-    block: Block,
-    formals: list[Formal],
-    own: Mapping[str, t.StructType],
-    bodies: dict[Stage, tuple[ir.Stmt, ...]],
-) -> None:
-    values = {
-        formal.name: _value(unit, slot, block, formal, what, own)
-        for formal, (_, what) in zip(formals, slot.params, strict=False)
-    }
-    caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
-    scope, passed = block_scope(unit, block), Passed(values, ())
-    with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
-        if slot.kind == "parser":
-            lower_main_parser(caller, block, scope, block.decl.name, formals, passed)
-        else:
-            body = lower_control(caller, block, scope, block.decl.name, formals, passed, repeats=False)
-            bodies[slot.stage] = body.finished(block.pos)
-
-
-def _value(
-    unit: Unit, slot: Slot, block: Block, formal: Formal, what: str, own: Mapping[str, t.StructType]
-) -> Value:
-    symbol = unit.globals.find(what)
-    if what.startswith("packet_"):
-        wanted: t.Type = t.ExternType(what)
-    else:
-        root, field = (what, slot.gress) if what in ("hdr", "meta") else ("standard_metadata", what)
-        wanted = own[root].fields[field]
-    if not t.same(formal.type, wanted):
-        message = f"parameter {formal.name!r} of {block.decl.name!r} is {t.describe(formal.type)}"
-        raise CompileError(message, formal.pos, t.describe(wanted))
-    if isinstance(wanted, t.ExternType):
-        assert isinstance(symbol, ExternDef)
-        return Packet(wanted, symbol.decl)
-    lowered = t.lowered(wanted)
-    assert lowered is not None
-    place = ir.Member(lowered, ir.Var(own[root].ir, root, formal.pos), field, formal.pos)
-    why = f"{formal.name!r} is an `in` parameter" if formal.direction == "in" else ""
-    return Run(wanted, place, formal.direction != "in", why)

@@ -10,12 +10,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.calls.extern_calls import checked_instance, choose
-from softswitch.compiler.lowering.expressions.check import evaluate, known
-from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
-from softswitch.compiler.lowering.passing import is_optional
-from softswitch.compiler.lowering.syntax import ir_annotations
-from softswitch.compiler.lowering.tofino.filters import (
+from softswitch.compiler.lowering.architectures.tna.filters import (
     LPF,
     WRED,
     Filter,
@@ -23,14 +18,19 @@ from softswitch.compiler.lowering.tofino.filters import (
     make_filter_registers,
     table_of,
 )
-from softswitch.compiler.lowering.tofino.hashing import Hashing
-from softswitch.compiler.lowering.tofino.stateful import (
+from softswitch.compiler.lowering.architectures.tna.hashing import Hashing
+from softswitch.compiler.lowering.architectures.tna.stateful import (
     Action,
     Cells,
     direct_cells,
     initial_values,
     leaves,
 )
+from softswitch.compiler.lowering.calls.extern_calls import checked_instance, choose
+from softswitch.compiler.lowering.expressions.check import evaluate, known
+from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
+from softswitch.compiler.lowering.passing import is_optional
+from softswitch.compiler.lowering.syntax import ir_annotations
 from softswitch.compiler.lowering.types import data_type
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import ExternDef, Number, Object, Run, Scope, Value, show

@@ -1,4 +1,4 @@
-"""``ina jobs``: the jobs that a switch serves."""
+"""``ina slots``: the jobs that a switch serves, with their slots, leases and holders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Watch = Annotated[
     bool,
     typer.Option(
         "--watch",
-        help="With --switch: watch the leases until each has been renewed or has expired, which takes up to "
+        help="Watch the leases until each has been renewed or has expired, which takes up to "
         "the longest of them, and show which did what.",
     ),
 ]
@@ -46,18 +46,31 @@ MetricsPort = Annotated[
 
 EPILOG = """Examples:
 
-  ina jobs --switch grpc://127.0.0.1:9559
+  ina slots --switch grpc://127.0.0.1:9559
 
-  ina jobs --switch grpc://127.0.0.1:9559 --watch
+  ina slots --switch grpc://127.0.0.1:9559 --watch
 
-  ina jobs --switch grpc://127.0.0.1:9559 --metrics-port 9091
+  ina slots --switch grpc://127.0.0.1:9559 --metrics-port 9091
 
-  ina jobs --switch grpc://switch.lab:9559 --tls-ca ca.pem --json
+  ina slots --switch grpc://switch.lab:9559 --tls-ca ca.pem --json
 """
 
 
-def jobs(*, running: options.RunningSwitch, watch: bool, metrics_port: int | None, json: bool) -> None:
-    """Print the jobs that a running switch serves; see `ina.cli.service.jobs`."""
+def slots(
+    *,
+    running: options.RunningSwitch,
+    watch: Watch = False,
+    metrics_port: MetricsPort = None,
+    json: options.Json = False,
+) -> None:
+    """List the jobs that a running switch serves, with their slots, leases and holders.
+
+    Lists what the switch holds, whoever admitted it. Name, user, command, age and goodput are what the holder
+    of a job, such as 'ina run', tells with every renewal of its lease; so they are up to a quarter of the
+    lease, and at most 15 s, old. "Since" is this machine's time less the age. The lease is how long the job
+    stays if its holder is gone: see who still renews with --watch. A job without a lease stays until 'ina
+    remove'.
+    """
     if metrics_port is not None:
         if watch or json:
             raise Failure("--metrics-port lists nothing: leave --watch and --json out", exit_code=USAGE)
@@ -72,7 +85,7 @@ def jobs(*, running: options.RunningSwitch, watch: bool, metrics_port: int | Non
         except NoProgram:
             described = {}
     if json:
-        Result("jobs", {"switch": running.switch}, {"jobs": len(described)}, described).print_json()
+        Result("slots", {"switch": running.switch}, {"jobs": len(described)}, described).print_json()
     elif not described:
         out.print(f"the switch at {address} serves no jobs", markup=False, highlight=False, soft_wrap=True)
     else:

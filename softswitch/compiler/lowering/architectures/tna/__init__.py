@@ -14,3 +14,20 @@ A packet passes the ingress parser, ingress and the ingress deparser; what that 
 it, are the bytes that the traffic manager keeps and the egress parser gets: nothing else goes with them. So
 ``hdr``, ``meta`` and ``standard_metadata`` are structs of both gresses' own.
 """
+
+from softswitch.compiler.lowering.architectures import Architecture
+from softswitch.compiler.lowering.architectures.tna.calls import call_function, call_object
+from softswitch.compiler.lowering.architectures.tna.objects import make_object
+from softswitch.compiler.lowering.architectures.tna.switch import PIPELINE, is_for_tofino, lower_switch
+
+__all__ = ["TNA", "is_for_tofino"]
+
+TNA = Architecture(
+    checks=None,
+    parts=(PIPELINE,),
+    make_object=make_object,
+    call_object=call_object,
+    call_function=call_function,
+    check=lambda unit, main: None,
+    lower=lower_switch,
+)

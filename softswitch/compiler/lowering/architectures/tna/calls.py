@@ -8,14 +8,14 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.architectures.tna.filters import execute_lpf, execute_math, execute_wred
+from softswitch.compiler.lowering.architectures.tna.hashing import Hashing, call_checksum, hashed
+from softswitch.compiler.lowering.architectures.tna.objects import Colours
+from softswitch.compiler.lowering.architectures.tna.stateful import call_register, execute
 from softswitch.compiler.lowering.calls.extern_calls import extern_arguments, foreign_call, scalar
 from softswitch.compiler.lowering.calls.packets import lookahead
 from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.expressions.convert import bits_cast
-from softswitch.compiler.lowering.tofino.filters import execute_lpf, execute_math, execute_wred
-from softswitch.compiler.lowering.tofino.hashing import Hashing, call_checksum, hashed
-from softswitch.compiler.lowering.tofino.objects import Colours
-from softswitch.compiler.lowering.tofino.stateful import call_register, execute
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import (
     Nothing,
