@@ -181,7 +181,7 @@ class _Run:
     def _start(self, job: _RunningJob) -> None:
         """Start all workers of a job that has been admitted."""
         plan, schedule = job.plan, self.schedule
-        admitted = self.built.admitted[plan.number]
+        admitted = self.built.fleet.jobs[plan.number]
         tree = Tree.of(admitted.tree)
         if job.server is not None:
             job.server.add_job(FallbackJob(plan.number, admitted.epoch, tree, window=plan.window))
@@ -280,10 +280,8 @@ class _Run:
                 self.servers[event.server].restart(self.network.now, event.down_us * 1000)
                 self.happened["fallback server restarted"] += 1
             case Resize():
-                admitted = self.built.admitted.get(event.job)
-                if admitted is not None and self.built.fleet.resize(
-                    admitted, event.region, switches=(event.switch,)
-                ):
+                fleet = self.built.fleet
+                if event.job in fleet.jobs and fleet.move(event.job, {event.switch: event.region}):
                     self.happened["region changed"] += 1
             case Congest():
                 self.happened["switch congested"] += 1
@@ -303,7 +301,7 @@ class _Run:
         job = self.jobs[event.job]
         if job.plan.defector is not None:
             return  # what it must end with is hard to say then
-        if job.finished or event.job not in self.built.admitted or job.stations[0].window is None:
+        if job.finished or event.job not in self.built.fleet.jobs or job.stations[0].window is None:
             return
         self.happened["job restarted"] += 1
         for station in job.stations:
@@ -319,7 +317,7 @@ class _Run:
             job.server.remove_job(job.plan.number)
 
     def _restart_job(self, job: _RunningJob) -> None:
-        if job.plan.number in self.built.admitted:
+        if job.plan.number in self.built.fleet.jobs:
             self._remove(job)
         job.generation = job.generation % (2**32 - 1) + 1
         self._collect()
@@ -333,7 +331,7 @@ class _Run:
         port, frame = switch.sample
         packet = np.frombuffer(frame, wire.packet_dtype(LANES, framed=True))
         number = int(packet["job"][0])
-        admitted = self.built.admitted.get(number)
+        admitted = self.built.fleet.jobs.get(number)
         if admitted is None or int(packet["epoch"][0]) != admitted.epoch:
             return
         for kind in event.kinds:

@@ -235,11 +235,14 @@ class SwitchFabric:
         with self.lock:
             if self.moving:
                 report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
-                self.moving = not self.fleet.settle() or not report.done
+                self.moving = self.fleet.moving or not report.done
 
     def _move(self, name: str) -> None:
         region, tree = self._slots.get(name), self.jobs.get(name)
-        if region is not None and tree is not None and (there := tree.at(region)) != tree:
+        if region is None or tree is None:
+            return
+        there = tree.at(dict.fromkeys(tree.switches, region))
+        if there != tree:
             self.jobs[name] = there
             self.moving = True
             self.settle()

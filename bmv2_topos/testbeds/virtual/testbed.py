@@ -267,7 +267,8 @@ class VirtualTestbed:
                     job.server.restart(now, round(fault.down_s * 1e9))
             case ChangeRegion():
                 if self.settings.shares:
-                    self.fleet.resize(job.admitted, Region(fault.offset, fault.size))
+                    region = Region(fault.offset, fault.size)
+                    self.fleet.move(job.id, dict.fromkeys(job.admitted.switches, region))
             case Straggle():
                 job.workers[fault.rank].training.compute_ns = round(fault.compute_s * 1e9)
             case _:
