@@ -10,7 +10,6 @@ passes a link.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import tempfile
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.fill import console
+from benchmarks.fill import asked, console, option
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds.virtual import Flow, Placement, VirtualSettings, VirtualTestbed
 from controller.vocabulary import Job, Link, leaf_spine
@@ -51,15 +50,17 @@ class Ran:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="benchmarks.beside_ns3", description=__doc__)
-    parser.add_argument("--hosts", type=int, nargs="*", default=[4, 8], help="of a rack (default: 4 and 8)")
-    parser.add_argument("--seconds", type=float, default=0.01, help="of virtual time (default: 0.01)")
-    asked = parser.parse_args()
+    given = asked(
+        __doc__,
+        option("--hosts", type=int, nargs="*", default=[4, 8], help="of a rack (default: 4 and 8)"),
+        option("--seconds", type=float, default=0.01, help="of virtual time (default: 0.01)"),
+        prog="benchmarks.beside_ns3",
+    )
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))
-        for hosts in asked.hosts:
-            ours = run(hosts, asked.seconds)
+        for hosts in given.hosts:
+            ours = run(hosts, given.seconds)
             theirs = run_ns3(program, hosts, ours.seconds)
             faster = ours.hops / ours.processor_s / (theirs.hops / theirs.processor_s)
             for name, ran in (("ns-3", theirs), ("ina", ours)):

@@ -7,7 +7,6 @@ with `-DENABLE_TOFINO=ON`; P4INCLUDE are the folders of `core.p4` and of `tna.p4
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from typing import Any, Final
 
 from rich.progress import track
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
 from bmv2_topos.harness import markdown
 
 TNA: Final = Path(__file__).parents[1] / "p4src" / "tna"
@@ -75,20 +74,19 @@ class NotCompiled(Exception):
 
 def main() -> None:
     """Compile, print a table, and write a page on request."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    options = asked(
+        __doc__,
+        option("--compiler", default="p4c-barefoot", help="its name or path"),
+        option("-I", dest="includes", type=Path, action="append", default=[], metavar="DIR"),
+        option("--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS),
+        option("--chips", nargs="+", choices=tuple(ARCHITECTURES), default=tuple(ARCHITECTURES)),
+        option("--lanes", nargs="+", type=int, choices=(32, 64), default=(32, 64)),
+        option("--slots", nargs="+", type=int, default=(SLOTS,), help="powers of two"),
+        option("--json", action="store_true", help="print the rows instead of a table"),
+        option(
+            "--output", type=Path, metavar="DIR", help="write chip-fit.md and .json; rows of other cases stay"
+        ),
     )
-    parser.add_argument("--compiler", default="p4c-barefoot", help="its name or path")
-    parser.add_argument("-I", dest="includes", type=Path, action="append", default=[], metavar="DIR")
-    parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS)
-    parser.add_argument("--chips", nargs="+", choices=tuple(ARCHITECTURES), default=tuple(ARCHITECTURES))
-    parser.add_argument("--lanes", nargs="+", type=int, choices=(32, 64), default=(32, 64))
-    parser.add_argument("--slots", nargs="+", type=int, default=(SLOTS,), help="powers of two")
-    parser.add_argument("--json", action="store_true", help="print the rows instead of a table")
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="write chip-fit.md and .json; rows of other cases stay"
-    )
-    options = parser.parse_args()
     compiler = shutil.which(options.compiler)
     if compiler is None:
         raise SystemExit(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.fill import fill
+from benchmarks.fill import asked, fill, option
 from bmv2_topos.harness import markdown
 from bmv2_topos.plots import draw_lines
 from hostlib.quantize import BLOCKS
@@ -49,14 +49,15 @@ class Training:
 
 def main() -> None:
     """Train, print a table, and write a page on request."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--ranks", type=int, default=RANKS)
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of the digits")
-    parser.add_argument("--steps", type=int, default=STEPS, help="of the transformer; 10 or more")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="write convergence.md, .json and plots")
-    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = asked(
+        __doc__.split("\n")[0],
+        option("--seeds", type=int, default=SEEDS),
+        option("--ranks", type=int, default=RANKS),
+        option("--epochs", type=int, default=EPOCHS, help="of the digits"),
+        option("--steps", type=int, default=STEPS, help="of the transformer; 10 or more"),
+        option("--output", type=Path, metavar="DIR", help="write convergence.md, .json and plots"),
+        option("--rank", type=Path, help=argparse.SUPPRESS),
+    )
     if options.rank:
         _be_rank(options)
         return

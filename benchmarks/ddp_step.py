@@ -7,7 +7,6 @@ hidden behind backward. Times depend on the machine and its load; backends take 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.fill import console
+from benchmarks.fill import asked, console, option
 from bmv2_topos.harness.rows import markdown
 
 LAYERS: Final = 4
@@ -46,18 +45,20 @@ def main() -> None:
     """Run the command."""
     if "--rank" in sys.argv:
         return be_rank(int(sys.argv[2]), Path(sys.argv[3]))
-    parser = argparse.ArgumentParser(prog="benchmarks.ddp_step", description=__doc__)
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--megabytes", type=int, default=29, help="of parameters (default: 29)")
-    parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    given = asked(
+        __doc__,
+        option("--ranks", type=int, default=4),
+        option("--megabytes", type=int, default=29, help="of parameters (default: 29)"),
+        option("--rounds", type=int, default=3),
+        prog="benchmarks.ddp_step",
+    )
     runs: dict[str, list[Times]] = {name: [] for name in BACKENDS}
-    for _ in range(asked.rounds):
+    for _ in range(given.rounds):
         for name, times in runs.items():
-            times.append(_run(asked.ranks, asked.megabytes, BACKENDS[name]))
+            times.append(_run(given.ranks, given.megabytes, BACKENDS[name]))
     load = os.getloadavg()[0]
     console().print(table(runs), markup=False, highlight=False)
-    console().print(f"{asked.ranks} ranks, {asked.megabytes} MB, {asked.rounds} rounds, load {load:.1f}")
+    console().print(f"{given.ranks} ranks, {given.megabytes} MB, {given.rounds} rounds, load {load:.1f}")
     return None
 
 

@@ -1,28 +1,34 @@
-"""Output of results: pages that people write and commands fill between two marks, and the terminal."""
+"""What the makers of pages share: their options, pages that commands fill between two marks, the terminal."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from bmv2_topos.wrap import wrap
+from bmv2_topos.harness.page import END, mark_of, with_tables
 
-BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
+Option = tuple[tuple[str, ...], dict[str, Any]]
 
 
-def with_tables(page: str, tables: str) -> str:
-    """Return `page` with `tables` between its two marks, in the place of what stood there.
+def option(*names: str, **given: Any) -> Option:
+    """Return an option as `argparse.ArgumentParser.add_argument` takes it."""
+    return names, given
 
-    Raises ValueError if the page has no marks.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}, between which the tables go")
-    return wrap(f"{before}{BEGIN}\n{tables}\n{END}{after}")
+
+def asked(
+    doc: str | None, *options: Option, words: Sequence[str] | None = None, **given: Any
+) -> argparse.Namespace:
+    """Return what the command line says; `words` stand for it, `given` is for `argparse.ArgumentParser`."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=doc, **{"formatter_class": form, **given})
+    for names, settings in options:
+        parser.add_argument(*names, **settings)
+    return parser.parse_args(words)
 
 
 def check(path: Path) -> None:
@@ -31,10 +37,16 @@ def check(path: Path) -> None:
         with_tables(path.read_text(encoding="utf-8"), "")
 
 
-def fill(path: Path, tables: str) -> None:
-    """Write `tables` into the page at `path`; where there is none yet, they are all of it."""
-    page = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
-    path.write_text(with_tables(page, tables), encoding="utf-8")
+def fill(path: Path, tables: str, name: str = "") -> None:
+    """Write `tables` into the page at `path`, or its part `name`; marks are made where there are none yet.
+
+    Raises ValueError for a page that lacks its marks.
+    """
+    page = path.read_text(encoding="utf-8") if path.exists() else ""
+    mark = mark_of(name)
+    if mark not in page and (name or not page):
+        page += f"{mark}\n{END}\n"
+    path.write_text(with_tables(page, tables, name), encoding="utf-8")
 
 
 def publish(folder: Path, name: str, tables: str, rows: Sequence[Mapping[str, object]]) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.fill import asked, option
 from benchmarks.pages.real import wire_s
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import namespace
@@ -133,12 +134,13 @@ def topology(case: Case) -> Topology:
 
 def main() -> None:
     """Print the table, and the same as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--bytes", type=int, default=16 << 20, help="Size of an array. Default: 16 MiB.")
-    parser.add_argument("--iterations", type=int, default=5, help="Sums in a run. Default: 5.")
-    parser.add_argument("--rounds", type=int, default=3, help="Runs of each case, in turns. Default: 3.")
-    parser.add_argument("--json", action="store_true", help="Print JSON only.")
-    options = parser.parse_args()
+    options = asked(
+        __doc__.partition(":")[0],
+        option("--bytes", type=int, default=16 << 20, help="Size of an array. Default: 16 MiB."),
+        option("--iterations", type=int, default=5, help="Sums in a run. Default: 5."),
+        option("--rounds", type=int, default=3, help="Runs of each case, in turns. Default: 3."),
+        option("--json", action="store_true", help="Print JSON only."),
+    )
     netns.check_here()
     times: dict[str, list[float]] = {case.name: [] for case in CASES}
     starts: list[float] = []

@@ -28,7 +28,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from benchmarks.fill import console
+from benchmarks.fill import asked, console, option
 from softswitch.compiler import CompileError, Unsupported, compile_file, p4info, preprocess_file
 from softswitch.engine.emit_c.program import emit_c
 from softswitch.stf import ScriptError, parse_script, run_script
@@ -171,18 +171,16 @@ _SETS: Mapping[str, tuple[Callable[..., Found | None], str]] = {
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    return asked(
+        __doc__,
+        option("testdata", type=Path, help="the folder testdata of a clone of p4c"),
+        option("set", choices=_SETS),
+        option(
+            "--include", type=Path, help="the folder of core.p4 and v1model.p4 (p4include beside testdata)"
+        ),
+        option("--json", type=Path, metavar="FILE", help="write what became of each program there"),
         prog="python -m benchmarks.p4c_conformance",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("testdata", type=Path, help="the folder testdata of a clone of p4c")
-    parser.add_argument("set", choices=_SETS)
-    parser.add_argument(
-        "--include", type=Path, help="the folder of core.p4 and v1model.p4 (p4include beside testdata)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what became of each program there")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from benchmarks.fill import check, console, publish
+from benchmarks.fill import asked, check, console, option, publish
 from benchmarks.ptf_scripts import scripts_of
 from benchmarks.tofino_programs import programs_in
 from softswitch.compiler import CompileError, compile_file, ir
@@ -137,29 +137,28 @@ def _tables(found: Sequence[Found]) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    return asked(
+        __doc__,
+        option("folders", nargs="+", metavar="NAME=FOLDER"),
+        option("--p4testgen", default="p4testgen", metavar="COMMAND", help="its name or path"),
+        option("-I", dest="includes", type=Path, action="append", default=[], metavar="DIR"),
+        option("--as", dest="form", choices=FORMS, default="STF", help="have tests written so (STF)"),
+        option("--chip", choices=CHIPS, help="for this chip only (both)"),
+        option(
+            "--slots", action="store_true", help="of our own programs, only packets that meet a slot, as PTF"
+        ),
+        option("--option", action="append", default=[], help="of p4testgen, besides; may be repeated"),
+        option("--tests", type=int, default=100, help="tests of a program, at most (100)"),
+        option("--time-limit", type=float, default=300, metavar="S", help="for a program (300)"),
+        option("--processes", type=int, default=2, help="programs at a time (2)"),
+        option(
+            "--output",
+            type=Path,
+            metavar="DIR",
+            help="write p4testgen.md and .json; rows of other programs stay",
+        ),
         prog="python -m benchmarks.p4testgen",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folders", nargs="+", metavar="NAME=FOLDER")
-    parser.add_argument("--p4testgen", default="p4testgen", metavar="COMMAND", help="its name or path")
-    parser.add_argument("-I", dest="includes", type=Path, action="append", default=[], metavar="DIR")
-    parser.add_argument("--as", dest="form", choices=FORMS, default="STF", help="have tests written so (STF)")
-    parser.add_argument("--chip", choices=CHIPS, help="for this chip only (both)")
-    parser.add_argument(
-        "--slots", action="store_true", help="of our own programs, only packets that meet a slot, as PTF"
-    )
-    parser.add_argument(
-        "--option", action="append", default=[], help="of p4testgen, besides; may be repeated"
-    )
-    parser.add_argument("--tests", type=int, default=100, help="tests of a program, at most (100)")
-    parser.add_argument("--time-limit", type=float, default=300, metavar="S", help="for a program (300)")
-    parser.add_argument("--processes", type=int, default=2, help="programs at a time (2)")
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="write p4testgen.md and .json; rows of other programs stay"
-    )
-    return parser.parse_args()
 
 
 def _all(args: argparse.Namespace) -> Iterator[Found]:

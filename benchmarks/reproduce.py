@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.ablations import resolved, with_ablations
+from benchmarks.fill import fill
 from benchmarks.references import LUCID, MURI, SYNERGY
 from benchmarks.replicas import known as known_replicas
-from benchmarks.reproduce_page import SHOW, ResultRow, page
+from benchmarks.reproduce_page import SHOW, ResultRow
 from benchmarks.rule_sets import STEPS
 from benchmarks.trace_files import Trace, takes_minutes, traces
 from controller.policies.families.base import SimulationConfig
@@ -28,7 +29,6 @@ from controller.simulator import measure
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
-from ina.bench.grouping import measure_grouping
 
 NAME = "schedulers"
 FIRST = ("sample", "trace3")
@@ -106,11 +106,11 @@ def main() -> None:
         except (RunFailed, subprocess.CalledProcessError) as error:
             raise SystemExit(f"benchmarks.reproduce: {name}: {error}") from None
         if not given.json:
-            print(f"\n{SHOW[name].title}\n\n{SHOW[name].table(tables[name])}", flush=True)
+            print(f"\n{name}\n\n{SHOW[name](tables[name])}", flush=True)
         if stored is not None:  # after each: some take minutes
             given.output.mkdir(parents=True, exist_ok=True)
             stored.write_text(_text(tables) + "\n", encoding="utf-8")
-            (given.output / f"{NAME}.md").write_text(page(tables), encoding="utf-8")
+            fill(stored.with_suffix(".md"), SHOW[name](tables[name]), name)
     if given.json:
         print(_text(tables))
 
@@ -275,19 +275,12 @@ def lucid(options: Options) -> list[ResultRow]:
     ]
 
 
-def grouping(options: Options) -> list[ResultRow]:
-    """Group jobs of four resources."""
-    sizes = ((1000, 0), (1000, 8), (10_000, 0), (10_000, 8))
-    return [asdict(measure_grouping(jobs, kinds=kinds)) for jobs, kinds in sizes]
-
-
 MAKE: Mapping[str, Callable[[Options], list[ResultRow]]] = {
     "replicas": replicas,
     "paper": paper,
     "rules": rules,
     "synergy": synergy,
     "lucid": lucid,
-    "grouping": grouping,
 }
 
 

@@ -1,26 +1,15 @@
-"""Tables and a page made of the rows of `benchmarks.reproduce`."""
+"""The tables made of the rows of `benchmarks.reproduce`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bmv2_topos.harness import markdown
-from bmv2_topos.wrap import wrap
 
 ResultRow = dict[str, Any]
 Column = tuple[str, str, str]
 """Heading, key of the row, and format of its value; a value that is None or missing leaves the cell empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A part of the page."""
-
-    title: str
-    about: str
-    table: Callable[[Sequence[ResultRow]], str]
 
 
 def grid(rows: Sequence[ResultRow], columns: Sequence[Column]) -> str:
@@ -143,15 +132,6 @@ MODELS: Sequence[Column] = (
     ("R2", "R2", "{:.2f}"),
     ("training s", "training s", "{:.1f}"),
 )
-GROUPING: Sequence[Column] = (
-    ("jobs", "jobs", "{:,}"),
-    ("profiles (0: all differ)", "kinds", "{}"),
-    ("seconds", "time_s", "{:.2f}"),
-    ("jobs per second", "jobs_per_s", "{:,.0f}"),
-    ("groups", "groups", "{:,}"),
-    ("total efficiency", "total_efficiency", "{:,.1f}"),
-    ("mean", "mean_efficiency", "{:.3f}"),
-)
 
 
 def by(rows: Sequence[ResultRow], key: str) -> dict[str, list[ResultRow]]:
@@ -221,7 +201,6 @@ def _synergy(rows: Sequence[ResultRow]) -> str:
         parts += [
             "As in the public code, beside the public simulator:",
             grid(found["published"], PUBLISHED),
-            PUBLIC_SYNERGY,
         ]
     return "\n\n".join(parts)
 
@@ -236,106 +215,22 @@ def _within(mixes: Sequence[ResultRow], name: str) -> str:
     )
 
 
-PUBLIC_SYNERGY = """\
-*static* and *dynamic* are its deployment traces, 100 jobs on 32 GPUs; c1000 runs on 64, *philly-derived* on
-128 GPUs. Its times are without its statistics and plots, except for *philly-derived*. Where averages are off:
-jobs that arrive in the same second come out of its heap in no fixed order (with a stable one all of c1000 is
-equal to the digit), and OPT's program has many optima, of which solvers find different ones."""
-
-SHOW: Mapping[str, Shown] = {
-    "replicas": Shown(
-        "As muri-replica: Muri's public simulator",
-        "Eight nodes of eight GPUs, rule set `muri-replica:`; *theirs* is what the public simulator (commit\n"
-        "4e69a78) printed here or its authors print, *off* the relative difference of the averages: what is\n"
-        "known to whole seconds only is off by rounding. `-keep` is `--autopack False` there. Themis is off\n"
-        "by what its solver makes of a program with many optima. For Muri-L on job_type_1 the authors print\n"
-        "342,922, where their code prints 502,170 (here). `sample` is the trace that the tests ship, on two\n"
-        "nodes.",
-        lambda rows: grid(rows, REPLICA),
-    ),
-    "paper": Shown(
-        "As paper: all policies in one speed model",
-        "The same traces by the rules of the papers; restart costs as the traces have them. "
-        "Policies that do not\n"
-        "group run jobs alone, at the same speeds. Ablations of Muri (`muri-s-…`) on the first trace only.",
-        _paper,
-    ),
-    "rules": Shown(
-        "From the public code's rules to the paper's",
-        "One difference at a time, on the first trace; [differences](../schedulers/differences.md) explains\n"
-        "them.",
-        lambda rows: grid(rows, RULES),
-    ),
-    "synergy": Shown(
-        "Synergy",
-        "`python -m benchmarks.synergy allocate`, `end-to-end` and `published`. `tune` is the published "
-        "procedure:\n"
-        "a job has its ideal share or its fair one; what those that fell back leave over goes to jobs placed "
-        "later\nor stays unused. "
-        "`tune+top-up`, of our own, hands it out. OPT is two programs, rounding, and the same top-up; the "
-        "*bound* is\n"
-        "its first program, all servers in one. Averages and the worst of ten draws.",
-        _synergy,
-    ),
-    "lucid": Shown(
-        "Lucid",
-        "`python -m benchmarks.lucid schedule`, with `--replica`, and `tree`. *Tiresias takes* is its "
-        "average as a\n"
-        "multiple of the policy's. A tree's figures are its accuracy on what it was trained on, on\n"
-        "configurations and on models that it has not seen, and how good the packing is that follows.",
-        _kinds(
-            {
-                "paper": ("As paper:", LUCID),
-                "replicas": (
-                    "The replica beside the public simulator on the same trace:",
-                    LUCID_CODED,
-                ),
-                "tree": ("The packing tree:", TREE),
-                "models": (
-                    "What the models predict of what they have not seen, beside simpler guesses: what is\n"
-                    "asked for in the next ten minutes, and the logarithm of durations:",
-                    MODELS,
-                ),
-            }
-        ),
-    ),
-    "grouping": Shown(
-        "Grouping",
-        "Jobs with four resources in groups of up to four (`ina bench grouping`). The public code "
-        "takes 124 s\n"
-        "for 512 jobs and 454 s for 1,000 on the same machine.",
-        lambda rows: grid(rows, GROUPING),
+SHOW: Mapping[str, Callable[[Sequence[ResultRow]], str]] = {
+    "replicas": lambda rows: grid(rows, REPLICA),
+    "paper": _paper,
+    "rules": lambda rows: grid(rows, RULES),
+    "synergy": _synergy,
+    "lucid": _kinds(
+        {
+            "paper": ("As paper:", LUCID),
+            "replicas": ("The replica beside the public simulator on the same trace:", LUCID_CODED),
+            "tree": ("The packing tree:", TREE),
+            "models": (
+                "What the models predict of what they have not seen, beside simpler guesses: what is\n"
+                "asked for in the next ten minutes, and the logarithm of durations:",
+                MODELS,
+            ),
+        }
     ),
 }
-
-
-def page(tables: Mapping[str, Sequence[ResultRow]]) -> str:
-    """Return the page."""
-    parts = [
-        "# Schedulers against the originals",
-        "What do schedulers of training jobs achieve on the same traces, and how fast is the "
-        "simulator? Times are\n"
-        "seconds unless a column says otherwise; *seconds* is the processor time of a simulation on a "
-        "shared\n"
-        "machine with two cores, without reading the trace, and of the public simulators their run time.",
-    ]
-    for name, shown in SHOW.items():
-        if name in tables:
-            parts += [f"## {shown.title}", shown.about, shown.table(tables[name])]
-    parts += [
-        "## Limits",
-        "Figures of different speed models (`muri-replica:`, plain, `synergy:`, `lucid:`) are not "
-        "comparable with each\n"
-        "other. The public simulators' times were taken with other work on the machine. Lucid's "
-        "Venus trace is\n"
-        "not in its repository's snapshot: c1000, a week of Philly on 64 GPUs, stands in for it.",
-        "## Reproduce",
-        "```\npython -m benchmarks.reproduce --traces DIR --output docs/results\n```",
-        "makes this page; the rows are in [schedulers.json](schedulers.json). Without `--traces` "
-        "shipped and\n"
-        "made-up traces stand in; `--slow` adds what takes minutes, such as grouping on trace1.\n"
-        "`tests/benchmarks/replicas/test_muri_figures.py` holds ten policies on the shipped trace, "
-        "and the first figures\n"
-        "above if `INA_TRACES` names the folder with the public traces.",
-    ]
-    return wrap("\n\n".join(parts)) + "\n"
+"""The tables of each part of the page, between marks of its name."""

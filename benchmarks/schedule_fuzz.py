@@ -17,7 +17,6 @@ A case is its number: `--only 4711` repeats one. Ends with status 1 if one fails
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import multiprocessing
 import random
@@ -27,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks import replicas
+from benchmarks.fill import asked, option
 from benchmarks.replicas import LUCID, MURI, SYNERGY
 from controller.errors import ControllerError
 from controller.policies.families.base import SimulationConfig
@@ -254,13 +254,15 @@ def _checked(task: tuple[int, Sequence[str]]) -> Failed | None:
 
 def main() -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.schedule_fuzz", description=__doc__)
-    parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--only", type=int, help="one case, and what was drawn for it")
-    parser.add_argument("--policy", help="names by comma; all by default")
-    parser.add_argument("--processes", type=int, default=1)
-    options = parser.parse_args()
+    options = asked(
+        __doc__,
+        option("--cases", type=int, default=10_000),
+        option("--first", type=int, default=0, help="number of the first case"),
+        option("--only", type=int, help="one case, and what was drawn for it"),
+        option("--policy", help="names by comma; all by default"),
+        option("--processes", type=int, default=1),
+        prog="python -m benchmarks.schedule_fuzz",
+    )
     names = options.policy.split(",") if options.policy else [*known(), *replicas.known()]
     policies = [replicas.full_name(name) for name in names]
     numbers = range(options.first, options.first + options.cases)

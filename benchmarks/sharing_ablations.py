@@ -60,17 +60,15 @@ def _without(
     mixed: bool = True,
     by_gain: bool = True,
     ledger: Ledger | None = None,
-    limit: float | None = None,
 ) -> SharingPolicy:
     """Return the scheduler, which believes such speeds, with something else than usual."""
-    interval = IntervalRule(needs.cost) if limit is None else IntervalRule(needs.cost, limit=limit)
     packer = Packer(believed, load_of=needs.load_of, choice=choice, mixed=mixed, seed=needs.scenario.seed)
     return SharingPolicy(
         packer,
         ledger=ledger,
         by_gain=by_gain,
         cost=needs.cost,
-        interval=interval,
+        interval=IntervalRule(needs.cost),
         profile_s=needs.profile_s,
         collect=needs.collect,
     )
@@ -101,19 +99,9 @@ ABLATIONS: Mapping[str, NamedPolicy] = {
     ),
     **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
     **{f"no-sharing-{s}": _every(s, SharingConfig.no_sharing) for s in FIXED_S},
-    "interval-by-cost": NamedPolicy(
-        "the interval does not grow with load", lambda n: _without(n, n.scenario.forests.fresh(), limit=1.0)
-    ),
-    "sharing-not-rewarded": NamedPolicy(
-        "who shares is charged in full",
-        lambda n: _without(n, n.scenario.forests.fresh(), ledger=Ledger(sharing=False)),
-    ),
     "preemptions-not-counted": NamedPolicy(
         "who was preempted is not spared",
         lambda n: _without(n, n.scenario.forests.fresh(), ledger=Ledger(aging=False)),
-    ),
-    "not-collected": NamedPolicy(
-        "nothing is learnt while jobs run", lambda n: replace(n, collect=False).sharing()
     ),
     "no-profiling-time": NamedPolicy(
         "profiling takes no time", lambda n: replace(n, profile_s=0.0).sharing()

@@ -8,7 +8,6 @@ and once with errors in both, the same for all. `--jobs` is the length of the ge
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
 from benchmarks.trace_files import LONG, traces
 from bmv2_topos.harness import markdown
 from controller.policies.families.base import SimulationConfig
@@ -44,12 +43,13 @@ Row = dict[str, Any]
 
 def main() -> None:
     """Run, print the tables, and write page and rows on request."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
-    parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md")
-    parser.add_argument("--jobs", type=int, default=80, help="of each generated workload")
-    parser.add_argument("--processes", type=int, default=0)
-    given = parser.parse_args()
+    given = asked(
+        __doc__,
+        option("--traces", type=Path, metavar="DIR", help="folder with the public traces"),
+        option("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md"),
+        option("--jobs", type=int, default=80, help="of each generated workload"),
+        option("--processes", type=int, default=0),
+    )
     if given.output is not None:
         check(given.output / f"{NAME}.md")
     with tempfile.TemporaryDirectory() as folder:

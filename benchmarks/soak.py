@@ -7,7 +7,6 @@ long one, as long as no seed is in two of them.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.soak.kinds import KINDS
 
@@ -46,16 +45,17 @@ class Run:
 
 def main() -> None:
     """Add up runs, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json")
-    parser.add_argument("--output", type=Path, required=True, help="folder of soak.md and soak.json")
-    asked = parser.parse_args()
+    given = asked(
+        __doc__,
+        option("runs", nargs="+", type=Path, metavar="RUN.json"),
+        option("--output", type=Path, required=True, help="folder of soak.md and soak.json"),
+    )
     try:
-        check(asked.output / "soak.md")
-        runs = in_order([read(path) for path in asked.runs])
+        check(given.output / "soak.md")
+        runs = in_order([read(path) for path in given.runs])
     except (BadRun, ValueError) as error:
         raise SystemExit(f"benchmarks.soak: {error}") from None
-    publish(asked.output, "soak", tables(runs), [asdict(run) for run in runs])
+    publish(given.output, "soak", tables(runs), [asdict(run) for run in runs])
 
 
 def read(path: Path) -> Run:

@@ -13,7 +13,6 @@ Nothing is written to these folders.
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.fill import check, console, fill
+from benchmarks.fill import asked, check, console, fill, option
 from softswitch.compiler import CompileError, compile_file, ir
 from softswitch.engine.build import build_c
 from softswitch.engine.compiled import CompiledPipeline
@@ -49,11 +48,13 @@ class Found:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="benchmarks.tofino_programs", description=__doc__)
-    parser.add_argument("folders", nargs="+", metavar="NAME=FOLDER")
-    parser.add_argument("--packets", type=int, default=200, help="random packets for each program")
-    parser.add_argument("--page", type=Path, help="write the tables between this page's marks")
-    args = parser.parse_args()
+    args = asked(
+        __doc__,
+        option("folders", nargs="+", metavar="NAME=FOLDER"),
+        option("--packets", type=int, default=200, help="random packets for each program"),
+        option("--page", type=Path, help="write the tables between this page's marks"),
+        prog="benchmarks.tofino_programs",
+    )
     if args.page:
         check(args.page)
     found = list(_all(args.folders, args.packets))

@@ -9,7 +9,6 @@ moment when the last rank has begun. ``--quick`` tries all of it in short.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -23,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.fill import console
+from benchmarks.fill import asked, console, option
 from bmv2_topos.harness.rows import markdown
 
 if TYPE_CHECKING:  # the command itself needs no torch
@@ -74,25 +73,25 @@ def main() -> None:
     """Run the command."""
     if "--rank" in sys.argv:
         return be_rank(Path(sys.argv[2]), int(sys.argv[3]), [int(size) for size in sys.argv[4:]])
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.torch_collectives", description=__doc__.partition("\n")[0]
+    given = asked(
+        __doc__.partition("\n")[0],
+        option("--ranks", type=int, default=4),
+        option("--megabytes", type=float, nargs="+", default=[64, 1], help="MiB of all shards"),
+        option("--quick", action="store_true", help="try all of it in short; no figures to keep"),
+        option("--json", action="store_true", help="print one JSON object"),
+        prog="benchmarks.torch_collectives",
     )
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[64, 1], help="MiB of all shards")
-    parser.add_argument("--quick", action="store_true", help="try all of it in short; no figures to keep")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    asked = parser.parse_args()
-    sizes = [int(each * (1 << 20)) // (4 * asked.ranks) * 4 * asked.ranks for each in asked.megabytes]
+    sizes = [int(each * (1 << 20)) // (4 * given.ranks) * 4 * given.ranks for each in given.megabytes]
     load = os.getloadavg()[0]
-    rows = measured(asked.ranks, 1 if asked.quick else ROUNDS, sizes)
-    if asked.json:
+    rows = measured(given.ranks, 1 if given.quick else ROUNDS, sizes)
+    if given.json:
         found = [asdict(row) | {"ratio": row.ratio, "all_there_ratio": row.all_there_ratio} for row in rows]
-        print(json.dumps({"ranks": asked.ranks, "load": load, "rows": found}))
+        print(json.dumps({"ranks": given.ranks, "load": load, "rows": found}))
         return None
     heads = ["collective", "size", "met by", "ina, ms", "gloo, ms", "ratio"]
     heads += ["ina, all there, ms", "gloo, all there, ms", "ratio, all there"]
     console().print(markdown(heads, [row.shown() for row in rows]), markup=False, highlight=False)
-    console().print(f"{asked.ranks} ranks, load {load:.1f}")
+    console().print(f"{given.ranks} ranks, load {load:.1f}")
     return None
 
 

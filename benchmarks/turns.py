@@ -21,6 +21,7 @@ from benchmarks.pages.real import DELAY_S, to_stderr
 from bmv2_topos.testbeds import netns
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
+from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
@@ -54,7 +55,7 @@ def trained(module: str, rate_bps: float, slots: int, options: argparse.Namespac
         command = [sys.executable, "-m", module, "--rank", folder, *given]
         job = Job(name=NAMELESS, workers=options.hosts, command=tuple(command), slots=slots)
         end = JobEnd(LaunchSpec(job=job))
-        run_jobs(fabric, [end], on_output=to_stderr)
+        run_jobs(FabricLauncher(fabric), [end], on_output=to_stderr)
         end.check()
         return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(options.hosts)]
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import p4_fuzz
+from benchmarks.fill import asked, option
 from benchmarks.p4_fuzz.watch import Defect, Job, watched
 from benchmarks.p4_fuzz.worker import KINDS
 
@@ -38,18 +39,16 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    return asked(
+        p4_fuzz.__doc__,
+        option("kind", choices=KINDS),
+        option("--seconds", type=float, default=60, help="how long (60)"),
+        option("--seed", type=int, default=1, help="other cases (1)"),
+        option("--first", type=int, default=0, metavar="NUMBER", help="begin with this case (0)"),
+        option("--cases", type=int, metavar="COUNT", help="at most so many"),
+        option("--corpus", type=Path, help="a folder of programs instead of tests/ and p4src/"),
         prog="python -m benchmarks.p4_fuzz",
-        description=p4_fuzz.__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("--seconds", type=float, default=60, help="how long (60)")
-    parser.add_argument("--seed", type=int, default=1, help="other cases (1)")
-    parser.add_argument("--first", type=int, default=0, metavar="NUMBER", help="begin with this case (0)")
-    parser.add_argument("--cases", type=int, metavar="COUNT", help="at most so many")
-    parser.add_argument("--corpus", type=Path, help="a folder of programs instead of tests/ and p4src/")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

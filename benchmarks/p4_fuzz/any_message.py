@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.p4runtime import bytestrings
+from softswitch.p4runtime import translate
 
 DEEPEST = 6
 """Levels of messages in messages."""
@@ -139,7 +139,7 @@ class Drawing:
     def _value(self, width: int) -> bytes:
         """Return a number of up to that many bits in as few bytes as it needs."""
         number = self._rng.getrandbits(max(1, min(width, self._rng.choice((1, 2, width)))))
-        return bytestrings.encode(number)
+        return translate.encode(number)
 
     def _config(self, config: Any) -> None:
         """Fill in the program itself, most often with some bytes changed."""

@@ -22,8 +22,7 @@ from softswitch.engine.entries import bit_width
 from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.stf.control import Control
-from softswitch.stf.plane import EmbeddedPlane
+from softswitch.stf.control import Control, EmbeddedPlane
 from softswitch.stf.script import Packet, Statement, parse_script
 
 PORTS = (*range(8), 510)
@@ -88,7 +87,7 @@ class Run:
     def outcome(self) -> str:
         """Send all frames, and read everything that there is to read."""
         ports = {port: MemoryPort(cpu=port == CPU_PORT) for port in PORTS}
-        with Switch(ports, seed=self._rng.getrandbits(32), engine="native") as switch:
+        with Switch(ports, seed=self._rng.getrandbits(32)) as switch:
             switch.load(self._pipeline)
             self._set_up(switch)
             left = sum(self._sent(switch, now_us) for now_us in range(1000, 1000 * BATCHES, 1000))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.p4_fuzz.corpus import ROOT
-from softswitch.engine.sanitizers import sanitizer_environment
+from softswitch.engine.build import sanitizer_environment
 
 PATIENCE_S = 300.0
 """A case that takes longer hangs; it may have to wait for the C compiler."""

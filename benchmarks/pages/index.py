@@ -26,7 +26,6 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "dynamic": "what jobs gain if they share all slots instead of having a static part each, and by"
     " congestion control",
     "traffic": "how much traffic two levels of aggregation save on the links",
-    "utilisation": "how each factor of ESA's priorities affects the use of a switch's memory",
     "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
     "precision": "which scaling factors of gradients keep a model's accuracy",
     "few-bits": "what gradients in 16, 8 and 4 bits save on slow links, and cost a training",

@@ -12,20 +12,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from benchmarks.pages.preemption_mixes import (
+    ABLATION,
     ABLATION_SLOTS,
     FAVOURABLE,
+    FCFS,
     FINER_SLOTS,
     LOWEST,
     MIXES,
     MORE_SEEDS,
+    POLICIES,
+    PREEMPT,
     SEEDS,
     SLOTS,
     STARVATION,
     STARVATION_SLOTS,
     WITHOUT,
 )
-from benchmarks.pages.preemption_page import ABOUT, LIMITS, QUESTION, findings, plots, tables
-from benchmarks.pages.preemption_policies import ABLATION, FCFS, POLICIES, PREEMPT
+from benchmarks.pages.preemption_page import plots, tables
 from bmv2_topos.harness import Experiment, ResultRow, Scenario, Value
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job
@@ -90,12 +93,8 @@ def measure(report: Report) -> ResultRow:
 EXPERIMENT = Experiment(
     name="preemption",
     title="Preemption against first come first served",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

@@ -7,49 +7,20 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.pages.preemption_mixes import (
+    ABLATION,
+    EQUAL,
     FAVOURABLE,
+    FCFS,
     FINER_SLOTS,
-    IN_FLIGHT,
+    INVERTED,
     MIXES,
+    PREEMPT,
     STARVATION,
     WITHOUT,
     WORKERS,
 )
-from benchmarks.pages.preemption_policies import ABLATION, EQUAL, FCFS, INVERTED, PREEMPT
 from bmv2_topos.harness import ResultRow, Value, averaged, markdown, number
 from bmv2_topos.plots import draw_lines
-
-QUESTION: Final = """
-Jobs that share an array of slots get them first come, first served (FCFS), or urgent packets preempt less
-urgent ones (ESA, ICNP'23). How much does preemption shorten job completion times, how much of that comes
-from the priorities, and how much from preempting at all? Does it delay any mix of jobs, and does a job of
-the lowest priority starve? ESA's authors report mean job completion times up to 1.35 times better than those
-of their baselines.
-"""
-
-ABOUT: Final = f"""
-{WORKERS} workers per job, each on a host of its own, and a fallback server per job; all on one switch;
-links of 10 Gb/s and 2 µs; packets of 64 values; fixed windows of {IN_FLIGHT} packets, twice as large
-for straggling jobs. The mixes are in `benchmarks/pages/preemption_mixes.py`, the policies in
-`preemption_policies.py`. All policies get the same information, and everything else is equal:
-
-| policy | priority of a tensor |
-| --- | --- |
-| first come, first served (FCFS) | no preemption |
-| policy | position of its layer * share of time in communication / remaining time |
-| all equal | the same for all; only ageing decides: a packet that was refused a slot takes it the next time |
-| inverted | the reverse of the policy's |
-
-*Gain* is the mean job completion time (JCT) under FCFS divided by that under a policy, averaged over the
-seeds; the brackets give the lowest and highest gain of single seeds. *Priority* is the JCT with all
-priorities equal divided by that under the policy: the gain of the priorities alone. *Worst job* is the
-largest ratio of a job's JCT under the policy to its JCT under FCFS. *In the switch* is the share of
-contributions that the switch aggregated, averaged over the jobs.
-
-In *{STARVATION}* priorities are fixed: one job of priority 1 competes with three of priority 255, which
-keep the switch busy until after it ends. In *without slots* the first job gets no slots at all, its worst
-case.
-"""
 
 _REASONS: Final = f"""
 - Why FCFS is slow: a packet whose slot is taken goes to the fallback server, usually together with
@@ -60,27 +31,6 @@ _REASONS: Final = f"""
   to the packet that asks twice. But so does a slot that would have been complete in a moment, which
   priorities prevent. Where slots are scarce and all jobs use them quickly, equal priorities are slower
   than FCFS.
-"""
-
-DIFFERS: Final = """
-In ESA's paper each failed attempt halves the priority of the slot's holder. Here priorities are logarithms,
-and each failed packet subtracts 1 of 255: halving the logarithm would remove half of all octaves at once,
-and after eight packets, one from each worker, all priorities would be equal. The position counts linearly,
-and the ranges of the factors are chosen in `hostlib/priority.py`. The time in communication starts
-with a collective's first result, so that waiting for a straggler does not make a job look urgent. A full
-slot is available to others at once; the switch multicasts its result. The baselines of the paper's 1.35 are
-ATP and SwitchML, not FCFS among these slots; [atp.md](atp.md) has ATP as published on the same mixes.
-"""
-
-LIMITS: Final = f"""
-Jobs are a thousand times shorter than real ones, so that many mixes can be tried; the ratio that matters,
-memory to packets in flight, is realistic. Windows are fixed, so that runs differ only in which packets get
-slots. A job's remaining time is known from its second iteration on, and half of the jobs of the favourable
-mix have only two iterations.
-
-### What differs from the paper
-
-{DIFFERS.strip()}
 """
 
 

@@ -80,6 +80,12 @@ def commands() -> Mapping[int, str]:
     return found
 
 
+def fallback_servers(testbed: str, server: str = "") -> list[int]:
+    """Return the processes of the fallback servers at the servers of a testbed, or at one."""
+    wanted = f"-m ina.machine.fallback {testbed} {server}"
+    return [number for number, line in commands().items() if wanted in line]
+
+
 def left_of_jobs(bed: Bed, state: Path, own: int | None) -> list[str]:
     """Return the names of all that is left on switches, at servers and in the state when no job is there.
 

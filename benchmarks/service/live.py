@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -132,14 +131,6 @@ class Controller:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class LinkBytes:
-    """Bytes of frames that a server has sent over its link, and received."""
-
-    sent: int
-    received: int
-
-
 @dataclass(slots=True)
 class Bed:
     """A testbed that is up."""
@@ -177,16 +168,6 @@ class Bed:
         """Set the port of a switch to a neighbour up or down."""
         port = interface(node, self.state.topology.port_to(node, neighbour))
         subprocess.run(["ip", "-n", namespace(self.name, node), "link", "set", port, to], check=True)
-
-    def link_bytes(self, server: str) -> LinkBytes:
-        """Count the bytes that a server has sent and received over its link since it is there."""
-        listed = subprocess.run(
-            ["ip", "-n", namespace(self.name, server), "-s", "-j", "link", "show", "dev", interface(server)],
-            check=True,
-            capture_output=True,
-        )
-        counted = json.loads(listed.stdout)[0]["stats64"]
-        return LinkBytes(counted["tx"]["bytes"], counted["rx"]["bytes"])
 
     def processes(self) -> dict[str, list[str]]:
         """Return the command lines of the processes at each server."""

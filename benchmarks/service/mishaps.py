@@ -14,13 +14,13 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.service.jobs import SIZE_BYTES
-from benchmarks.service.leaks import commands
+from benchmarks.service.leaks import commands, fallback_servers
 from benchmarks.service.live import ROOT, Bed, Controller
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.testbed import controllers
@@ -240,14 +240,15 @@ class Mishaps:
         return True
 
     def _kill_runner(self) -> bool:
-        return self._kill_of(self.folder / "state" / "runs")
+        folder = self.folder / "state" / "runs"
+        there = [process_of(each) for each in folder.iterdir()] if folder.exists() else []
+        return self._kill_one([each for each in there if each is not None])
 
     def _kill_fallback(self) -> bool:
-        return self._kill_of(self.folder / "state" / "fallback")
+        return self._kill_one(fallback_servers(self.bed.state.name))
 
-    def _kill_of(self, folder: Path) -> bool:
-        there = [process_of(each) for each in folder.iterdir()] if folder.exists() else []
-        if not (alive := [each for each in there if each is not None]):
+    def _kill_one(self, alive: Sequence[int]) -> bool:
+        if not alive:
             return False
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.rng.choice(alive), signal.SIGKILL)

@@ -7,7 +7,6 @@ good as a long one, as long as no seed is in two of them.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
 from bmv2_topos.harness.rows import markdown
 
 NAME = "service-schedules"
@@ -112,16 +111,18 @@ def _counts(counts: Counter[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Add up runs, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json")
-    parser.add_argument("--output", type=Path, required=True, help=f"folder of {NAME}.md and {NAME}.json")
-    asked = parser.parse_args(arguments)
+    given = asked(
+        __doc__,
+        option("runs", nargs="+", type=Path, metavar="RUN.json"),
+        option("--output", type=Path, required=True, help=f"folder of {NAME}.md and {NAME}.json"),
+        words=arguments,
+    )
     try:
-        check(asked.output / f"{NAME}.md")
-        runs = in_order([read(path) for path in asked.runs])
+        check(given.output / f"{NAME}.md")
+        runs = in_order([read(path) for path in given.runs])
     except (BadRun, ValueError) as error:
         raise SystemExit(f"benchmarks.service.schedules: {error}") from None
-    publish(asked.output, NAME, tables(runs), [asdict(run) for run in runs])
+    publish(given.output, NAME, tables(runs), [asdict(run) for run in runs])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ script but for the backend's name, and prints losses, the ways that calls took, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.fill import check, console, publish
+from benchmarks.fill import asked, check, console, option, publish
 from benchmarks.sharded.links import PACKET_BYTES, Captured, Group, Link, captured, least
 from benchmarks.sharded.script import Call
 from bmv2_topos.harness.rows import markdown
@@ -82,22 +81,24 @@ class Row:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="benchmarks.sharded", description=__doc__)
-    parser.add_argument("--output", type=Path, help="folder of sharded.md and sharded.json")
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
-    asked = parser.parse_args()
-    if asked.output is not None:
-        check(asked.output / "sharded.md")
+    given = asked(
+        __doc__,
+        option("--output", type=Path, help="folder of sharded.md and sharded.json"),
+        option("--epochs", type=int, default=EPOCHS),
+        prog="benchmarks.sharded",
+    )
+    if given.output is not None:
+        check(given.output / "sharded.md")
     losses, rows = [], []
     for training, replicas in REPLICAS.items():
-        gloo, ina, links = both(training, replicas, asked.epochs)
+        gloo, ina, links = both(training, replicas, given.epochs)
         differ = max(abs(mine - other) for mine, other in zip(ina.losses, gloo.losses, strict=True))
         losses.append((training, ina.losses[-1], gloo.losses[-1], differ, ", ".join(ina.paths)))
         rows += links
     tables = f"{_losses(losses)}\n\n{_links(rows)}"
     console().print(tables, markup=False, highlight=False)
-    if asked.output is not None:
-        publish(asked.output, "sharded", tables, [as_row(row) for row in rows])
+    if given.output is not None:
+        publish(given.output, "sharded", tables, [as_row(row) for row in rows])
 
 
 def both(

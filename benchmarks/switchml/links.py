@@ -14,9 +14,9 @@ from benchmarks.switchml.client import Client
 from benchmarks.switchml.session import Host, hosts, open_session
 from benchmarks.switchml.worker import FRAME_BYTES, Worker
 from softswitch.bfrt import BfrtService
+from softswitch.engine.cache import preprocess_once
 from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
 

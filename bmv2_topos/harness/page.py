@@ -1,4 +1,8 @@
-"""The files of an experiment: its rows (JSON), its page (Markdown) and its plots (SVG)."""
+"""The files of an experiment: its rows (JSON), its page (Markdown) and its plots (SVG).
+
+People write a page's sentences, and commands what stands between its two marks: a page that has the marks
+keeps all that is outside them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,26 @@ from controller.figures import PlotsMissing
 
 _log = logging.getLogger(__name__)
 
+BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
+
+
+def mark_of(part: str) -> str:
+    """Return the mark before the tables of a part of a page; "": of all its tables."""
+    return BEGIN.replace("measured", f"measured: {part}") if part else BEGIN
+
+
+def with_tables(page: str, tables: str, part: str = "") -> str:
+    """Return `page` with `tables` between the marks of a part, in the place of what stood there.
+
+    Raises ValueError if the page has no such marks.
+    """
+    mark = mark_of(part)
+    before, begin, rest = page.partition(mark)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the lines {mark} and {END}, between which the tables go")
+    return wrap(f"{before}{mark}\n{tables}\n{END}{after}")
+
 
 def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:
     """Return the rows that `write` wrote, and the command that made them. Raises OSError."""
@@ -23,6 +47,9 @@ def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]
 
 def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *, command: str) -> list[Path]:
     """Write the rows, the page and the plots. Without matplotlib there are no plots.
+
+    A page that is there and has the marks `BEGIN` and `END` gets new tables and plots between them; any other
+    is written anew.
 
     Args:
         experiment: The experiment.
@@ -44,21 +71,29 @@ def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *,
         _log.warning("no plots: %s", error)
         plots = []
     pictures = "\n\n".join(f"![{plot.stem}]({plot.name})" for plot in plots)
+    results = f"{experiment.tables(rows).strip()}\n\n{pictures}".strip()
+    page = base.with_suffix(".md")
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    text = with_tables(old, results) if BEGIN in old else _fresh(experiment, rows, results, command)
+    page.write_text(text, encoding="utf-8")
+    return [data, page, *plots]
+
+
+def _fresh(experiment: Experiment, rows: Sequence[ResultRow], results: str, command: str) -> str:
     parts = [
         f"# {experiment.title}",
         experiment.question.strip(),
         _section("Setting", experiment.about),
-        _section("Results", f"{experiment.tables(rows).strip()}\n\n{pictures}"),
+        _section("Results", results),
         _section("What it shows", experiment.findings(rows)),
         _section("Limits", experiment.limits),
         _section(
             "Reproduce",
-            f"```\n{command}\n```\n\nmakes this page; the rows are in [{data.name}]({data.name}).",
+            f"```\n{command}\n```\n\nmakes this page; the rows are in"
+            f" [{experiment.name}.json]({experiment.name}.json).",
         ),
     ]
-    page = base.with_suffix(".md")
-    page.write_text(wrap("\n\n".join(part for part in parts if part)) + "\n", encoding="utf-8")
-    return [data, page, *plots]
+    return wrap("\n\n".join(part for part in parts if part)) + "\n"
 
 
 def _section(title: str, text: str) -> str:

@@ -141,17 +141,10 @@ class Allocation:
         self._jobs[name] = job
         self.allocator.measure(job)
 
-    def newly_late(self) -> list[tuple[str, str]]:
-        """Return the jobs that the last division found too late for their deadlines, and go on; and why."""
+    def newly_late(self) -> list[str]:
+        """Return the jobs that the last division found too late for their deadlines, and that go on."""
         found, self._told_late = self.allocator.late.keys() - self._told_late, {*self.allocator.late}
-        return [
-            (
-                name,
-                f"cannot be done by its deadline, {self._jobs[name].due_s:.6g} s, any more: alone it would be"
-                f" done at {self.allocator.late[name]:.6g} s; it goes on as best effort",
-            )
-            for name in sorted(found)
-        ]
+        return sorted(found)
 
     def forget(self, name: str) -> None:
         """Forget a job that is over; its servers and slots are free at the next `follow`."""
@@ -176,13 +169,6 @@ class Allocation:
             return Place(job.servers, job.tree, job.fallback)
         standing, in_flight = answer.standing[name], answer.in_flight(name)
         return Place(job.servers, job.tree, job.fallback, answer.regions[name], standing, in_flight)
-
-    def why_missed(self, name: str) -> str:
-        """Return why the last division ended a job."""
-        assert self.allocator.answer is not None
-        demand = self.allocator.answer.demands.get(name)
-        reason = "cannot be done by its deadline any more"
-        return reason if demand is None else f"{reason}: alone it would be done at {demand.estimate_s:.6g} s"
 
     def check(self, decision: Decision) -> None:
         """Take in a scheduler's decision. Raises BadDecision if it cannot be carried out on this network."""

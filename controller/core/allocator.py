@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,13 +12,14 @@ import numpy as np
 
 from controller.core.changes import first_hop
 from controller.core.surviving import surviving
+from controller.errors import BadSpec
 from controller.memory import policy as memory
 from controller.memory.demand import demand, rate_of
 from controller.placement import policy as placement
-from controller.placement.flows import Pools, flows_of
+from controller.placement.flows import Pools, State, flows_of, steady_state
 from controller.placement.trees import tree_of
 from controller.placement.waterfill import Flows
-from controller.policies.by_kind import AllocationSettings, Policies
+from controller.policies.by_kind import SCHEDULER, AllocationSettings, Policies, policies_of
 from controller.routing import policy as routing
 from controller.vocabulary import Job, Region, Topology
 
@@ -27,6 +29,19 @@ def goodput(topology: Topology, frame_bytes: int) -> Topology:
     payload = min(switch.payload_bytes for switch in topology.switches)
     part = payload / (payload + frame_bytes)
     return replace(topology, links=tuple(link.faster(part) for link in topology.links))
+
+
+def allocate(topology: Topology, jobs: Sequence[Job], settings: AllocationSettings) -> Allocator:
+    """Place and route jobs that are all there at once, as a core does; `divide` then gives them slots.
+
+    Jobs with servers keep these, if they are free; of the others the placement policy starts those that have
+    room. Raises BadSpec for unknown policies and for impossible answers.
+    """
+    if settings.placement == SCHEDULER:
+        raise BadSpec(f"placement {SCHEDULER!r}: there is no scheduler here; want a placement policy")
+    allocator = Allocator(topology, policies_of(settings), settings)
+    allocator.start(jobs)
+    return allocator
 
 
 class Allocator:
@@ -99,8 +114,13 @@ class Allocator:
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
         """Return those of the jobs whose own servers have room for them."""
         there = list(running)
+        free = dict(placement.Question(self.topology, tuple(running), self._rng).free)
         for job in batch:
-            if placement.overfull(self.topology, [*there, job]) is None:
+            wanted = {
+                server: job.gpus_per_worker * workers for server, workers in Counter(job.servers).items()
+            }
+            if all(free[server] >= gpus for server, gpus in wanted.items()):
+                free |= {server: free[server] - gpus for server, gpus in wanted.items()}
                 there.append(self._settled(job, job.servers, there))
         return there[len(running) :]
 
@@ -248,9 +268,14 @@ class Allocator:
         if method is None or not crossing:
             return jobs
         free = [replace(job, tree=None) for job in crossing]
-        question = routing.Question(self.topology, tuple(free), rng=self._rng)
+        question = routing.Question(self.topology, tuple(free), self._settings.draws, self._rng)
         trees = routing.check(question, method(question))
         return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
+
+    @property
+    def state(self) -> State:
+        """The steady state of the placed jobs: their rates and what bounds these, if all slots were free."""
+        return steady_state(self.topology, list(self.placed.values()))
 
     @property
     def crossing(self) -> list[Job]:
@@ -272,13 +297,16 @@ class Allocator:
         if job.name in self.placed:
             self._count(self.placed[job.name])
 
-    def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:
+    def divide(self, now_s: float, left: Mapping[str, float] | None = None) -> list[str]:
         """Divide the slots again; return the names of the jobs that the policy ends.
 
-        `left` has the iterations left, by job.
+        `left` has the iterations left, by job; None: all of them.
         """
         self.late = {}
-        jobs = tuple(self._told(job, now_s, left[job.name]) for job in self.crossing)
+        jobs = tuple(
+            self._told(job, now_s, job.iterations if left is None else left[job.name])
+            for job in self.crossing
+        )
         held = self.answer.regions if self.answer is not None else {}
         held = {job.name: self._up_of(held[job.name]) for job in jobs if job.name in held}
         self.question = memory.Question(jobs, self.topology, now_s, self._settings.reading, held)

@@ -92,9 +92,35 @@ def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
     return f"its deadline, {described.deadline_s:.6g} s after its arrival, has passed, and {how}{goes_on}"
 
 
+def of_late(job: Job, estimate_s: float) -> str:
+    """Return why a job is late that goes on; `estimate_s`: when it would be done alone."""
+    return f"{_too_late(job, estimate_s)}; it goes on as best effort"
+
+
+def _too_late(job: Job, estimate_s: float) -> str:
+    """Say that a job would be done too late, alone; both times are those after its arrival."""
+    return (
+        f"cannot be done by its deadline, {job.deadline_s:.6g} s after its arrival, any more:"
+        f" alone it would be done {estimate_s - job.arrival_s:.6g} s after it"
+    )
+
+
+def of_place(job: Job) -> str:
+    """Return where a job is placed, and which switches sum it."""
+    text = f"on {', '.join(job.hosts)}"
+    if job.tree is None or len(job.hosts) < 2:
+        return text
+    summing = ", ".join(sorted(job.tree.aggregators)) or "no switch"
+    return f"{text}; its tree is {', '.join(job.tree.switches)}, summed at {summing}"
+
+
 def of_slots(question: Question, answer: Answer, name: str) -> str:
-    """Return why a division gave a job the slots that it has, with the numbers that led to it."""
+    """Return why a division gave a job the slots that it has, or ended it, with the numbers behind that."""
     (job,) = (each for each in question.jobs if each.name == name)
+    if answer.standing[name] is Standing.ENDED:
+        demand = answer.demands.get(name)
+        late = demand and _too_late(job, demand.estimate_s)
+        return late or "cannot be done by its deadline any more"
     sizes = {switch: region.size for switch, region in answer.regions[name].items()}
     slots = ", ".join(f"{plural(size, 'slot')} at {switch}" for switch, size in sorted(sizes.items()))
     slots = slots or "no slots"
@@ -134,11 +160,8 @@ class OfAllocation:
 
     def placed(self, now_s: float, job: Job) -> None:
         """Log where a job is placed."""
-        text = f"on {', '.join(job.hosts)}"
-        if job.tree is not None and len(job.hosts) > 1:
-            summing = ", ".join(sorted(job.tree.aggregators)) or "no switch"
-            text += f"; its tree is {', '.join(job.tree.switches)}, summed at {summing}"
-        self._log.note(now_s, "placed", (job.name,), text, servers=len(job.hosts), workers=job.workers)
+        numbers = {"servers": len(job.hosts), "workers": job.workers}
+        self._log.note(now_s, "placed", (job.name,), of_place(job), **numbers)
 
     def divided(self, now_s: float, question: Question, answer: Answer) -> None:
         """Log the jobs whose slots have changed."""

@@ -70,6 +70,7 @@ class AllocationSettings:
         period_s: How often memory is divided again while jobs run; 0: only when jobs start or end.
         reading: How the slots that deadlines need are computed.
         margin: Part of the time left that the slots for deadlines leave unused, 0 to 1.
+        draws: Random trees that policies of routing that draw them compare.
         seed: Seed of random choices.
         frame_bytes: Bytes of a packet beside its values.
     """
@@ -80,6 +81,7 @@ class AllocationSettings:
     period_s: float = 60.0
     reading: Reading = "measured"
     margin: float = 0.05
+    draws: int = 8
     seed: int = 0
     frame_bytes: int = FRAME_BYTES
 
@@ -112,14 +114,10 @@ def find(kind: str, name: str) -> Any:
     known, group = _KNOWN[kind]
     if name in known:
         return known[name]
-    if not plugins.is_external(name) and name not in plugins.names(group):
-        there = hint(name, [*known, *([SCHEDULER] if kind == "placement" else [])])
+    installed = plugins.names(group)
+    if not plugins.is_external(name) and name not in installed:
+        there = hint(name, [*known, *installed, *([SCHEDULER] if kind == "placement" else [])])
         raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names one of a file")
-    return of_user(name, group)
-
-
-def of_user(name: str, group: str) -> Any:
-    """Return a policy of a file, module or package: a function, or a `placement.Policy`. Raises BadSpec."""
     found = plugins.load(name, group)
     return found if isinstance(found, placement.Policy) else plugins.function(name, group)
 

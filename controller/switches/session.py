@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -90,11 +90,14 @@ class Controller:
         """For whom the switch is marked before the first write; nothing is written to another's. None: it is
         shared with whoever owns it."""
         self._owned = False
+        self._kept = ExitStack()
+        """The turn of `keep_turn`."""
         self._restarts: dict[int, int] = {}
         """By a job's generation: the restarts of the switch that had been seen when the job was put on it."""
 
     def close(self) -> None:
         """Close the connection; jobs stay admitted."""
+        self._kept.close()
         self._target.close()
 
     def doubt(self) -> None:
@@ -115,11 +118,18 @@ class Controller:
         return self._target.address
 
     def turn(self) -> AbstractContextManager[None]:
-        """Be the only controller that writes during the block; within it only `apply` may be called.
+        """Be the only controller that writes during the block, in the same turn if it has one already.
 
         Raises NotPrimary if another controller stays primary.
         """
         return self._turn(self._turn_timeout_s)
+
+    def keep_turn(self) -> None:
+        """Keep one turn until `close`, for a switch that no other controller reaches: a turn is an election.
+
+        Its rows are read once, until a write fails. Raises NotPrimary.
+        """
+        self._kept.enter_context(self.turn())
 
     @property
     def undisturbed(self) -> bool:
@@ -128,14 +138,16 @@ class Controller:
 
     @contextmanager
     def _turn(self, timeout_s: float, *, take_over: bool = False) -> Iterator[None]:
-        with self._target.turn(timeout_s=timeout_s):
-            self._held.begin(undisturbed=self._target.undisturbed)
-            try:
-                if self.owner is not None and not (self._owned and self._target.undisturbed):
-                    self._mark(self.owner, take_over)
-                yield
-            finally:
-                self._held.end()
+        with ExitStack() as stack:
+            undisturbed = self._held.in_turn
+            if not undisturbed:
+                stack.enter_context(self._target.turn(timeout_s=timeout_s))
+                undisturbed = self._target.undisturbed
+                self._held.begin(undisturbed=undisturbed)
+                stack.callback(self._held.end)
+            if self.owner is not None and not (self._owned and undisturbed):
+                self._mark(self.owner, take_over)
+            yield
 
     # ------------------------------------------------------------------ its owner
 

@@ -36,7 +36,7 @@ def counters(
     table; other counters have numbered cells. Shows what is not zero, unless --all is given. Works with any
     P4Runtime switch, BMv2 included, and changes nothing.
     """
-    with running.cells() as cells:
+    with cell_options.cells(running) as cells:
         if name is None:
             cell_options.check_no_cells(index, everything)
             _list(cells, running.switch, json=json)

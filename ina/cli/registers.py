@@ -38,7 +38,7 @@ def registers(
     switch may refuse to read registers over P4Runtime: the embedded switch serves them, BMv2 does not. Cells
     that are read while packets pass may be from different moments.
     """
-    with running.cells() as cells:
+    with cell_options.cells(running) as cells:
         if name is None:
             cell_options.check_no_cells(index, everything)
             _list(cells, running.switch, json=json)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from controller import Controller, Fleet, Member, connect
 from controller.errors import ProgramMismatch
@@ -18,15 +19,87 @@ from controller.vocabulary.topology import FALLBACK_PORT
 from hostlib.interfaces import known_as
 from hostlib.launcher import Output, Rendezvous
 from ina.runtime import programs
-from ina.runtime.addresses import HostAddresses
 from ina.runtime.agents import Agents, RemoteWorkers
 from ina.runtime.errors import BadRun
-from ina.runtime.fabric import AttachedSwitch, RunningWorkers, SwitchFabric
+from ina.runtime.fabric import AttachedSwitch, SwitchFabric
 from ina.runtime.fallback_process import Fallback
+from ina.runtime.hosts import RunningWorkers, UdpHosts
 from ina.runtime.remote_fallback import RemoteFallback
 from ina.runtime.spec import Attachment, ClusterSpec, FabricSpec, LaunchSpec
 
 T = TypeVar("T")
+
+
+StartAgents = Callable[[Mapping[str, str]], AbstractContextManager[Agents]]
+"""Starts an agent on each of these machines, given with their addresses."""
+
+
+class MachineHosts(UdpHosts):
+    """The machines of a cluster file, each with an agent that starts ranks there."""
+
+    def __init__(
+        self, topology: Topology, machines: Sequence[str], start: StartAgents, *, listen: str | None = None
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            topology: The switches and machines, with their addresses.
+            machines: The machines of the job.
+            start: Starts agents there, once the job needs them.
+            listen: Address of this machine at which ranks meet; None: as the way to the first one has it.
+        """
+        super().__init__(switch_address(topology))
+        self._topology = topology
+        self._machines = {name: reached_at(topology, name) for name in machines}
+        self._start = start
+        self._listen = listen
+        self._workers: RemoteWorkers | None = None
+
+    @property
+    def group_host(self) -> str:
+        """Address of this machine at which workers take their turns, and tell how far they are."""
+        return address_towards(next(iter(self._machines.values())))
+
+    def inside(self, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of this machine at which the workers' machines reach it."""
+        return call(self._listen or address_towards(reached_at(self._topology, self.machine(member))))
+
+    @contextlib.contextmanager
+    def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
+        """Have agents on all machines, of which one keeps an address for the store of torch."""
+        machine = self.machine(member)
+        with self._start(self._machines) as self._agents:
+            self._agents.ready()
+            yield reached_at(self._topology, machine), self._agents.store_port(machine)
+
+    def environment(self, member: Member) -> Mapping[str, str]:
+        """Return the environment variable that names the interface that gloo uses, if it is known."""
+        server = self._topology.server[self.machine(member)]
+        return {"GLOO_SOCKET_IFNAME": server.interface} if server.interface and not server.address else {}
+
+    def start_workers(
+        self,
+        spec: LaunchSpec,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Rendezvous,
+        on_output: Output,
+    ) -> RunningWorkers:
+        """Start the workers of a job on their machines; see `Hosts.start_workers`."""
+        ranks = dict(zip(spec.places, spec.machines, strict=True))
+        self._workers = RemoteWorkers(
+            self._agents, ranks, command, environments, rendezvous, on_output, spec.inherited
+        )
+        return self._workers
+
+    def machine(self, member: Member) -> str:
+        """Return the name of a worker's machine."""
+        return next(name for name in self._topology.server if self._topology.ip(name) == member.ip)
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Machines that are gone with their workers, and why."""
+        return self._workers.lost if self._workers else {}
 
 
 class ClusterFabric(SwitchFabric):
@@ -40,7 +113,7 @@ class ClusterFabric(SwitchFabric):
         at: Mapping[str, Controller],
         *,
         server: str | None,
-        agents: Agents | None,
+        hosts: MachineHosts,
     ) -> None:
         """Use switches that are connected.
 
@@ -50,15 +123,13 @@ class ClusterFabric(SwitchFabric):
             topology: The same, with the root of the job's tree.
             at: The switches of the tree.
             server: The machine of the fallback server; None: there is none.
-            agents: Start ranks on the machines; None: others start them.
+            hosts: The machines of the job.
         """
         switches = {name: AttachedSwitch(address_of(topology, name), "", 0) for name in at}
-        super().__init__(spec, topology, switches, Fleet(at), HostAddresses())
+        super().__init__(spec, topology, switches, Fleet(at), hosts)
         self._cluster = cluster
         self._topology = topology
         self._server = server
-        self._agents = agents
-        self._listen = cluster.listen
 
     @property
     def lease_s(self) -> float | None:
@@ -86,46 +157,6 @@ class ClusterFabric(SwitchFabric):
     def beside(self, members: dict[str, list[Member]]) -> tuple[dict[str, list[Member]], Member | None]:
         """Return a job's workers without the one on the fallback server's machine, and that one."""
         return unplugged(members, self.server_host, self._topology)
-
-    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return a worker's `hostlib.TransportConfig`."""
-        local = f"{member.ip}:{member.udp_port}"
-        return {"kind": "udp", "local": local, "switch": switch_address(self._topology)}
-
-    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of this machine at which the workers' machines reach it."""
-        return call(self._listen or address_towards(reached_at(self._topology, self.machine(member))))
-
-    @contextlib.contextmanager
-    def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:
-        """Keep an address at a worker's machine, for the store of ``torch.distributed``."""
-        assert self._agents is not None
-        machine = self.machine(member)
-        yield reached_at(self._topology, machine), self._agents.store_port(machine)
-
-    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return the environment variable that names the interface that gloo uses, if it is known."""
-        server = self._topology.server[self.machine(member)]
-        return {"GLOO_SOCKET_IFNAME": server.interface} if server.interface and not server.address else {}
-
-    def start_workers(
-        self,
-        spec: LaunchSpec,
-        command: Sequence[str],
-        environments: Sequence[Mapping[str, str]],
-        rendezvous: Rendezvous,
-        on_output: Output,
-    ) -> RunningWorkers:
-        """Start the workers of a job on their machines; see `SwitchFabric.start_workers`."""
-        assert self._agents is not None
-        ranks = dict(zip(spec.places, spec.machines, strict=True))
-        return RemoteWorkers(
-            self._agents, ranks, command, environments, rendezvous, on_output, spec.inherited
-        )
-
-    def machine(self, member: Member) -> str:
-        """Return the name of a worker's machine."""
-        return next(name for name in self._topology.server if self._topology.ip(name) == member.ip)
 
     def _fallback_process(self, port: int) -> Fallback:
         server = self._topology.server[self.server_host]
@@ -174,7 +205,8 @@ def opened(
             controller.install([forwarding.own_address(_switch_ip(topology), SWITCH_MAC)])
         if agents is not None:
             agents.ready()
-        fabric = ClusterFabric(spec, cluster, topology, at, server=server, agents=agents)
+        hosts = MachineHosts(topology, places, lambda machines: _there(agents), listen=cluster.listen)
+        fabric = ClusterFabric(spec, cluster, topology, at, server=server, hosts=hosts)
         stack.callback(fabric.close)
         yield fabric
 
@@ -273,6 +305,11 @@ def server_for(topology: Topology, places: Collection[str]) -> str | None:
     return min(
         found, key=lambda name: (name in places, topology.rack_of[name] != topology.root), default=None
     )
+
+
+def _there(agents: Agents | None) -> AbstractContextManager[Agents]:
+    assert agents is not None, "others start the workers"
+    return contextlib.nullcontext(agents)
 
 
 def _between(topology: Topology, places: Sequence[str]) -> set[str]:

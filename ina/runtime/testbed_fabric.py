@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bmv2_topos.testbeds.netns import namespaces
 from bmv2_topos.testbeds.netns.errors import NoTestbed
@@ -21,9 +21,9 @@ from controller.errors import Unreachable
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
 from controller.vocabulary.places import spread
 from hostlib.launcher import cannot_run
-from ina.runtime.addresses import HostAddresses
 from ina.runtime.fabric import FALLBACK, SwitchFabric
 from ina.runtime.fallback_process import Fallback
+from ina.runtime.hosts import UdpHosts
 from ina.runtime.programs import bundle
 from ina.runtime.spec import FabricSpec
 from ina.runtime.testbed_fallback import TestbedFallback
@@ -60,6 +60,36 @@ class RunningSwitch:
         return 0
 
 
+class TestbedHosts(UdpHosts):
+    """The hosts of a testbed: processes of this machine, in namespaces."""
+
+    __test__ = False  # pytest takes classes called Test* for tests
+
+    def __init__(self, state: State) -> None:
+        super().__init__(f"{SWITCH_IP}:{INA_UDP_PORT}")
+        self._name, self._topology = state.name, state.topology
+
+    def inside(self, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of a worker's host, in its namespace."""
+        return namespaces.inside(namespace(self._name, self.machine(member)), lambda: call(member.ip))
+
+    def command(self, command: Sequence[str]) -> Sequence[str]:
+        """Return the prefix of a command in the namespace that `environment` names. Raises LaunchError."""
+        if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
+            raise cannot_run(command[0], "No such file or directory")
+        return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
+
+    def environment(self, member: Member) -> Mapping[str, str]:
+        """Return the environment variables that name the host, and the interface that gloo uses there."""
+        host = self.machine(member)
+        return {_HOST: namespace(self._name, host), "GLOO_SOCKET_IFNAME": interface(host)}
+
+    def machine(self, member: Member) -> str:
+        """Return the name of a worker's host."""
+        (host,) = (each.name for each in self._topology.servers if self._topology.ip(each.name) == member.ip)
+        return host
+
+
 class NamespaceFabric(SwitchFabric):
     """The switches of a running testbed."""
 
@@ -69,7 +99,7 @@ class NamespaceFabric(SwitchFabric):
             name: RunningSwitch(name, f"unix:{state.socket(name)}", state.switches[name])
             for name in state.topology.ports
         }
-        super().__init__(spec, state.topology, switches, Fleet(at), HostAddresses())
+        super().__init__(spec, state.topology, switches, Fleet(at), TestbedHosts(state))
         self._state = state
         self._topology = state.topology
 
@@ -89,28 +119,8 @@ class NamespaceFabric(SwitchFabric):
         port = self._topology.port_to(self.root, host)
         return replace(FALLBACK, port=port, mac=self._topology.mac(host), ip=self._topology.ip(host))
 
-    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return a worker's `hostlib.TransportConfig`."""
-        local = f"{member.ip}:{member.udp_port}"
-        return {"kind": "udp", "local": local, "switch": f"{SWITCH_IP}:{INA_UDP_PORT}"}
-
-    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of a worker's host, in its namespace."""
-        return namespaces.inside(self._namespace(member), lambda: call(member.ip))
-
-    def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a command in the namespace that `environment` names. Raises LaunchError."""
-        if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
-            raise cannot_run(command[0], "No such file or directory")
-        return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
-
-    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return the environment variables that name the host, and the interface that gloo uses there."""
-        host = self.machine(member)
-        return {_HOST: namespace(self._state.name, host), "GLOO_SOCKET_IFNAME": interface(host)}
-
     @contextlib.contextmanager
-    def hosts(self, workers: int) -> Iterator[list[str]]:
+    def reserved(self, workers: int) -> Iterator[list[str]]:
         """Reserve a host for each rank, evenly over the racks, also from other processes.
 
         Raises BadSpec.
@@ -137,14 +147,6 @@ class NamespaceFabric(SwitchFabric):
 
     def _fallback_process(self, port: int) -> Fallback:
         return TestbedFallback(self._state, self.server_host, lanes=self.offers.lanes)
-
-    def _namespace(self, member: Member) -> str:
-        return namespace(self._state.name, self.machine(member))
-
-    def machine(self, member: Member) -> str:
-        """Return the name of a worker's host."""
-        (host,) = (each.name for each in self._topology.servers if self._topology.ip(each.name) == member.ip)
-        return host
 
 
 def program_of(state: State) -> ProgramBundle:

@@ -68,15 +68,15 @@ class Executor(Protocol):
 
     def shown(self, number: int) -> str:
         """Return how the engine names a run, and its state there; "": there is no engine."""
-        ...
+        return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that the engine cannot use, and why."""
-        ...
+        """Return the servers that the engine cannot use, and why; none if no engine looks at servers."""
+        return {}
 
     def change_cluster(self, cluster: Topology) -> None:
         """Start further runs on the servers of another cluster."""
-        ...
+        del cluster  # orders name the hosts
 
 
 def check_drivers(order: RunOrder) -> None:
@@ -93,7 +93,7 @@ def check_alone(order: RunOrder) -> None:
         raise BadSpec(f"jobs that take turns ({names}) need a controller of a testbed, with --executor local")
 
 
-class RunFolders:
+class RunFolders(Executor):
     """A folder for each run, below `folder`, in which its runner says how it goes (`ina.service.runner`)."""
 
     def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
@@ -189,17 +189,6 @@ class LocalRuns(RunFolders):
         """Remove what is kept of a run that is over; not what its ranks have written."""
         self._children.pop(number, None)
         super().forget(number)
-
-    def shown(self, number: int) -> str:
-        """Return nothing: there is no engine."""
-        return ""
-
-    def gone(self) -> Mapping[str, str]:
-        """Return nothing: no engine looks at servers."""
-        return {}
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Do nothing: orders name the hosts."""
 
     def _child(self, number: int) -> int | None:
         child = self._children.get(number)

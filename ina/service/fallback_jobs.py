@@ -64,7 +64,9 @@ class FallbackJobs:
                 for place in hold.held.places.values()
                 if place.fallback
             }
-            ended = [server for server in sorted(used) if not self._fallbacks.lives(server)]
+            ended = await self._blocking.fallbacks(
+                lambda: [server for server in sorted(used) if not self._fallbacks.lives(server)]
+            )
             if ended:
                 _log.warning("fallback servers at %s have ended, and are started again", ", ".join(ended))
                 self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
+ON_NO_SWITCH = 0
+"""The id of jobs that no switch has to know of."""
 _AT_ONCE = 8  # switches that are marked
 _log = logging.getLogger(__name__)
 
@@ -196,6 +198,8 @@ class Network:
 
     def remove(self, admission: TreeAdmission) -> None:
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
+        if admission.job == ON_NO_SWITCH:
+            return
         known = self._fleet.controllers
         here = {name: held for name, held in admission.switches.items() if name in known}
         if here:  # else all have left the cluster, and have given it up
@@ -350,7 +354,7 @@ def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
     hosts = tuple(dict.fromkeys(place.servers))
     rack = cluster.rack_of[hosts[0]]
     here = Admission(
-        job=0,
+        job=ON_NO_SWITCH,
         counter_row=0,
         region=Region(0, 0),
         generation=1,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from softswitch.compiler import ir
 from softswitch.compiler.slots import Flows, OneThread, find_slots
-from softswitch.engine.emit_c.registers import Group, Registers
 from softswitch.engine.emit_c.table_layout import TableLayout, lay_out_table
 from softswitch.engine.emit_c.text import storage_bits, width_of
+from softswitch.engine.emit_c.unit import Group, Registers
 
 _LOOKUPS = {
     "none": "no key: the default action",

@@ -24,9 +24,7 @@ from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.engine.entries import bit_width, has_priorities
-from softswitch.stf.control import Control
-from softswitch.stf.names import find, key_named, tables_of
-from softswitch.stf.plane import Plane
+from softswitch.stf.control import Control, Plane, find, key_named, tables_of
 from softswitch.stf.script import COMMANDS, Add, Command, Operand, ScriptError, SetDefault, parse_script
 
 SHOWS = re.compile(

@@ -30,7 +30,8 @@ from controller.p4runtime_shim.mastership import ArbitrationStream, _claim, acqu
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding, names
 from controller.switches.entries import TableEntry
-from controller.switches.jobs import job_row, supporting_rows
+from controller.switches.jobs import job_row
+from controller.switches.reconcile import Write
 from p4src.messages import code_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
@@ -38,6 +39,7 @@ from softswitch.p4runtime import serve
 from tests.controller import single
 from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, over_p4runtime
 from tests.controller.frames import KIND_RESULT, gradient, parse
+from tests.controller.recording import Recording
 
 
 def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Part:
@@ -206,42 +208,6 @@ def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
             single.remove(controller, admission)
 
 
-def test_an_admission_that_fails_half_way_leaves_nothing(controller: Controller, running: Running) -> None:
-    """The receiver table is full but for one row, so that some of the job's rows fit and others do not."""
-    holder = single.admit(controller, job(1))
-    (receiver,) = (
-        r for r in supporting_rows(holder) if isinstance(r, TableEntry) and r.table == names.RECEIVER
-    )
-    size = controller.program.tables[receiver.table].size
-    fill = [replace(receiver, match={**receiver.match, names.REPLICA: 100 + i}) for i in range(size - 2)]
-    target = running.target()
-    with target.turn(timeout_s=10):
-        target.write("INSERT", fill)
-    before = controller.jobs()[holder.job].members
-    with pytest.raises(Refused, match=r"is full: .* 8448") as error:
-        single.admit(controller, job(2, first_port=2))
-    assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"]
-    assert list(controller.jobs()) == [holder.job]
-    assert controller.jobs()[holder.job].members == before
-    with target.turn(timeout_s=10):
-        target.write("DELETE", fill)
-    target.close()
-    single.remove(controller, holder)
-
-
-def test_rows_that_a_dead_controller_left_are_swept_up(controller: Controller, running: Running) -> None:
-    """A job without its row in the job table: what remains if its controller dies before the last write."""
-    dead = single.admit(controller, job(2))
-    target = running.target()
-    with target.turn(timeout_s=10):
-        target.write("DELETE", [job_row(dead)])
-    target.close()
-    assert controller.jobs() == {}
-    admission = single.admit(controller, job(2))
-    assert admission.counter_row == dead.counter_row
-    single.remove(controller, admission)
-
-
 def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> None:
     holder = running.target()
     with (
@@ -251,6 +217,26 @@ def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> 
     ):
         single.admit(controller, job(1))
     holder.close()
+
+
+def test_a_controller_that_keeps_its_turn_is_elected_once(running: Running) -> None:
+    """Also when a write has failed: admitting and removing a job once took an election each."""
+    target = Recording(running.target())
+    with (
+        Controller(target) as keeper,
+        Controller(running.target(), turn_timeout_s=SHORT_TURN_S) as other,
+    ):
+        keeper.keep_turn()
+        for _ in range(2):
+            admission = single.admit(keeper, job(1))
+            single.remove(keeper, admission)
+            with pytest.raises(NotPrimary, match="another controller"):
+                single.admit(other, job(1))
+            with keeper.turn(), pytest.raises(Refused):
+                keeper.apply(Write("MODIFY", (job_row(admission),)))
+        assert target.turns == 1
+        keeper.close()
+        single.remove(other, single.admit(other, job(1)))
 
 
 def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundle: ProgramBundle) -> None:

@@ -22,7 +22,6 @@ from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.switches import names
 from controller.switches.entries import TableEntry
-from controller.switches.jobs import job_row
 from controller.switches.planning import Identity
 from tests.controller import single
 from tests.controller.conftest import LANES, over_p4runtime
@@ -215,18 +214,6 @@ def test_an_identity_in_use_is_refused(shared: Controller, admit) -> None:
         single.admit(shared, job(first_port=2), identity=Identity(admission.job, 5))
     with pytest.raises(IdentityTaken):
         single.admit(shared, job(first_port=2), identity=Identity(admission.job ^ 1, admission.generation))
-
-
-def test_rows_left_by_a_dead_controller_are_swept_up(
-    shared: Controller, shared_fabric: Fabric, admit
-) -> None:
-    dead = single.admit(shared, job())
-    target = shared_fabric.running["root"].target()
-    with target.turn(timeout_s=10):
-        target.write("DELETE", [job_row(dead)])
-    target.close()
-    assert shared.jobs() == {}
-    assert admit(job()).counter_row == dead.counter_row
 
 
 # ---------------------------------------------------------------------- resizing

@@ -114,6 +114,14 @@ def test_a_run_that_fails_is_named_with_its_line(own: Path, processes: int) -> N
     )
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_that_calls_os_exit_has_failed_and_is_named(own: Path, processes: int) -> None:
+    own.write_text("import os\n" + OWN.replace("return", "os._exit(size); return"))
+    failed = failure(own, "--processes", processes)
+    assert failed.exit_code == FAILED
+    assert str(failed) == f"the run size 1, seed 1: SystemExit: os._exit(1) ({own}:7)"
+
+
 def test_a_measure_that_is_no_value_is_named(own: Path) -> None:
     own.write_text(OWN.replace("lambda found: found", "lambda found: [found]"))
     assert "the run size 1, seed 1: TypeError: measure 'product' is [3]; it must be a number" in str(

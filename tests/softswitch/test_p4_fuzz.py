@@ -8,8 +8,8 @@ import pytest
 from benchmarks.p4_fuzz import messages
 from benchmarks.p4_fuzz.programs import damaged, programs, tried
 from benchmarks.p4_fuzz.watch import Defect, Job, watched
+from softswitch.engine.build import sanitizer_environment
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
-from softswitch.engine.sanitizers import sanitizer_environment
 from tests.p4.make_scripts import FOLDER
 
 

@@ -58,6 +58,8 @@ class Case:
 
     psns_under_way: int | None = None
     """Range of the PSNs that a worker may have under way; None: as `in_flight` has it."""
+    memory: int = 100
+    """Of the fallback server, in packets."""
 
     @property
     def window(self) -> int:
@@ -160,7 +162,7 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
 
 
 def _server(case: Case, built: BuiltBed, host: str) -> ServerPart:
-    core = NumpyCore(FallbackSettings(lanes=LANES, endpoints=endpoints(built.bed.topology, host)))
+    core = NumpyCore(FallbackSettings(LANES, endpoints(built.bed.topology, host), case.memory))
     for job, admitted in built.fleet.jobs.items():
         core.add_job(FallbackJob(job, admitted.epoch, Tree.of(admitted.tree), window=case.window))
     switch, port, _ = built.host_ports[host]

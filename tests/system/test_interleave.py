@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fill import with_tables
 from benchmarks.interleave import tables
+from bmv2_topos.harness.page import with_tables
 from controller.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
 from hostlib.stages import Iteration

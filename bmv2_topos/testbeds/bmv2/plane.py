@@ -23,7 +23,7 @@ Members = Sequence[tuple[int, int]]
 
 
 class P4RuntimePlane:
-    """As of `softswitch.stf.plane.Plane`, while `client` is the primary controller.
+    """As of `softswitch.stf.control.Plane`, while `client` is the primary controller.
 
     `program` is the program as our compiler reads it, `bundle` what the switch runs. Everything raises
     PipelineError for what the switch refuses; registers are left alone, for BMv2 has none over P4Runtime.

@@ -20,11 +20,11 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.report import Directed, Foreseen
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, VirtualSettings
 from bmv2_topos.testbeds.virtual.trees import SwitchTree
-from controller.core.allocator import Allocator
+from controller.core.allocator import allocate
 from controller.placement.flows import Pools, flows_of
 from controller.placement.waterfill import waterfill
-from controller.policies.by_kind import SCHEDULER, AllocationSettings, policies_of
-from controller.vocabulary import BadSpec, Job, Region, Topology
+from controller.policies.by_kind import AllocationSettings
+from controller.vocabulary import Job, Region, Topology
 from hostlib import wire
 from hostlib.quantize import per_lane
 
@@ -68,18 +68,15 @@ def decide(
             for each in topology.switches
         ),
     )
-    if policies.placement == SCHEDULER:
-        raise BadSpec(f"placement {SCHEDULER!r}: there is no scheduler here; want a placement policy")
     wanted = [replace(job, mode="shared" if shares else "exclusive") for job in jobs]
-    allocator = Allocator(network, policies_of(policies), policies)
-    started = allocator.start(wanted)
-    if waiting := [job for job in wanted if job.name not in started]:
+    allocator = allocate(network, wanted, policies)
+    if waiting := [job for job in wanted if job.name not in allocator.placed]:
         gpus = sum(server.gpus for server in topology.servers)
         raise TestbedError(
             f"job {waiting[0].name!r} finds no room: the jobs want {sum(job.gpus for job in jobs)} GPUs at a"
             f" time, and {topology.name or 'the network'} has {gpus}"
         )
-    if ended := allocator.divide(0.0, {job.name: job.iterations for job in wanted}):
+    if ended := allocator.divide(0.0):
         raise TestbedError(f"job {ended[0]!r} cannot meet its deadline, says memory policy {policies.memory}")
     assert allocator.answer is not None
     placed = tuple(allocator.placed[job.name] for job in jobs)

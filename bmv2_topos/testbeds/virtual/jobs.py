@@ -23,6 +23,7 @@ from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
+from controller.vocabulary.words import plural
 from hostlib import wire
 from hostlib.core.congestion import SPREAD, Congestion
 from hostlib.core.kernel import Kernel
@@ -299,6 +300,8 @@ def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topolog
         placement: Its hosts.
         settings: Settings of the simulation.
         topology: The network.
+
+    Raises BadSpec for a link so slow that workers would give up before a window is through.
     """
     at: Counter[str] = Counter(placement.workers)
     hosts = {*at, placement.server}
@@ -306,6 +309,13 @@ def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topolog
     slowest = min((link.rate_bps for link in links if link.rate_bps), default=FAST_BPS)
     frame_bits = 8 * (wire.FRAME_PREFIX_BYTES + wire.INA_BYTES + 4 * settings.lanes)
     packets = (entry.window or DEFAULT_WINDOW) * max(at.values())
+    window_s, most_s = packets * frame_bits / slowest, settings.patience_s / 2
+    if window_s > most_s:
+        raise BadSpec(
+            f"job {entry.name!r}: a window of {plural(packets, 'packet')} takes {window_s:,.0f} s through a"
+            f" link of {slowest:g} b/s; it must take at most {most_s:g} s. Rates are in bits per second"
+            " (100 Gb/s is 100e9); else give a smaller window"
+        )
     return max(0.0, packets * frame_bits * (1 / slowest - 1 / FAST_BPS))
 
 

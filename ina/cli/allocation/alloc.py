@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
+from controller.core import reasons
+from controller.core.allocator import Allocator
 from controller.memory.demand import rate_of
-from controller.memory.policies import POLICIES
-from controller.memory.policy import GROUP, Answer, Question, Standing, check
+from controller.memory.policy import Answer, Question, Standing
+from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli import job_files, options
 from ina.cli.allocation import common
@@ -66,72 +68,92 @@ def alloc(
     policy: Policies = "deadline",
     reading: Reading = ReadingOption.MEASURED,
     now: Now = 0.0,
+    margin: common.Margin = 0.05,
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
     """Divide switch memory among placed jobs.
 
-    A job is aggregated at the switches of its tree; a job without a tree in the file, at the switches on the
-    shortest paths. Reads files only: no switch is contacted.
+    Divides slots as the controller does when all of these jobs run: links carry gradients at their rate less
+    the packets' headers. A job is aggregated at the switches of its tree; a job without a tree in the file,
+    at the switches on the shortest paths. Reads files only: no switch is contacted.
     """
     common.check_files(plot)
     names = common.policies(policy)
     inputs = common.load(jobs, cluster, "alloc")
-    asked = {name: decide(inputs, name, reading, now) for name in names}
-    question, answer = asked[names[-1]]
+    asked = {name: decide(inputs, name, reading, now, margin) for name in names}
     if plot is not None:
         from ina.cli.allocation.plots import draw_memory
 
-        draw_memory(question, answer, plot)
+        draw_memory(*divided(asked[names[-1]]), plot)
     if json:
-        _result(asked).print_json(unused_keys=job_files.unused_keys("alloc", jobs, cluster))
+        _result(asked, reading, now).print_json(unused_keys=job_files.unused_keys("alloc", jobs, cluster))
         return
-    for name, (question, answer) in asked.items():
-        _show(name, question, answer)
+    for name, allocator in asked.items():
+        _show(name, allocator)
     if len(asked) > 1:
-        rows = [(name, *map(str, _standings(answer).values())) for name, (_, answer) in asked.items()]
+        rows = [(name, *map(str, _standings(each).values())) for name, each in asked.items()]
         table("memory", ["policy", *map(str, Standing)], rows)
 
 
-def _show(policy: str, question: Question, answer: Answer) -> None:
+def _show(policy: str, allocator: Allocator) -> None:
+    question, answer = divided(allocator)
     table(
         f"memory by {policy}",
         ["job", "standing", "switch", "slots", "rate", "needed", "link"],
-        [row for job in question.jobs for row in _rows(question, answer, job)],
+        [row for job in allocator.placed.values() for row in _rows(question, answer, job)],
     )
-    for job in question.jobs:
-        if answer.standing[job.name] is Standing.ENDED:
-            end_s = answer.demands[job.name].estimate_s
-            print(f"{job.name} has ended: due at {job.due_s:g} s, it could finish at {end_s:.6g} s")
+    for name, standing in answer.standing.items():
+        if standing is Standing.ENDED or name in allocator.late:
+            became = "has ended" if standing is Standing.ENDED else "is late"
+            print(f"{name} {became}: {_reason(allocator, name)}")
 
 
-def decide(inputs: common.Inputs, name: str, reading: ReadingOption, now: float) -> tuple[Question, Answer]:
-    """Return the policy's question and answer.
+def decide(inputs: common.Inputs, name: str, reading: ReadingOption, now: float, margin: float) -> Allocator:
+    """Return the allocator that has divided the slots.
 
     Args:
         inputs: Placed jobs and their cluster.
         name: Name of the policy.
         reading: How the slots that deadlines need are computed.
         now: The time in seconds, on the clock of the jobs' arrivals.
+        margin: Part of the time left that is kept in reserve.
 
     Raises Failure or BadSpec.
     """
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
-    policy = common.policy(name, POLICIES, GROUP)
     for job in inputs.jobs:
         if job.due_s is not None and job.due_s <= now:
             raise Failure(
                 f"{inputs.path}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE
             )
-    question = Question(inputs.jobs, inputs.topology, now, reading.value)
-    return question, check(question, policy(question))
+    settings = AllocationSettings(memory=name, reading=reading.value, margin=margin)
+    allocator = common.decided(inputs, settings, placed=True)
+    allocator.divide(now)
+    return allocator
+
+
+def divided(allocator: Allocator) -> tuple[Question, Answer]:
+    """Return the last division of the slots, among the jobs on more than one server."""
+    assert allocator.question is not None
+    assert allocator.answer is not None
+    return allocator.question, allocator.answer
+
+
+def _reason(allocator: Allocator, name: str) -> str:
+    """Return why a job has its slots, as the controller says it."""
+    if name in allocator.late:
+        return reasons.of_late(allocator.placed[name], allocator.late[name])
+    return reasons.of_slots(*divided(allocator), name)
 
 
 def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]:
+    if job.name not in answer.standing:
+        return [(job.name, "-", "-", "-", "-", "-", "one server")]
     need = answer.demands.get(job.name)
     wanted = "-" if need is None else rate(need.rate_bps) if need.feasible else "too much"
-    link = rate(question.link_bps(job)) if job.name in question.trees else "-"
+    link = rate(question.link_bps(job))
     standing = str(answer.standing[job.name])
     rows: list[tuple[str, ...]] = []
     for name, region in answer.regions[job.name].items():
@@ -141,26 +163,28 @@ def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]
     return rows or [(job.name, standing, "-", "-", "-", wanted, link)]
 
 
-def _standings(answer: Answer) -> dict[str, int]:
+def _standings(allocator: Allocator) -> dict[str, int]:
     """Return how many jobs have each standing."""
-    standing = list(answer.standing.values())
+    standing = list(divided(allocator)[1].standing.values())
     return {str(each): standing.count(each) for each in Standing}
 
 
-def _result(asked: Mapping[str, tuple[Question, Answer]]) -> Result:
-    question, answer = asked[list(asked)[-1]]
-    setup = {"policies": list(asked), "reading": question.reading, "now_s": question.now_s}
+def _result(asked: Mapping[str, Allocator], reading: ReadingOption, now: float) -> Result:
+    last = asked[list(asked)[-1]]
+    _, answer = divided(last)
     metrics = {
         f"{name}_{each}": number
-        for name, (_, of_policy) in asked.items()
-        for each, number in _standings(of_policy).items()
+        for name, allocator in asked.items()
+        for each, number in _standings(allocator).items()
     }
     of_jobs = {
-        job.name: {
-            "standing": str(answer.standing[job.name]),
-            "regions": {name: asdict(region) for name, region in answer.regions[job.name].items()},
-            **({"demand": asdict(answer.demands[job.name])} if job.name in answer.demands else {}),
+        name: {
+            "standing": str(standing),
+            "regions": {switch: asdict(region) for switch, region in answer.regions[name].items()},
+            "reason": _reason(last, name),
+            **({"demand": asdict(answer.demands[name])} if name in answer.demands else {}),
         }
-        for job in question.jobs
+        for name, standing in answer.standing.items()
     }
+    setup = {"policies": list(asked), "reading": str(reading), "now_s": now}
     return Result("alloc", setup, metrics, of_jobs)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from controller import plugins
-from controller.policies.by_kind import of_user
+from controller.core.allocator import Allocator, allocate
+from controller.placement.policy import overfull
+from controller.placement.trees import racks_of
+from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job, Topology, documents, named
 from controller.vocabulary.documents import hint
 from controller.vocabulary.files import check_job
@@ -38,6 +40,15 @@ ClusterFile = Annotated[
 SLOTS, GPUS = 8192, 8
 """What switches and hosts have in a topology of the testbeds, which does not say."""
 
+Margin = Annotated[
+    float,
+    typer.Option(
+        help="Keep this share of the remaining time in reserve when computing what deadlines need, 0 to 1."
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
+]
 Plot = Annotated[
     Path | None, typer.Option(writable=True, metavar="FILE", help="Draw the decision: .png, .svg or .pdf.")
 ]
@@ -99,16 +110,22 @@ def policies(text: str) -> list[str]:
     return names
 
 
-def policy(name: str, known: Mapping[str, Any], group: str) -> Any:
-    """Return the policy of that name: one of `known`, a package's, or a file's. Raises Failure or BadSpec."""
-    if name in known:
-        return known[name]
-    installed = plugins.names(group)
-    if not plugins.is_external(name) and name not in installed:
-        raise Failure(
-            f"--policy {name}: {hint(name, [*known, *installed])}; path.py:NAME is one of your own", USAGE
-        )
-    return of_user(name, group)
+def decided(inputs: Inputs, settings: AllocationSettings, *, placed: bool) -> Allocator:
+    """Place and route the jobs of the files as the controller does.
+
+    Args:
+        inputs: Jobs and cluster.
+        settings: The policies, and how they are asked.
+        placed: All jobs must have servers in the file.
+
+    Raises Failure for servers with too few GPUs for their jobs; BadSpec.
+    """
+    there = inputs.jobs if placed else tuple(job for job in inputs.jobs if job.servers)
+    for job in there:
+        racks_of(inputs.topology, job)
+    if crowded := overfull(inputs.topology, there):
+        raise Failure(f"{inputs.path}: {crowded}", USAGE)
+    return allocate(inputs.topology, inputs.jobs, settings)
 
 
 def one_job(name: str, jobs: Sequence[Job]) -> Job:

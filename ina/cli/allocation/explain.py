@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.core.allocator import Allocator
 from controller.memory.explain import explain as explain_memory
 from controller.placement.explain import explain as explain_placement
 from controller.routing.explain import explain as explain_route
+from controller.routing.policy import Question
 from controller.simulator.network.settings import NetworkSettings
 from ina.cli import job_files, options
 from ina.cli.allocation import alloc, common, place, route
@@ -32,7 +34,7 @@ EPILOG = """Examples:
   ina explain night-run --controller http://127.0.0.1:9580
 """
 
-
+NO_MEMORY = "It stays on one server: it uses no switch memory."
 SIMULATED = "For cluster only"
 
 
@@ -89,7 +91,8 @@ def explain(
     reading: alloc.Reading = alloc.ReadingOption.MEASURED,
     now: alloc.Now = 0.0,
     draws: route.Draws = 8,
-    seed: route.Seed = 0,
+    margin: common.Margin = 0.05,
+    seed: common.Seed = 0,
     scheduler: Annotated[str, _simulated_with("Schedule jobs by this policy")] = "fifo-backfill",
     placement: Annotated[str, _simulated_with("Place jobs by this policy")] = "netpack",
     memory: Annotated[str, _simulated_with("Divide slots by this policy")] = "shared",
@@ -115,12 +118,23 @@ def explain(
     if what is What.CLUSTER:
         name = f"{scheduler} + {placement} + {memory} + {routing}"
         settings = NetworkSettings(
-            placement=placement, memory=memory, routing=routing, reading=reading.value, seed=seed
+            placement=placement,
+            memory=memory,
+            routing=routing,
+            reading=reading.value,
+            margin=margin,
+            seed=seed,
         )
         lines = _simulated(job, inputs, scheduler, settings)
     else:
         name = policy or DEFAULT[what]
-        lines = _lines(what, job, inputs, name, reading, now, draws, seed)
+        if what is What.ALLOC:
+            allocator = alloc.decide(inputs, name, reading, now, margin)
+        elif what is What.ROUTE:
+            allocator = route.decide(inputs, name, draws, seed)
+        else:
+            allocator = place.decide(inputs, name, seed)
+        lines = _lines(what, job, inputs, allocator)
     if json:
         setup = {"what": str(what), "job": job, "policy": name}
         unused_keys = job_files.unused_keys("explain", jobs, cluster)
@@ -140,26 +154,18 @@ def _simulated(job: str, inputs: common.Inputs, scheduler: str, settings: Networ
     )
 
 
-def _lines(
-    what: What,
-    job: str,
-    inputs: common.Inputs,
-    policy: str,
-    reading: alloc.ReadingOption,
-    now: float,
-    draws: int,
-    seed: int,
-) -> list[str]:
+def _lines(what: What, name: str, inputs: common.Inputs, allocator: Allocator) -> list[str]:
+    common.one_job(name, inputs.jobs)
+    if name not in allocator.placed:
+        return [f"{name} waits: too few GPUs are free for it and the other jobs of the batch."]
+    job, state = allocator.placed[name], allocator.state
     match what:
         case What.ALLOC:
-            question, answer = alloc.decide(inputs, policy, reading, now)
-            return explain_memory(question, answer, common.one_job(job, question.jobs))
+            question, answer = alloc.divided(allocator)
+            asked = [each for each in question.jobs if each.name == name]
+            return explain_memory(question, answer, asked[0]) if asked else [NO_MEMORY]
         case What.ROUTE:
-            asked, trees = route.decide(inputs, policy, draws, seed)
-            return explain_route(asked, trees, common.one_job(job, asked.jobs))
-        case What.PLACE:
-            placed = place.decide(inputs, policy, seed)
-            if job in placed.waiting:
-                return [f"{job} waits: too few GPUs are free for it and the other jobs of the batch."]
-            return explain_placement(placed.state, common.one_job(job, placed.state.jobs))
-    raise Failure(f"{what}: want one of {', '.join(What)}", USAGE)
+            trees = {each.name: each.tree for each in state.jobs if each.tree is not None}
+            return explain_route(Question(state.topology, state.jobs), trees, job)
+        case _:
+            return explain_placement(state, job)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from controller.placement import policy as placement
+from controller.core import reasons
+from controller.core.allocator import Allocator
 from controller.placement.flows import State
 from controller.placement.policies import POLICIES
+from controller.policies.by_kind import AllocationSettings
 from controller.simulator.files import whole
 from controller.vocabulary import Job
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
 from ina.cli.allocation import common
-from ina.cli.errors import USAGE, Failure
 from ina.cli.output import table
 from ina.cli.plain import Result, plural, rate, seconds
 
@@ -38,73 +40,67 @@ Policies = Annotated[
         "a name that an installed package offers. Compares several, separated by commas.",
     ),
 ]
-Seed = Annotated[
-    int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
-]
 
 
 def place(
     jobs: common.Jobs,
     cluster: common.ClusterFile,
     policy: Policies = "netpack",
-    seed: Seed = 0,
+    seed: common.Seed = 0,
     write: common.Write = None,
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
     """Place jobs on servers in one batch, and compute the resulting rates.
 
-    Jobs that have servers in the file keep them and count as running. Rates result from water-filling: jobs
-    share links and switch memory, and gradients without a slot go to a fallback server.
+    Places jobs as the controller does when it starts all of them at once. Jobs that have servers in the file
+    keep them and count as running. Rates result from water-filling: jobs share links, at their rate less the
+    packets' headers, and switch memory, and gradients without a slot go to a fallback server.
     """
     common.check_files(plot, write)
     names = common.policies(policy)
     inputs = common.load(jobs, cluster, "place")
     placed = {name: decide(inputs, name, seed) for name in names}
-    last = placed[names[-1]]
+    states = {name: allocator.state for name, allocator in placed.items()}
+    waiting = {
+        name: [job.name for job in inputs.jobs if job.name not in placed[name].placed] for name in names
+    }
+    last = states[names[-1]]
     if write is not None:
         with whole(write) as draft:
-            write_jobs(draft, last.state.jobs)
+            write_jobs(draft, last.jobs)
     if plot is not None:
         from ina.cli.allocation.plots import draw_placement
 
-        draw_placement(last.state, plot)
+        draw_placement(last, plot)
     if json:
-        _result(placed, seed).print_json(unused_keys=job_files.unused_keys("place", jobs, cluster))
+        _result(states, waiting, seed).print_json(unused_keys=job_files.unused_keys("place", jobs, cluster))
         return
     if len(placed) == 1:
-        _show(last)
+        _show(last, waiting[names[-1]])
     rows = [
-        (name, f"{each.state.value:.2f}", str(len(each.state.jobs)), str(len(each.waiting)))
-        for name, each in placed.items()
+        (name, f"{state.value:.2f}", str(len(state.jobs)), str(len(waiting[name])))
+        for name, state in states.items()
     ]
     table("placement", ["policy", "GPUs computing", "placed", "waiting"], rows)
 
 
-def decide(inputs: common.Inputs, name: str, seed: int) -> placement.Placed:
-    """Return the placement by the policy of that name. Raises Failure or BadSpec."""
-    chosen = common.policy(name, POLICIES, placement.GROUP)
-    method = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
-    running = [job for job in inputs.jobs if job.servers]
-    batch = [job for job in inputs.jobs if not job.servers]
-    crowded = placement.overfull(inputs.topology, running)
-    if crowded is not None:
-        raise Failure(f"{inputs.path}: {crowded}", USAGE)
-    return placement.place(inputs.topology, batch, method, running=running, seed=seed)
+def decide(inputs: common.Inputs, name: str, seed: int) -> Allocator:
+    """Return the allocator that has placed the jobs by the policy of that name. Raises Failure or BadSpec."""
+    return common.decided(inputs, AllocationSettings(placement=name, seed=seed), placed=False)
 
 
-def _show(placed: placement.Placed) -> None:
-    state = placed.state
+def _show(state: State, waiting: Sequence[str]) -> None:
     rows = [_row(state, job, float(bps)) for job, bps in zip(state.jobs, state.steady.rate_bps, strict=True)]
     table(
         "jobs",
         ["job", "servers", "racks", "fallback", "summed", "rate", "iteration", "bound by"],
         rows,
     )
-    if placed.waiting:
-        more = len(placed.waiting) - MOST_NAMED
-        names = ", ".join(placed.waiting[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        print(f"too few GPUs are free for {plural(len(placed.waiting), 'job')}: {names}")
+    if waiting:
+        more = len(waiting) - MOST_NAMED
+        names = ", ".join(waiting[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        print(f"too few GPUs are free for {plural(len(waiting), 'job')}: {names}")
 
 
 def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
@@ -122,10 +118,10 @@ def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
     )
 
 
-def _result(placed: dict[str, placement.Placed], seed: int) -> Result:
-    metrics = {f"{name}_gpus_computing": each.state.value for name, each in placed.items()}
-    metrics |= {f"{name}_waiting": len(each.waiting) for name, each in placed.items()}
-    state = placed[list(placed)[-1]].state
+def _result(states: dict[str, State], waiting: dict[str, list[str]], seed: int) -> Result:
+    metrics = {f"{name}_gpus_computing": each.value for name, each in states.items()}
+    metrics |= {f"{name}_waiting": len(names) for name, names in waiting.items()}
+    state = states[list(states)[-1]]
     jobs = {
         job.name: {
             "servers": list(job.servers),
@@ -134,7 +130,8 @@ def _result(placed: dict[str, placement.Placed], seed: int) -> Result:
             "rate_bps": float(bps),
             "iteration_s": job.iteration_at_s(float(bps)),
             "bound_by": state.resource(int(bound)),
+            "reason": reasons.of_place(job),
         }
         for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)
     }
-    return Result("place", {"policies": list(placed), "seed": seed}, metrics, jobs)
+    return Result("place", {"policies": list(states), "seed": seed}, metrics, jobs)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import random
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from controller.core import reasons
+from controller.core.allocator import Allocator
 from controller.placement.flows import State
+from controller.policies.by_kind import AllocationSettings
 from controller.routing.policies import POLICIES
-from controller.routing.policy import GROUP, Question, check, routed_by
 from controller.simulator.files import whole
-from controller.vocabulary import Tree
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
 from ina.cli.allocation import common
@@ -41,9 +42,6 @@ Draws = Annotated[
         min=1, max=10_000, help="Round this many times at random with policy grid, and keep the best trees."
     ),
 ]
-Seed = Annotated[
-    int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
-]
 
 
 def route(
@@ -51,41 +49,39 @@ def route(
     cluster: common.ClusterFile,
     policy: Policies = "grid",
     draws: Draws = 8,
-    seed: Seed = 0,
+    seed: common.Seed = 0,
     write: common.Write = None,
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
     """Choose aggregation trees for placed jobs, and compute the resulting rates.
 
-    Replaces the trees that the file gives. The root of a job's tree is the aggregating switch nearest to the
-    job's fallback server.
+    Chooses trees as the controller does when it starts these jobs, and replaces those of the file. The root
+    of a job's tree is the aggregating switch nearest to the job's fallback server.
     """
     common.check_files(plot, write)
     names = common.policies(policy)
     inputs = common.load(jobs, cluster, "route")
-    asked = {name: decide(inputs, name, draws, seed) for name in names}
-    states = {name: question.evaluate(trees) for name, (question, trees) in asked.items()}
-    last = names[-1]
-    question, trees = asked[last]
+    states = {name: decide(inputs, name, draws, seed).state for name in names}
+    last = states[names[-1]]
     if write is not None:
         with whole(write) as draft:
-            write_jobs(draft, routed_by(question.jobs, trees))
+            write_jobs(draft, last.jobs)
     if plot is not None:
         from ina.cli.allocation.plots import draw_trees
 
-        draw_trees(states[last], plot)
+        draw_trees(last, plot)
     if json:
         _result(states, draws, seed).print_json(unused_keys=job_files.unused_keys("route", jobs, cluster))
         return
     if len(states) == 1:
-        _show(states[last])
+        _show(last)
     rows = [(name, *map(rate, _rates(state))) for name, state in states.items()]
     table("routing", ["policy", "smallest rate", "sum of rates"], rows)
 
 
-def decide(inputs: common.Inputs, name: str, draws: int, seed: int) -> tuple[Question, dict[str, Tree]]:
-    """Return the question and the policy's trees.
+def decide(inputs: common.Inputs, name: str, draws: int, seed: int) -> Allocator:
+    """Return the allocator that has routed the jobs.
 
     Args:
         inputs: Placed jobs and their cluster.
@@ -95,9 +91,9 @@ def decide(inputs: common.Inputs, name: str, draws: int, seed: int) -> tuple[Que
 
     Raises Failure or BadSpec.
     """
-    policy = common.policy(name, POLICIES, GROUP)
-    question = Question(inputs.topology, inputs.jobs, draws, random.Random(seed))
-    return question, dict(check(question, policy(question)))
+    free = tuple(replace(job, tree=None) for job in inputs.jobs)
+    settings = AllocationSettings(routing=name, draws=draws, seed=seed)
+    return common.decided(replace(inputs, jobs=free), settings, placed=True)
 
 
 def _rates(state: State) -> tuple[float, float]:
@@ -129,6 +125,7 @@ def _result(states: dict[str, State], draws: int, seed: int) -> Result:
             "aggregators": sorted(job.tree.aggregators),
             "rate_bps": float(bps),
             "bound_by": state.resource(int(bound)),
+            "reason": reasons.of_place(job),
         }
         for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)
         if job.tree is not None

@@ -99,12 +99,6 @@ Period = Annotated[
         help="Divide memory again every so many seconds, besides at starts and ends of jobs; 0: only then.",
     ),
 ]
-Margin = Annotated[
-    float,
-    typer.Option(
-        help="Keep this share of the remaining time in reserve when computing what deadlines need, 0 to 1."
-    ),
-]
 
 
 def simulate(
@@ -118,7 +112,7 @@ def simulate(
     model: Model = ModelOption.AVERAGE,
     reading: Reading = ReadingOption.MEASURED,
     period: Period = 60.0,
-    margin: Margin = 0.05,
+    margin: allocation.Margin = 0.05,
     settings: inputs.Settings = None,
     seed: inputs.Seed = 0,
     processes: inputs.Processes = 0,

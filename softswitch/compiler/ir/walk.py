@@ -4,39 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from softswitch.compiler.ir.expressions import (
+from softswitch.compiler import ir
+from softswitch.compiler.ir.nodes import (
+    Advance,
+    Apply,
+    Assign,
     Binary,
     Cast,
+    Emit,
     Expr,
+    Extern,
+    Extract,
+    If,
     Index,
     IsValid,
     Last,
     LastIndex,
+    Loop,
     Member,
     Mux,
     Next,
-    Slice,
-    Unary,
-    Var,
-)
-from softswitch.compiler.ir.program import Program
-from softswitch.compiler.ir.statements import (
-    Advance,
-    Apply,
-    Assign,
-    Emit,
-    Extern,
-    Extract,
-    If,
-    Loop,
     Scope,
     SetValidity,
     Shift,
     Skip,
+    Slice,
     Stmt,
     Switch,
+    Unary,
+    Var,
     Verify,
 )
+from softswitch.compiler.ir.program import Program
 
 Path = tuple[str, ...]
 """The name of a storage, and those of the members that lead to a place in it."""
@@ -141,3 +140,22 @@ def bodies(program: Program) -> Iterator[tuple[Stmt, ...]]:
     yield from (state.body for states in program.parsers.values() for state in states.values())
     yield from program.blocks.values()
     yield from (action.body for action in program.actions.values())
+
+
+def written(expr: ir.Expr) -> str:
+    """Return a path as the source has it."""
+    match expr:
+        case ir.Var(name=name):
+            return ir.plain_name(name)
+        case ir.Member(base=base, field=name):
+            return f"{written(base)}.{name}"
+        case ir.Index(base=base, index=ir.Const(value=value)):
+            return f"{written(base)}[{value}]"
+        case ir.Index(base=base):
+            return f"{written(base)}[…]"
+        case ir.Next(base=base):
+            return f"{written(base)}.next"
+        case ir.Last(base=base):
+            return f"{written(base)}.last"
+        case _:
+            return "a value"

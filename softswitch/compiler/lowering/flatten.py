@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.compiler.lowering.expressions.logic import conjunction, negation
+from softswitch.compiler.lowering.expressions.convert import conjunction, negation
 
 _BOOL = ir.Bool()
 

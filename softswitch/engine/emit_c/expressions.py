@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import Path
 from softswitch.engine.emit_c.layout import (
     ArrayRef,
     HeaderHome,
     Homes,
-    Path,
     ScalarHome,
     Slot,
     StackHome,

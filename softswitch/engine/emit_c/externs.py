@@ -8,7 +8,6 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.ir.walk import member_path
-from softswitch.engine.emit_c.cells import Block, stretches
 from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.statements import Body, Handler
 from softswitch.engine.emit_c.text import (
@@ -19,7 +18,7 @@ from softswitch.engine.emit_c.text import (
     literal,
     width_of,
 )
-from softswitch.engine.emit_c.wire import Part, checksum_terms, store_parts
+from softswitch.engine.emit_c.wire import Block, Part, checksum_terms, store_parts, stretches
 
 ALGORITHMS = ("csum16", "crc32", "crc16", "xor16", "identity")
 PAYLOAD_MAX = "P4_MAX_FRAME"

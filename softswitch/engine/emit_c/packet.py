@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.cells import Block, declaration, items
 from softswitch.engine.emit_c.layout import (
     CACHE_LINE,
     GRESS_STRUCTS,
@@ -21,7 +20,7 @@ from softswitch.engine.emit_c.layout import (
 from softswitch.engine.emit_c.statements import where_name
 from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type, width_of
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.wire import load_slots, store_slots
+from softswitch.engine.emit_c.wire import Block, declaration, items, load_slots, store_slots
 
 REQUESTS = """\
 /* What a block has asked of the traffic manager so far. */

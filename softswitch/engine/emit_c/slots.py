@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import Path
-from softswitch.compiler.position import NOWHERE
 from softswitch.compiler.slots import (
     Argument,
     Atom,
@@ -33,6 +32,7 @@ from softswitch.compiler.slots import (
     field_offset,
     header_type,
 )
+from softswitch.compiler.source import NOWHERE
 from softswitch.engine.emit_c.expressions import load_bytes
 from softswitch.engine.emit_c.functions import open_body
 from softswitch.engine.emit_c.parser import pattern_tests

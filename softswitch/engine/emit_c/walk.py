@@ -9,7 +9,7 @@ from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import all_statements, nested_bodies, statement_expressions, subexpressions
-from softswitch.compiler.position import NOWHERE
+from softswitch.compiler.source import NOWHERE
 
 
 def without_positions(expr: ir.Expr) -> ir.Expr:

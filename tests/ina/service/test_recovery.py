@@ -162,10 +162,13 @@ def test_a_state_that_is_forgotten_begins_anew_under_its_name_and_ends_what_ran(
 def test_a_process_of_a_copy_of_the_state_elsewhere_is_named(killed: Path, tmp_path: Path) -> None:
     run = killed / "runs" / "3"
     run.mkdir(parents=True)
-    words = [sys.executable, "-c", "input()", "ina.service.run_process", str(run)]
+    waits = "print('alive', flush=True); input()"
+    words = [sys.executable, "-c", waits, "ina.service.run_process", str(run)]
     with Store(killed) as store:
         identity = store.identity
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before, the kernel may not know its command line yet
         with pytest.raises(StoreError, match=rf"process {process.pid} of the state {identity} runs in {run}"):
             recovery.check_processes(tmp_path / "copy", identity)
         recovery.check_processes(tmp_path / "copy", "another")

@@ -76,7 +76,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    with Switch({port: MemoryPort() for port in PORTS}, engine="python") as switch:
+    with Switch({port: MemoryPort() for port in PORTS}) as switch:
         service = serve(switch, source=PROGRAM, backend="interpreter")
         drivers = BfrtService(service.device, name="Tofino")
         client = Client(drivers.address, "tofino")

@@ -12,16 +12,22 @@ from softswitch.compiler.lowering.calls.extern_calls import extern_arguments, fo
 from softswitch.compiler.lowering.calls.packets import lookahead
 from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.expressions.convert import bits_cast
-from softswitch.compiler.lowering.remarks import remark
-from softswitch.compiler.lowering.scope import Variable
-from softswitch.compiler.lowering.tofino.checksums import call_checksum
-from softswitch.compiler.lowering.tofino.filters import execute_lpf, execute_wred
-from softswitch.compiler.lowering.tofino.hashing import Hashing, hashed
-from softswitch.compiler.lowering.tofino.math_unit import execute_math
+from softswitch.compiler.lowering.tofino.filters import execute_lpf, execute_math, execute_wred
+from softswitch.compiler.lowering.tofino.hashing import Hashing, call_checksum, hashed
 from softswitch.compiler.lowering.tofino.objects import Colours
 from softswitch.compiler.lowering.tofino.stateful import call_register, execute
-from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Nothing, Number, Object, Run, Value, constant, show, type_of
+from softswitch.compiler.lowering.unit import Body, remark
+from softswitch.compiler.lowering.values import (
+    Nothing,
+    Number,
+    Object,
+    Run,
+    Value,
+    Variable,
+    constant,
+    show,
+    type_of,
+)
 
 _BYTE = ir.Bits(8)
 _COUNT = ir.Bits(9, signed=True)

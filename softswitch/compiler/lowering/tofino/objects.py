@@ -10,18 +10,20 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.calls.extern_calls import choose
-from softswitch.compiler.lowering.calls.foreign import checked_instance
-from softswitch.compiler.lowering.data_types import data_type
+from softswitch.compiler.lowering.calls.extern_calls import checked_instance, choose
 from softswitch.compiler.lowering.expressions.check import evaluate, known
 from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
 from softswitch.compiler.lowering.passing import is_optional
-from softswitch.compiler.lowering.remarks import remark
-from softswitch.compiler.lowering.scope import ExternDef, Scope
 from softswitch.compiler.lowering.syntax import ir_annotations
-from softswitch.compiler.lowering.tofino.filters import LPF, WRED, Filter, make_filter_registers
+from softswitch.compiler.lowering.tofino.filters import (
+    LPF,
+    WRED,
+    Filter,
+    MathTable,
+    make_filter_registers,
+    table_of,
+)
 from softswitch.compiler.lowering.tofino.hashing import Hashing
-from softswitch.compiler.lowering.tofino.math_unit import MathTable, table_of
 from softswitch.compiler.lowering.tofino.stateful import (
     Action,
     Cells,
@@ -29,8 +31,9 @@ from softswitch.compiler.lowering.tofino.stateful import (
     initial_values,
     leaves,
 )
-from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Number, Object, Run, Value, show
+from softswitch.compiler.lowering.types import data_type
+from softswitch.compiler.lowering.unit import Body, remark
+from softswitch.compiler.lowering.values import ExternDef, Number, Object, Run, Scope, Value, show
 
 _COUNT = ir.Bits(9, signed=True)
 _PARTIES = ("red", "yellow", "green")
@@ -89,7 +92,7 @@ def make_object(
         plain = checked_instance(body, symbol, ref, decl, name)
     if maker is None:
         return plain
-    call = ast.Call(ast.Name(ref.name, ref.absolute, ref.pos), (), decl.args, decl.pos)
+    call = ast.Call(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
     constructor = choose([m for m in symbol.decl.methods if m.result is None], call, name)
     params = [param.name for param in constructor.params]
     args = {arg.name or param: arg.value for param, arg in zip(params, decl.args, strict=False)}

@@ -9,17 +9,14 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architecture import block_of, block_scope, describe_slot
+from softswitch.compiler.lowering.architecture import block_of, block_scope, describe_slot, package_of
 from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.blocks.controls import lower_control
 from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
 from softswitch.compiler.lowering.limits import check_stored
-from softswitch.compiler.lowering.packages import package_of
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, is_optional
-from softswitch.compiler.lowering.remarks import remark
-from softswitch.compiler.lowering.scope import ExternDef, TypeName
-from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit
-from softswitch.compiler.lowering.values import Block, Packet, Run, Value
+from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, remark
+from softswitch.compiler.lowering.values import Block, ExternDef, Packet, Run, TypeName, Value
 
 SWITCH, PIPELINE = "Switch", "Pipeline"
 _MARK = "ingress_intrinsic_metadata_for_tm_t"
@@ -212,9 +209,9 @@ def _pipeline_of(unit: Unit, arg: ast.Expr) -> ast.Instantiation:
     match arg:
         case ast.Name(name) if name in unit.packages:
             return unit.packages[name]
-        case ast.Call(ast.Name("Pipeline", absolute, pos), type_args, args):
-            ref = ast.NamedType(PIPELINE, absolute, type_args, pos)
-            return ast.Instantiation(ref, args, "pipe", None, arg.pos, ())
+        case ast.Call(ast.Name("Pipeline", absolute, pos=pos), type_args, args):
+            ref = ast.NamedType(PIPELINE, absolute, type_args, pos=pos)
+            return ast.Instantiation(ref, args, "pipe", None, pos=arg.pos, annotations=())
         case _:
             raise CompileError("this is no pipeline", arg.pos, f"the name of a {PIPELINE}")
 
