@@ -45,8 +45,8 @@ bench: $(VENV)/bench
 	$(BIN)/ina bench pipeline --program shared --lanes 256
 	$(BIN)/ina bench allreduce -np 4 --size 64MB --baseline gloo
 	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo
-	$(BIN)/ina bench jobs --jobs 4 -np 2
-	$(BIN)/ina bench fallback
+	$(BIN)/python -m benchmarks.speed jobs --jobs 4 -np 2
+	$(BIN)/python -m benchmarks.speed fallback
 
 # RESULTS=docs/results writes the published pages anew.
 RESULTS ?= build/results
@@ -54,13 +54,12 @@ experiments-quick: $(VENV)/dev
 	$(BIN)/python -m benchmarks.pages all --quick --output $(RESULTS)
 
 bench-schedulers: $(VENV)/dev
-	$(BIN)/ina bench grouping --jobs 1000
-	$(BIN)/ina bench schedulers
-	$(BIN)/python -m benchmarks.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
-	$(BIN)/python -m benchmarks.improved $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
-	$(BIN)/python -m benchmarks.scale --budget 40 --output $(RESULTS)
-	$(BIN)/python -m benchmarks.sharing models
-	$(BIN)/python -m benchmarks.sharing schedule --seeds 5
+	$(BIN)/python -m benchmarks.speed grouping --jobs 1000
+	$(BIN)/python -m benchmarks.speed schedulers
+	$(BIN)/python -m benchmarks.schedulers.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
+	$(BIN)/python -m benchmarks.schedulers.improved $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
+	$(BIN)/python -m benchmarks.schedulers.sharing models
+	$(BIN)/python -m benchmarks.schedulers.sharing schedule --seeds 5
 
 clean:
 	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so

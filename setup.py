@@ -23,7 +23,7 @@ class BuildWithPrograms(build_py):
         if not self.editable_mode:
             folder = Path(self.build_lib, PREBUILT).absolute()
             programs = (f"{path}:{lanes}" for path in sorted(PROGRAMS.glob("*.p4")) for lanes in LANES)
-            command = [sys.executable, "-m", "softswitch.engine.engine_build", str(folder), *programs]
+            command = [sys.executable, "-m", "softswitch.engine.build", str(folder), *programs]
             subprocess.run(command, check=True)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:

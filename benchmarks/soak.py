@@ -7,21 +7,21 @@ long one, as long as no seed is in two of them.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.soak.kinds import KINDS
 
 
 class BadRun(Exception):
-    """A file that is no output of ``ina soak --json``, or seeds that two runs share."""
+    """A file that is not what a run has written, or seeds that two runs share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,17 @@ class Run:
 
 def main() -> None:
     """Add up runs, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json")
-    parser.add_argument("--output", type=Path, required=True, help="folder of soak.md and soak.json")
-    asked = parser.parse_args()
+    given = asked(
+        __doc__,
+        option("runs", nargs="+", type=Path, metavar="RUN.json"),
+        option("--output", type=Path, required=True, help="folder of soak.md and soak.json"),
+    )
     try:
-        check(asked.output / "soak.md")
-        runs = in_order([read(path) for path in asked.runs])
+        check(given.output / "soak.md")
+        runs = in_order([read(path) for path in given.runs])
     except (BadRun, ValueError) as error:
         raise SystemExit(f"benchmarks.soak: {error}") from None
-    publish(asked.output, "soak", tables(runs), [asdict(run) for run in runs])
+    publish(given.output, "soak", tables(runs), [asdict(run) for run in runs])
 
 
 def read(path: Path) -> Run:
@@ -80,7 +81,22 @@ def read(path: Path) -> Run:
         raise BadRun(f"{path}: want the output of ina soak --json: {error!r}") from error
 
 
-def in_order(runs: Sequence[Run]) -> list[Run]:
+class Seeded(Protocol):
+    """A run of `schedules` seeds, from `seed` on."""
+
+    @property
+    def seed(self) -> int:
+        """The first seed."""
+
+    @property
+    def schedules(self) -> int:
+        """The number of seeds."""
+
+
+SomeRun = TypeVar("SomeRun", bound=Seeded)
+
+
+def in_order(runs: Sequence[SomeRun]) -> list[SomeRun]:
     """Return the runs by seed. Raises BadRun if a seed is in two of them."""
     ordered = sorted(runs, key=lambda run: run.seed)
     for one, other in pairwise(ordered):

@@ -301,6 +301,11 @@ class Communicator(MovingCalls):
         """Return counters since the start: flat, numbers only, SI units in the names."""
         return self._engine.statistics()
 
+    def report(self) -> None:
+        """Send the counters to the launcher, as a process does that ends without `close`."""
+        if not self._closed and os.getpid() == self._process:
+            self._peers.report(self._engine.statistics())
+
     def abort(self, reason: str, kind: type[JobBroken] = JobFault) -> None:
         """Give up what was submitted and what will be: all of it raises `kind`, soon. From any thread."""
         self._check_process()

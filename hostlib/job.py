@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -91,6 +92,13 @@ def shutdown() -> None:
         if _config:
             _left.add(_place(_config))
         _communicator = _config = None
+
+
+@atexit.register
+def _report() -> None:
+    """Report the last counters of a process that ends without `shutdown`: others are sent now and then."""
+    if _communicator is not None:
+        _communicator.report()
 
 
 def is_initialized() -> bool:

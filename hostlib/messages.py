@@ -72,7 +72,7 @@ class Lines:
 
     def _parse(self, line: bytes) -> dict[str, Any]:
         if len(line) > self._longest:
-            raise MessageError(f"a line is of {len(line)} bytes, must be of {self._longest} at most")
+            raise MessageError(f"a line has {len(line)} bytes, must have {self._longest} at most")
         try:
             text = line.decode()
             plain = _STRING.sub("", text)

@@ -294,7 +294,7 @@ class Rendezvous:
             self.answer(request, "whoever started this job admits no groups")
         elif len({*request.ranks}) < len(request.ranks) or not {rank, *request.ranks} <= {*self._joined}:
             self.answer(
-                request, f"{list(request.ranks)} are no ranks of the job, each once, {rank} among them"
+                request, f"the group has ranks {list(request.ranks)}, must have ranks of the job, each once"
             )
         elif rank not in request.ranks:
             self.answer(request, f"rank {rank} is none of the ranks {list(request.ranks)}")

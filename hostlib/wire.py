@@ -40,6 +40,8 @@ FLAG_COLLISION: Final = 0x10
 FLAG_ECN: Final = 0x20
 FLAG_BYPASS: Final = 0x40
 FLAG_RAW: Final = 0x80
+FLAGS_OF_ANSWER: Final = FLAG_RESEND | FLAG_BYPASS
+"""Both of them: the contribution of a worker that has the result, to a sum that a reminder asked for."""
 
 NAMES_OF_KINDS: Final = {
     KIND_GRADIENT: "gradient",

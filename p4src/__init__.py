@@ -1,5 +1,5 @@
 """Shared by both ends of P4Runtime: the switch programs, and messages that carry P4Info and entries.
 
 A leaf: it imports nothing of this project, and `softswitch` and `controller`, which may not import each
-other, take it from here. The P4 sources lie beside as data; `generate_lanes.py` writes some of them.
+other, take it from here. The P4 sources lie beside as data.
 """

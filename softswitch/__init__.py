@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from softswitch.daemon import run_switch
     from softswitch.engine.build import build_c, load
     from softswitch.engine.c_compiler import has_compiler
+    from softswitch.engine.cache import compile_once, p4info_once, preprocess_once
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.explain import Explanation, explain
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
     from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
-    from softswitch.engine.programs import compile_once, p4info_once, preprocess_once
     from softswitch.engine.switch import Switch
     from softswitch.metrics import MetricsUnknown, metric_family, metric_labels, serve_metrics
     from softswitch.p4runtime import Service, Tls, serve
@@ -111,7 +111,7 @@ _HOMES: Final = {
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),
     "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
-    "engine.programs": ("compile_once", "p4info_once", "preprocess_once"),
+    "engine.cache": ("compile_once", "p4info_once", "preprocess_once"),
     "engine.switch": ("Switch",),
     "metrics": ("MetricsUnknown", "metric_family", "metric_labels", "serve_metrics"),
     "p4runtime": ("Service", "Tls", "serve"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from softswitch.compiler import ir
-from softswitch.engine.programs import compile_once, preprocess_once
+from softswitch.engine.cache import compile_once, preprocess_once
 
 P4SRC = Path(__file__).parents[1] / "p4src"
 

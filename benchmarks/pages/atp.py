@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.pages.preemption_mixes import FAVOURABLE, IN_FLIGHT, MIXES, WORKERS, communicating
+from benchmarks.pages.preemption_mixes import FAVOURABLE, MIXES, communicating
 from bmv2_topos.harness import (
     Experiment,
     ResultRow,
@@ -66,67 +66,6 @@ SCHEMES: Final[Mapping[str, SlotScheme]] = {
     PREEMPT: SlotScheme(preempt=True),
 }
 OTHERS: Final = tuple(name for name in SCHEMES if name != OURS)
-
-QUESTION = """
-The program `atp` is ATP as its paper (NSDI'21) describes it: a packet's slot is a hash of its position in
-the window, and another hash for a position that collided; a complete sum goes to the server, and its slot
-stays taken until the server's result passes. This project's `shared` frees a slot with its completion, lets
-the root multicast the sum, and uses consecutive slots for consecutive PSNs. What does each of these choices
-gain?
-"""
-
-ABOUT = f"""
-The mixes of [preemption](preemption.md) but for {", ".join(f"*{name}*" for name in LEFT_OUT)}:
-{WORKERS} workers per job, one switch, packets of 64 values, windows that stay as they are. And one job
-alone, communicating most of the time, {IN_FLIGHT} packets in flight, without losses and with
-{LOSSES[1]:.1%} of the packets lost on every link.
-
-| | slots by | freed by | results from |
-| --- | --- | --- | --- |
-| {OURS} | job's start + PSN | completion | the root |
-| {ATP} | hash of position and salt | the result | the server |
-| {FIXED_SALT} | hash of position | the result | the server |
-| {HELD} | job's start + PSN | the result | the server |
-| {HASHED} | hash of the PSN | completion | the root |
-| {PREEMPT} | job's start + PSN | completion, preemption | the root |
-
-All but the last serve first come first served. Each of *{HELD}* and *{HASHED}* is ours with one choice of
-ATP's; *{FIXED_SALT}* is ATP without one. *Time* is the mean job completion time (JCT) relative to *{OURS}* of
-the same seed: mean of {len(SEEDS)} seeds (least..most). *Who pays* is the job whose own mean JCT is the
-longest relative to its own under *{OURS}*. *Fallback* is what the links of all fallback servers carried, both
-ways; *in the switch* the share of contributions that a slot took in, the mean over the jobs.
-"""
-
-REASONS = """
-- Why holding slots costs: each is taken for the way to the server and back as well; and the server's result
-  comes a round trip to the server later, which alone costs a job whose window is a round trip's worth.
-- Why ATP can be faster than ours first come first served: beside jobs that wait for stragglers, with memory
-  to spare. Our PSNs go round through the whole region, and meet the held slots in every round; a position
-  that has found a slot which nobody holds keeps it. Preemption takes held slots at once, and is mostly
-  faster than both there.
-- Why ATP is slow under loss: its window of PSNs is what is in flight, so it stands still until the oldest
-  packet is repaired, and nothing is sent a round trip after a lost packet that would show its loss: only
-  probes find it. That is the window, not the slots: *ours, held* has ATP's slots, and eight times the
-  window.
-"""
-
-LIMITS = f"""
-**What differs from the paper** ([protocol](../protocol.md), ATP as published):
-
-- The workers compute the new slot of a position that collided, from a salt that all ranks count alike; in
-  ATP the server chooses it, with the same effect a window later.
-- Workers are this project's: they detect losses by later results that overtake a packet, by probes and by
-  time-outs. ATP waits for three results out of order or a time-out. So what ATP claims of its recovery, 34
-  % better than SwitchML's, is compared here only as far as slots are concerned.
-- In ATP as here a window is as long as what may be in flight, while our programs' is eight times that:
-  under loss our workers run further ahead, which is most of what the rows with losses compare. With three
-  results out of order as the sign of a loss, ATP may repair sooner than it does here.
-- Windows are fixed, at about a round trip's worth by way of the root. By way of the server a round trip is
-  longer, so ATP alone with {IN_FLIGHT} packets is bound by its window as well: part of its time without any
-  collision is that, and more in flight would need more slots.
-- Jobs have a server each, on a link of its own. ATP's servers may be workers' hosts; results would then
-  share links with gradients.
-"""
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -250,70 +189,6 @@ def _traffic(rows: Sequence[ResultRow], choice: str, labels: Mapping[str, Value]
     return f"{bytes_ / 1e6:.1f}, {share:.0%}"
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Compare the cost of the choices over the mixes, and for one job alone."""
-    lines = []
-    for name in OTHERS:
-        means = {
-            at: statistics.fmean(times(rows, name, {"mix": at[0], "slots": at[1]}))
-            for at in settings_of(rows)
-        }
-        worst, best = (choose(means, key=lambda at: means[at]) for choose in (max, min))
-        lines.append(
-            f"- {name}: {statistics.fmean(means.values()):.2f} times the time of ours on average of the"
-            f" mixes; most {means[worst]:.2f} ({worst[0]}, {worst[1]} slots), least {means[best]:.2f}"
-            f" ({best[0]}, {best[1]} slots)."
-        )
-    return "\n".join([*lines, _rehashing(rows), _alone(rows), _losses(rows), REASONS.strip()])
-
-
-def _rehashing(rows: Sequence[ResultRow]) -> str:
-    gains = {
-        (mix, slots): statistics.fmean(column(rows, "mean_jct_s", mix=mix, slots=slots, choice=FIXED_SALT))
-        / statistics.fmean(column(rows, "mean_jct_s", mix=mix, slots=slots, choice=ATP))
-        for mix, slots in settings_of(rows)
-    }
-    best, worst = (choose(gains, key=lambda at: gains[at]) for choose in (max, min))
-    return (
-        f"- Rehashing makes ATP {statistics.fmean(gains.values()):.2f} times as fast as without on average;"
-        f" most {gains[best]:.2f} ({best[0]}, {best[1]} slots), least {gains[worst]:.2f} ({worst[0]},"
-        f" {worst[1]} slots)."
-    )
-
-
-def _alone(rows: Sequence[ResultRow]) -> str:
-    said = []
-    slots_run = dict.fromkeys(int(number(row, "slots")) for row in selected(rows, mix=ALONE))
-    for name in (ATP, FIXED_SALT, HELD, HASHED):
-        at: list[ResultRow] = [{"mix": ALONE, "loss": 0.0, "slots": slots} for slots in slots_run]
-        means = [f"{statistics.fmean(times(rows, name, of)):.2f}" for of in at]
-        said.append(f"{name} {', '.join(means)}")
-    slots = ", ".join(map(str, slots_run))
-    return f"- One job alone, time relative to ours with {slots} slots: {'; '.join(said)}."
-
-
-def slowed(rows: Sequence[ResultRow], choice: str, slots: int) -> float:
-    """Return the time of one job with losses relative to its time without, with the same choice."""
-    lossless, lossy = (
-        statistics.fmean(column(rows, "mean_jct_s", mix=ALONE, slots=slots, choice=choice, loss=loss))
-        for loss in LOSSES
-    )
-    return lossy / lossless
-
-
-def _losses(rows: Sequence[ResultRow]) -> str:
-    slots_run = dict.fromkeys(int(number(row, "slots")) for row in selected(rows, mix=ALONE))
-    said = [
-        f"{name} {', '.join(f'{slowed(rows, name, slots):.2f}' for slots in slots_run)}"
-        for name in (OURS, ATP, HELD, HASHED)
-    ]
-    slots = ", ".join(map(str, slots_run))
-    return (
-        f"- {LOSSES[1]:.1%} of the packets lost, one job alone with {slots} slots, time relative to the same"
-        f" choice without losses: {'; '.join(said)}."
-    )
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw one job's time over the slots."""
     lines = {}
@@ -347,12 +222,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="atp",
     title="ATP as published, and what its choices cost",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

@@ -35,33 +35,6 @@ PROGRAMS: Final[Mapping[str, str]] = {STATIC: "exclusive", ATP: "atp", OURS: "sh
 CONTROLS = CONGESTION
 SHORT_QUEUE, ECN_DEPTH = 256, 64
 
-QUESTION = """
-Is memory that all jobs share, first come first served, better than a fixed part for each? ATP's authors
-report 38 % over static sharing under contention. What is their congestion control worth? They report three
-times the throughput of none.
-"""
-
-ABOUT = f"""
-{JOBS} equal jobs of {WORKERS} workers on one switch, a fallback server for each; links of 10 Gb/s and 2 µs;
-packets of 64 values; {len(TENSORS)} tensors of {TENSORS[0]} elements; up to {WINDOW} packets in flight.
-*{STATIC}*: the program exclusive, {JOBS} equal parts, windows of half a part. *{ATP}*: the program atp,
-slots for all. *{OURS}*: this project's program, likewise; *{NARROW}* the same with the static parts'
-windows. *Pauses*: {PAUSES_S["pauses"] * 1e6:.0f} µs of computing per iteration, ± 20 %, in which a static
-part is idle; with *no pauses* it never is. {ATP} and {OURS} with `aimd`, the others with fixed windows.
-*Speed* is that of an iteration relative to static parts, same seed.
-
-The second table has queues of {SHORT_QUEUE} packets, marked from {ECN_DEPTH} on, and windows by `fixed` (none
-adapts), `aimd` (ATP) and `a2tp`; *speed* is relative to `fixed`. Means of {len(SEEDS)} seeds (least..most).
-"""
-
-LIMITS = """
-ATP's gain depends on how much of the time jobs compute. Each job has a fallback server on a link of its
-own, as good as another switch port. **What differs from the paper.** ATP's static sharing is SwitchML's, as
-here; its jobs are VGG and ResNet at 100 Gb/s, and its control is measured where jobs share links, while
-here only the links of the servers are shared. What differs between the program `atp` and the paper is in
-[protocol](../protocol.md).
-"""
-
 
 def scenarios(quick: bool) -> list[Scenario]:
     """Return all of sharing, then all of congestion control."""
@@ -165,37 +138,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     )
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Say what dynamic sharing gains with and without pauses, and what congestion control does."""
-    lines = []
-    for slots in _of(rows, "slots"):
-        gains = {
-            pauses: [fmean(sharing(rows, pauses, slots, of)) for of in (ATP, OURS, NARROW)]
-            for pauses in PAUSES_S
-        }
-        (atp, ours, narrow), (atp_busy, ours_busy, narrow_busy) = gains["pauses"], gains["no pauses"]
-        lines += [
-            f"- {slots} slots: ATP is {atp:.2f} times as fast as static parts where jobs pause (its authors:"
-            f" 1.38), this project's slots {ours:.2f} times; where they do not, {atp_busy:.2f} and"
-            f" {ours_busy:.2f}: {_idle(ours, ours_busy)}.",
-            f"- {slots} slots for all, with the static parts' windows: {narrow:.2f} times with pauses,"
-            f" {narrow_busy:.2f} without. What differs beyond that is the wider window's doing, which a"
-            " static part does not allow and fallback servers do.",
-        ]
-    for slots in _of(selected(rows, queue=SHORT_QUEUE), "slots"):
-        for of in (ATP, OURS):
-            worth = {by: fmean(control(rows, slots, of, by)) for by in CONTROLS[1:]}
-            said = " and ".join(f"{value:.2f} with `{by}`" for by, value in worth.items())
-            lines.append(
-                f"- {slots} slots, {of}, short queues: {said} relative to fixed windows (ATP's authors: 3)."
-            )
-    return "\n".join(lines)
-
-
-def _idle(pausing: float, busy: float) -> str:
-    return "idle parts may count" if pausing > busy else "idle parts are not what counts"
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw the speeds of sharing."""
     slots = _of(rows, "slots")
@@ -217,12 +159,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="dynamic",
     title="Slots for all against static parts, and congestion control",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

@@ -51,42 +51,8 @@ SIZES: Final = (4096, 65536, 1 << 20, 16 << 20)
 DIGITS, TRANSFORMER, VIRTUAL, NETNS = "digits", "transformer", "virtual time", "namespaces"
 
 ITERATIONS: Final = 5
-LOST: Final = 0.005
-"""Accuracy that counts as lost."""
 
 Floats = NDArray[np.float32]
-
-QUESTION = """
-In 16, 8 or 4 bits a gradient takes a half, a quarter or an eighth of the bytes. How much of that is left as
-goodput, what does it cost a training, and when should one not do it?
-"""
-
-ABOUT = f"""
-*Goodput*: allreduces of {RANKS} workers through one switch on links of {RATE_BPS / 1e6:g} Mb/s, {LANES}
-lanes, bytes of float32 per second, relative to float32 with an exponent per packet; in virtual time,
-where each sum is compared with the exact one, and by real processes in network namespaces, all encodings
-in turn in one run.
-Packets that announce exponents have lanes in virtual time and none in the namespaces, which matters to arrays
-of fewer packets than are in flight (512), as 1 MB is.
-
-*Digits*: `hostlib/demos/digits.py` (a perceptron, plain gradient descent), {EPOCHS} epochs of batches of
-{BATCH} images, each tensor summed alone. *Transformer*: `examples/char_transformer.py`, two layers of
-width {WIDTH}, {STEPS} steps of AdamW, {RANKS} workers, all gradients in one bucket. In one process; sums
-are scaled, packed, added as int32 and unpacked by `hostlib.quantize`, whose bits are those of the
-compiled library (`tests/hostlib/test_quantize.py`), in packets of {LANES} lanes. *Feedback*: each worker
-adds what rounding left out of a gradient to the next one. *{EXACT}*: not rounded. Means of {len(SEEDS)}
-seeds (least..most): other initial weights, and other data for the transformer. *Noise* is the standard
-deviation of {EXACT}'s losses over the seeds.
-"""
-
-LIMITS = """
-Two small models, short trainings. What 8 and 4 bits cost grows with the number of workers, as each field
-must hold the sum: with 32 workers a value in 8 bits is one of 7 levels, with 4 workers one in 4 bits is
-one of 3. **What differs from THC.** It rotates gradients (a Hadamard transform) so that a block's largest
-value is not far from the others, and has tables of levels that are not equally far apart; here a block is
-what it is, and its unit a power of two. Its workers send 4 bits and get 8 from a switch that looks levels
-up; here both directions carry the same lanes, which any switch that adds can sum.
-"""
 
 
 def block_of(way: str) -> quantize.Block | None:
@@ -332,55 +298,6 @@ def _above(rows: Sequence[ResultRow], way: str) -> str:
     return spread(_differences(rows, way), "+.3f").replace("-0.000", "+0.000")
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Say what is gained, and what it costs."""
-    size = _sizes(rows, VIRTUAL)[-1]
-    lines = [
-        f"- Blocks of 16, 8 and 4 bits have {_listed(gains(rows, VIRTUAL, size))} times float32's goodput in"
-        f" virtual time for {size:,} bytes"
-        + "".join(
-            f", {_listed(gains(rows, NETNS, real_size))} times by real processes"
-            for real_size in _sizes(rows, NETNS)[-1:]
-        )
-        + ". Small arrays gain less: the round trip in which exponents are agreed on is the same, and one"
-        " packet is one packet."
-    ]
-    small = _sizes(rows, VIRTUAL)[0]
-    if small != size:
-        lines.append(
-            f"- An array of {small:,} bytes is {_listed(gains(rows, VIRTUAL, small))} times as fast: it takes"
-            " one round trip for the exponents and one for the values in any encoding."
-        )
-    found = selected(rows, part=TRANSFORMER)
-    if found:
-        told = ", ".join(f"{way} {_above(found, way).split()[0]}" for way in _ways(found)[1:])
-        lines.append(
-            f"- The transformer's loss is above that of {EXACT} by, on average: {told}; the noise of seeds is"
-            f" {_noise(found):.3f}."
-        )
-    worst = [
-        f"{way} with {int(number(row, 'workers'))} workers"
-        for way in _ways(selected(rows, part=DIGITS))
-        for row in selected(rows, part=DIGITS, way=way, seed=SEEDS[0])
-        if _lost(rows, way, int(number(row, "workers"))) > LOST
-    ]
-    lines.append(
-        f"- The digits lose more than {LOST:.1%} of accuracy with {'; '.join(worst) or 'none of them'}."
-    )
-    return "\n".join(lines)
-
-
-def _lost(rows: Sequence[ResultRow], way: str, workers: int) -> float:
-    scores = (column(rows, "accuracy", part=DIGITS, workers=workers, way=each) for each in (EXACT, way))
-    exact, mine = map(fmean, scores)
-    return exact - mine
-
-
-def _listed(gained: Sequence[float]) -> str:
-    *first, last = (f"{gain:.2f}" for gain in gained)
-    return f"{', '.join(first)} and {last}"
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw the transformer's loss over steps."""
     found = selected(rows, part=TRANSFORMER)
@@ -399,12 +316,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="few-bits",
     title="Gradients in 16, 8 and 4 bits",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

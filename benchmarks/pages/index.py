@@ -18,7 +18,6 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "loss": "how much goodput is left when links lose packets",
     "preemption": "what jobs gain when urgent packets take slots from others",
     "windows": "whether windows that adapt are as fast as the best fixed one",
-    "addressing": "where a job's packets should find their slots, and whether more memory is ever slower",
     "regions": "whether a job notices that its slots are changed while it runs",
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",
@@ -26,7 +25,6 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "dynamic": "what jobs gain if they share all slots instead of having a static part each, and by"
     " congestion control",
     "traffic": "how much traffic two levels of aggregation save on the links",
-    "utilisation": "how each factor of ESA's priorities affects the use of a switch's memory",
     "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
     "precision": "which scaling factors of gradients keep a model's accuracy",
     "few-bits": "what gradients in 16, 8 and 4 bits save on slow links, and cost a training",

@@ -8,7 +8,7 @@ common array, this project's or ATP's, what finds no slot goes to the job's fall
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bmv2_topos.harness import (
@@ -35,52 +35,6 @@ SLOTS = (0, 32, 64, 128, 256, 512, 2048)
 SEEDS = (1, 2, 3, 4, 5)
 ITERATIONS = 4
 PROGRAMS: tuple[str, ...] = ("shared", "atp", "exclusive")
-AMPLE = 0.97
-"""Least speed, relative to the best, at which memory counts as ample."""
-
-QUESTION = """
-How does the speed of jobs depend on the amount of switch memory, if each has its own region (program
-`exclusive`, as in SwitchML), or all share one array (`shared`, and `atp`, which is ATP as published)?
-Shared memory must never stop a job, and should degrade smoothly: ATP reports that half of the memory costs
-5 to 10 %.
-"""
-
-ABOUT = f"""
-{WORKERS} workers per job, each on a host of its own; all on one switch; links of 10 Gb/s and 2 µs; packets
-of 64 values; tensors of {", ".join(map(str, TENSORS))} elements; {COMPUTE_S * 1e6:.0f} µs of computing per
-iteration, ± 5 %; {ITERATIONS} iterations; means of {len(SEEDS)} seeds. `slots` are all that the switch has,
-for all jobs together. A worker has up to {WINDOW} packets in flight, a bit more than a round trip's worth;
-exclusive: no more than half of the job's region, which is a power of two; a job with fewer than two slots
-cannot run. Congestion control: AIMD (shared, atp), fixed window (exclusive).
-
-*Speed* is the iteration rate relative to that of the fastest program with the most memory in the sweep; the
-mean over the jobs and the seeds (least..most of the seeds). *In the switch* is the share of contributions
-that a slot took in, *fallback* the traffic of a job's fallback server, both ways, per iteration, *longest*
-the longest iteration of any job; these are of the program shared.
-"""
-
-CONCLUSION = """
-If a region holds fewer packets than a round trip needs, exclusive jobs are limited by the window; shared
-ones keep their window, and packets that collide go on to the fallback server. The PSNs of a shared job use
-consecutive slots of the array: alone, the job collides only if the array is smaller than its packets in
-flight; beside others, only if they pass the same slots at the same time. ATP needs more memory for the same
-speed, because it hashes positions, and holds a slot longer by a round trip to the server ([atp](atp.md) has
-the cost of each).
-"""
-
-LIMITS = f"""
-All jobs are alike, and each has a fallback server on a separate link: without switch memory, jobs that
-shared one would be slower. A job without slots is limited by that link, which carries every worker's
-packets; the ratio at 0 slots is therefore about that of link rate to incast, and depends on the number of
-workers. Links lose nothing here. Seeds differ much where memory is scarce, and only their means are smooth.
-AIMD makes windows smaller where slots are scarce, which [addressing](addressing.md) leaves out. ATP's
-window is its number of packets in flight, up to {WINDOW}; a round trip through the server is longer, so
-with ample memory ATP is limited by the window.
-
-**What differs from the papers.** SwitchML's and ATP's workers poll on dedicated cores at 10 and 100 Gb/s;
-ours look at their packets every 5 µs. What differs between `atp` and the paper is in
-[protocol](../protocol.md).
-"""
 
 
 def entries(jobs: int, program: str, *, quick: bool = False) -> tuple[Job, ...]:
@@ -181,50 +135,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return "\n\n".join(parts)
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Compare no memory and half of the ample memory with enough, and the programs with each other."""
-    lines = []
-    for jobs in job_counts(rows):
-        shared = speeds(rows, jobs, "shared")
-        parts = [f"{_jobs(jobs)}:"]
-        if 0 in shared:
-            parts.append(f"shared without any slot runs at {shared[0]:.0%}.")
-        parts.append(_halving(shared))
-        parts += [_lead(shared, speeds(rows, jobs, program), program) for program in PROGRAMS[1:]]
-        lines.append(f"- {' '.join(filter(None, parts))}")
-    return "\n".join([*lines, CONCLUSION])
-
-
-def _lead(shared: Mapping[int, float], other: Mapping[int, float], program: str) -> str:
-    """Name the slots with which shared is faster and slower than another program."""
-    lead = {slots: shared[slots] / other[slots] for slots in sorted(set(shared) & set(other))}
-    faster = [slots for slots in lead if lead[slots] > 1.01]
-    slower = [slots for slots in lead if lead[slots] < 0.99]
-    parts = []
-    if faster:
-        best = max(faster, key=lead.__getitem__)
-        parts.append(
-            f"Shared is faster than {program} at {_list(faster)} slots, {lead[best]:.1f} times at {best}."
-        )
-    if slower:
-        worst = min(slower, key=lead.__getitem__)
-        parts.append(f"It is slower than {program} at {_list(slower)}: {lead[worst]:.0%} of it at {worst}.")
-    return " ".join(parts)
-
-
-def _halving(by_slots: Mapping[int, float]) -> str:
-    """State the cost of half of the memory that is just ample."""
-    ample = min((slots for slots, speed in by_slots.items() if speed >= AMPLE), default=None)
-    if ample is None or ample // 2 not in by_slots:
-        return ""
-    lost = 1 - by_slots[ample // 2] / by_slots[ample]
-    return f"{ample} slots are ample for shared ({AMPLE:.0%} of the best); half of them cost {lost:.1%}."
-
-
-def _list(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw speed over memory."""
     lines = {}
@@ -245,12 +155,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="memory",
     title="Memory sweep: shared and exclusive slots",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

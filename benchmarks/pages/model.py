@@ -36,26 +36,6 @@ CASES: Final[Mapping[str, Mapping[str, float]]] = {
     "100 Mb/s, 1 % lost": {"rate_bps": 1e8, "loss": 1e-2},
 }
 
-QUESTION = """
-Pages of virtual time say how long jobs would take. How far is that from what the same job takes with real
-processes, sockets and clocks? Published simulators are seldom compared with real runs.
-"""
-
-ABOUT = f"""
-One job of {WORKERS} workers on one switch, program exclusive, packets of {real.LANES} values, {WINDOW} in
-flight, {SIZE_BYTES >> 20} MB of float32; the first allreduce, before a round trip has been measured, is
-left out. *{NETNS}*: namespaces, {ITERATIONS} allreduces. *{VIRTUAL}*: the same topology, window and
-time-outs in virtual time, {len(SEEDS)} seeds; hosts look at their packets every {real.COALESCE_US} µs. *Off
-by* is virtual time relative to real, less 1. *{OTHER}* is the ablation: with the time-outs that pages at 10
-Gb/s use, for the first case. Times are means (least..most).
-"""
-
-LIMITS = """
-Links are slow, so that two cores suffice for all hosts and the switch: the cost of processing is not in the
-model, and shows at 1 Gb/s, and whenever the machine is busy with other things (*load*: the processes that
-want one of its two cores). Delays below 50 µs are not in the real runs.
-"""
-
 
 def scenarios(quick: bool) -> list[Run]:
     """Return each case on each runner."""
@@ -132,23 +112,6 @@ def _signed(value: float | None) -> str:
     return "not run" if value is None else f"{value:+.0%}"
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Name the cases where the model is best and worst."""
-    found = {case: value for case in _cases(rows) if (value := off(rows, case)) is not None}
-    if not found:
-        return ""
-    best, worst = (of(found, key=lambda case: abs(found[case])) for of in (min, max))
-    said = [
-        f"- With the time-outs of pages at 10 Gb/s it is off by {value:+.0%} ({case})."
-        for case in found
-        if (value := off(rows, case, OTHER)) is not None
-    ]
-    head = (
-        f"- Virtual time is closest to real time with {best} ({found[best]:+.0%}) and farthest with {worst}"
-    )
-    return "\n".join([f"{head} ({found[worst]:+.0%}).", *said])
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw both times by case."""
     cases = _cases(rows)
@@ -170,12 +133,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="model",
     title="How far off virtual time is",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

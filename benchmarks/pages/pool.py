@@ -19,28 +19,6 @@ RATE_BPS = 10e9
 DELAYS_S = (2e-6, 20e-6)
 POOLS = (2, 8, 16, 32, 64, 128, 256, 512, 1024)
 POOL, WINDOW = "pool", "window alone"
-AMPLE = 0.95
-
-QUESTION = """
-How many slots does a job with exclusive slots need? SwitchML keeps two slots for each packet in flight and
-fixes their number once; INAlloc computes what a job needs as throughput x round trip.
-"""
-
-ABOUT = f"""
-One job of {WORKERS} workers on one switch, program exclusive, links of {RATE_BPS / 1e9:.0f} Gb/s, packets
-of {LANES} values, {ELEMENTS * 4 >> 10} KB per iteration, no computing. The window is half the pool. *Rate*
-is what the data packets take of a link in each direction, payload and headers counted; *predicted* what
-follows from the round trip t with the smallest pool, one packet in flight: pool / 2 packets per t, at most
-the link's rate. *Window alone* is the ablation: the program shared with the largest pool, whatever the
-window, so that memory is never short and only the window limits the rate. Nothing here is random, so there
-are no seeds.
-"""
-
-LIMITS = """
-A round trip counts the 5 µs after which hosts look at their packets, at most. Several jobs: see
-[memory](memory.md). **What differs from the papers:** links of 10 Gb/s and round trips of 12 µs and more,
-where SwitchML has 100 Gb/s and less; only the product of both counts here.
-"""
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -110,26 +88,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return "\n\n".join(parts)
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Name the smallest ample pool of each delay, and what the ablation says."""
-    lines = []
-    for delay_s in _delays(rows):
-        of = selected(rows, delay_s=delay_s, what=POOL)
-        best = max(map(rate, of))
-        ample = next(row["pool"] for row in of if rate(row) >= AMPLE * best)
-        wanted = next(row["pool"] for row in of if predicted(rows, row) >= AMPLE)
-        alone = selected(rows, delay_s=delay_s, what=WINDOW)
-        apart = max(abs(rate(a) / rate(b) - 1) for a, b in zip(of, alone, strict=True))
-        lines.append(
-            f"- {delay_s * 1e6:.0f} µs: {ample} slots are ample ({AMPLE:.0%} of the best, {best:.1%} of the"
-            f" link); throughput x round trip asks for {wanted}, and packets that leave together wait for"
-            " each other besides. With ample memory and the same windows the"
-            f" rates differ by {apart:.1%} at most: a pool counts for the window that it allows, and for"
-            " nothing else."
-        )
-    return "\n".join(lines)
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw rates over pools."""
     pools = sorted({int(number(row, "pool")) for row in rows})
@@ -149,12 +107,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="pool",
     title="Pool size: how many slots a job needs",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

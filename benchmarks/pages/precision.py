@@ -29,33 +29,8 @@ SEEDS = (1, 2, 3, 4, 5)
 EXACT, EXPONENT = "float32", "exponent"
 BITS = (2, 4, 6, 8, 10, 14, 20, 26, 30, 34, 38)
 """Gradients times 2 to the power of this: the fixed scales."""
-LOST = 0.005
-"""Accuracy that counts as lost."""
 
 Floats = NDArray[np.float32]
-
-QUESTION = """
-Gradients travel as integers. SwitchML scales each packet by an exponent that its workers agree on, ATP all by
-one factor, 10⁸ in the paper and 10⁶ in its code. Which factors keep a model's accuracy, and what is the
-exponent worth?
-"""
-
-ABOUT = f"""
-`hostlib/demos/digits.py` (a perceptron on handwritten digits), {WORKERS} workers' shares, {EPOCHS} epochs
-of batches of {BATCH}; each step's gradients are scaled, rounded, summed as integers and scaled back as the
-host library does, packets of {LANES} values. *Scale* is the power of two of a fixed factor; *{EXPONENT}*
-one exponent per packet; *{EXACT}* the ablation: no integers. *Accuracy* is that on the test images; *zeros*
-the share of nonzero gradients that become zero; *too large* the share of packets that do not fit and go as
-raw floats through the fallback server, exactly. Other initial weights for each of {len(SEEDS)} seeds; means
-(least..most).
-"""
-
-LIMITS = """
-One small model. Gradients rounded to zero are lost, because workers do not keep rounding errors. **What
-differs from the papers.** Their factors are powers of ten: 10⁶ is 2 to the power of 19.9, 10⁸ of 26.6;
-their models are larger. ATP's switches saturate on values that are too large, and its servers ask for raw
-values; here workers detect such values before they send.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,21 +175,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return markdown(["scale", "accuracy", "zeros", "too large"], lines)
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Name the scales that keep the accuracy."""
-    exact = _mean(rows, EXACT)
-    fixed = [scale for scale in _scales(rows) if str(scale).isdigit()]
-    good = [str(scale) for scale in fixed if _mean(rows, scale) >= exact - LOST]
-    large = [str(s) for s in fixed if fmean(column(rows, "too_large", scale=s)) > 0]
-    return f"""
-- Without integers the accuracy is {exact:.3f}, with an exponent per packet {_mean(rows, EXPONENT):.3f}.
-- Fixed scales that lose at most {LOST:.3f}: 2 to the power of {", ".join(good) or "none"}. The published
-  factors are 2 to the power of 19.9 and 26.6.
-- Packets are too large at {", ".join(large) or "none of them"}: these cost traffic to the fallback server,
-  not accuracy. That is what an exponent is worth: nothing has to be known of the gradients beforehand.
-"""
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw accuracy over the scale."""
     fixed = [scale for scale in _scales(rows) if str(scale).isdigit()]
@@ -229,12 +189,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="precision",
     title="Accuracy against the scaling factor",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

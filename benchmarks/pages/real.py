@@ -23,6 +23,7 @@ from hostlib import command_line
 from hostlib.core.state import RtoLimits
 from hostlib.quantize import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
+from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
@@ -172,7 +173,7 @@ class RealAllreduce:
             job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
             end = JobEnd(LaunchSpec(job=job))
             before_s = _processor_s(state.switches.values())
-            run_jobs(fabric, [end], on_output=to_stderr)
+            run_jobs(FabricLauncher(fabric), [end], on_output=to_stderr)
             switch_s = _processor_s(state.switches.values()) - before_s
             end.check()
             assert end.result is not None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.pages.preemption_mixes import IN_FLIGHT, WORKERS, communicating
+from benchmarks.pages.preemption_mixes import communicating
 from bmv2_topos.faults import ChangeRegion
 from bmv2_topos.harness import (
     Experiment,
@@ -56,54 +56,6 @@ TARGET: Final = 1.03
 """Greatest ratio of iterations across a change to the same ones of a run without changes."""
 
 JOB: Final = replace(communicating("job", ITERATIONS), slots=SIZE)
-
-QUESTION = """
-A controller that allocates switch memory has to change regions while jobs run. Does this slow a job down?
-Iterations across a change should take within 3 % of their time without one, and no packet should be
-retransmitted because of it, even under loss.
-"""
-
-ABOUT = f"""
-One job of {WORKERS} workers, on one switch and on a tree of two racks of four under a third switch, whose
-links are as fast as the hosts'; every link loses packets independently. Packets of 64 values; fixed windows
-of {IN_FLIGHT} packets; {ITERATIONS} iterations of {JOB.compute_s * 1e6:.0f} µs of computing, ± 5 %, and two
-tensors of 32768 values. Every switch has {SLOTS} slots, of which {SIZE} are the job's; {CHANGES} times,
-about every {EVERY} iterations, it gets {SIZE} others at all its switches.
-
-*Consistent* is the present way of changing ([protocol](../protocol.md), Moving to another region), to a
-region that shares no slot with the previous one. *Overlapping* is the same way, but most of the new regions
-share slots with the previous one, at other positions. *At once* was the earlier way: from a moment on,
-every arriving packet uses the new, separate region (`moves_at_once`).
-
-*Iteration* is the mean time of an iteration; *across* that of the iterations in which a change begins and
-of those that follow them, relative to the same iterations of the same seed without changes; *others* the
-same of all others. *Sent again*, *pulled* and *collided* are packets of a whole run: packets that workers
-retransmitted, partial sums that reminders collected from switches, and contributions that found their slot
-taken. Mean of {len(SEEDS)} seeds (least..most).
-"""
-
-WHY = """
-- Overlapping regions cost something under loss only: while a sum of the old region is repaired, it keeps a
-  slot that, in the new region, is another PSN's, and the job meets itself. Without loss nothing that old is
-  under way when the new region comes into force. Where a policy can choose, it should give a job slots that
-  are apart from those that it leaves.
-"""
-
-LIMITS = f"""
-**What differs from the papers.** INAlloc gives jobs other regions each period and does not say what happens
-to unfinished sums; *at once* is the simplest interpretation.
-
-A change is complete when the job has advanced by two windows of PSNs, {16 * IN_FLIGHT} packets here. A
-change that is requested earlier waits, and is replaced by the next request. So if requests come faster, the
-job moves less often than requested.
-
-Regions are large enough for all PSNs that can be unfinished under loss, eight times {IN_FLIGHT}. In a first
-experiment with regions of 96 to 256 slots, jobs with changes were 30 % slower at 0.1 % loss; the reason was
-the size of the regions, not the changes ([addressing](addressing.md) has the sizes). Under loss no two runs
-lose the same packets, so differences of some per cent, and of some hundred packets, are random: the spread
-over the seeds shows how large they can be. Only one job moves here; the tests check that another job gets
-its old slots in time.
-"""
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -219,42 +171,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     )
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Compare the slowdowns with the target, and the packets sent again for each kind of change."""
-    lines = []
-    for changes in CHANGED[1:]:
-        said, missed = [], []
-        for network, loss in _cases(rows):
-            across = statistics.fmean(of.across for of in slowdowns(rows, network, loss, changes))
-            others = statistics.fmean(of.others for of in slowdowns(rows, network, loss, changes))
-            case = f"{network}, {loss:.1%}"
-            said.append(f"{across:.3f} ({case}; others {others:.3f})")
-            if across > TARGET:
-                missed.append(case)
-        lines.append(
-            f"- {changes.capitalize()}: iterations across a change take {', '.join(said)} times as long as"
-            f" without. More than {TARGET}: {'; '.join(missed) if missed else 'nowhere'}."
-        )
-        lines.append(f"- {changes.capitalize()}: {_again(rows, changes)}")
-    return "\n".join([*lines, WHY.strip()])
-
-
-def _again(rows: Sequence[ResultRow], changes: str) -> str:
-    said = []
-    for network, loss in _cases(rows):
-        more = []
-        for name in ("resent", "pulled"):
-            mean = {
-                kind: statistics.fmean(column(rows, name, network=network, loss=loss, changes=kind))
-                for kind in (NONE, changes)
-            }
-            more.append(f"{mean[changes] - mean[NONE]:+.0f}")
-        usual = column(rows, "resent", network=network, loss=loss, changes=NONE)
-        by_chance = f", where seeds without changes differ by {max(usual) - min(usual):.0f}" if loss else ""
-        said.append(f"{more[0]} and {more[1]} ({network}, {loss:.1%}{by_chance})")
-    return f"packets sent again and pulled beyond the runs without changes: {'; '.join(said)}."
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw the iterations across changes, relative to none, by network and loss."""
     cases = _cases(rows)
@@ -279,12 +195,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="regions",
     title="Changing a job's region while it runs",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

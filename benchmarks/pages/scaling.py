@@ -28,42 +28,6 @@ WORKERS: Final = {1e9: (2, 4, 8), 1e8: (2, 4, 8)}
 ITERATIONS = 3
 VIRTUAL, NETNS = "virtual", "netns"
 
-COMPARED: Final = (4, 8)
-"""Numbers of workers whose times are compared with gloo's in words."""
-
-QUESTION = """
-Does the time of an allreduce stay the same however many workers there are, how much of the links' rate does
-it use, in both directions at once, and how does it compare with a ring on the same links? SwitchML's authors
-report a time that is constant in the number of workers, and more than twice the speed of NCCL with RDMA.
-"""
-
-ABOUT = f"""
-One job of n workers, each on a host of its own at one switch, program exclusive, packets of {real.LANES}
-values; on links of 1 Gb/s {SIZES[1e9] >> 20} MB of float32 and {WINDOWS[1e9]} packets in flight, on links of
-100 Mb/s {SIZES[1e8] >> 20} MB and {WINDOWS[1e8]}. *netns*: processes in network namespaces, HTB at hosts, the
-embedded switch's own rate at its ports; beside it gloo's ring (`torch.distributed`) by TCP in the same
-processes on the same links, and ina in 16 bits, all taking turns; medians of {ITERATIONS}, the slowest rank
-counts. *virtual*:
-the same in virtual time, where hosts and switch need no time to compute, and hosts look at their packets
-every {real.COALESCE_US} µs.
-
-*Line rate* is what the data packets take of the link, payload and headers counted, in each direction; *best*
-is that of the fastest allreduce. *Ratio* is gloo's median time over ina's, or over ina's in *16 bits*.
-*Processor* are the seconds of all workers, without the switch, and *load* that of the machine before the run:
-this one has two cores.
-"""
-
-LIMITS = """
-All hosts and the switch share the machine's two cores: at 1 Gb/s they need most of both, and other load on
-the machine affects the figures. At 100 Mb/s they do not. `ina` sends one more window of packets than there
-is data, which announces exponents. The ring sends 2 (n - 1) / n times the array and TCP has headers of its
-own, so that a ratio above 2 is out of reach: about 1.5 for 4 and 1.75 for 8 workers. On an overloaded
-machine TCP suffers more than `ina` does; this explains larger ratios.
-
-**What differs from the paper.** SwitchML's figures are of 10 and 100 Gb/s, a Tofino, and workers with DPDK
-or RDMA; NCCL's ring is there what gloo's is here.
-"""
-
 
 def scenarios(quick: bool) -> list[Run]:
     """Return all rates and numbers of workers, in namespaces and in virtual time.
@@ -164,34 +128,6 @@ def _rate(rate_bps: Value) -> str:
     return "1 Gb/s" if rate_bps == 1e9 else "100 Mb/s"
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Compare the times by number of workers, and with gloo's."""
-    lines = []
-    for rate_bps in dict.fromkeys(row["rate_bps"] for row in rows):
-        of = selected(rows, rate_bps=rate_bps, runner=NETNS)
-        if not of:
-            continue
-        times = [number(row, "time_s") for row in of]
-        rings = [number(row, "gloo_s") for row in of]
-        counts = f"{of[0]['workers']} to {of[-1]['workers']}"
-        lines.append(
-            f"- {_rate(rate_bps)}, {counts} workers: ina's times are within {max(times) / min(times):.2f} of"
-            f" each other, gloo's within {max(rings) / min(rings):.2f}."
-        )
-        lines += [f"- {_rate(rate_bps)}: {_beside_gloo(row)}." for row in of if row["workers"] in COMPARED]
-    return "\n".join(lines)
-
-
-def _beside_gloo(row: ResultRow) -> str:
-    workers = int(number(row, "workers"))
-    parts = [f"{workers} workers are {number(row, 'ratio_vs_gloo'):.2f} times as fast as gloo's ring"]
-    if workers == 4:
-        parts.append(f"at {share(row):.1%} of line rate (best {share(row, 'best_s'):.1%})")
-    if "block16_s" in row:
-        parts.append(f"and in 16 bits {number(row, 'block16_ratio_vs_gloo'):.2f} times as fast")
-    return " ".join(parts)
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw times relative to what the wire takes, by workers."""
     lines: dict[str, list[tuple[float, float]]] = {}
@@ -214,12 +150,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="scaling",
     title="Workers: allreduce through a switch against a ring",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.pages.stragglers import COMPUTE_S, TENSORS, WINDOW, WORKERS, job, measure
+from benchmarks.pages.stragglers import WORKERS, job, measure
 from bmv2_topos.harness import (
     Experiment,
     ResultRow,
@@ -32,27 +32,6 @@ RATE_BPS = 10e9
 ITERATIONS = 20
 SEEDS = (1, 2, 3, 4, 5)
 SLOW_HOST = f"h{2 * WORKERS}"
-
-QUESTION = """
-The straggler of [stragglers](stragglers.md) computes slowly; the one that A2TP's authors measure has a slow
-network: UDP noise on its link. Their artifact reports that a healthy job beside such a job keeps about half
-of its 100 Gb/s. How much speed does a healthy job keep here, and is that owed to A2TP's aggregator window?
-"""
-
-ABOUT = f"""
-Two jobs of {WORKERS} workers each on one switch, program shared without preemption; links of
-{RATE_BPS / 1e9:.0f} Gb/s and 2 µs, except that of one worker of the straggling job, which has 1 / `factor`
-of this rate; packets of 64 values; {len(TENSORS)} tensors of {TENSORS[0]} elements; {COMPUTE_S * 1e6:.0f}
-µs of computing per iteration, ± 5 %; up to {WINDOW} packets in flight. *Healthy* and *straggling* are the
-jobs' mean iterations beside each other relative to factor 1 with a fixed window, same seed; *in the switch*
-the shares of contributions that a slot took in. Means of {len(SEEDS)} seeds (least..most). `fixed` is the
-ablation: no window adapts.
-"""
-
-LIMITS = """
-The slow link is slow all the time, both ways, and drops nothing; noise comes and goes. **What differs from
-the paper.** 10 instead of 100 Gb/s, and this project's slots and workers under both rules.
-"""
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -104,24 +83,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return markdown(heads, lines)
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Compare the controls where the link is slowest."""
-    slowest = max(factor for _, factor in _settings(rows))
-    lines = []
-    for slots in dict.fromkeys(slots for slots, _ in _settings(rows)):
-        times = {of: fmean(cost(rows, slots, of, slowest, "healthy")) for of in CONTROLS}
-        pays = {of: fmean(cost(rows, slots, of, slowest, "straggling")) for of in CONTROLS}
-        best = min(times, key=times.__getitem__)
-        said = ", ".join(f"{time:.2f} times with `{of}`" for of, time in times.items())
-        lines.append(
-            f"- {slots} slots, a link {slowest} times as slow: the healthy job takes {said}. Best: `{best}`;"
-            f" A2TP's second window is worth {times['aimd'] / times['a2tp']:.2f} against AIMD's one, and"
-            f" {times['fixed'] / times['a2tp']:.2f} against none that adapts. The straggling job pays:"
-            f" {pays['a2tp']:.2f} times with `a2tp`, {pays['aimd']:.2f} with `aimd`."
-        )
-    return "\n".join(lines)
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw the healthy job's time over the factor."""
     slots = min(slots for slots, _ in _settings(rows))
@@ -150,12 +111,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="slowlink",
     title="A network straggler beside a healthy job",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

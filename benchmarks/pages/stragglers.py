@@ -38,38 +38,6 @@ SLOTS = (128, 256, 512)
 FACTORS = (1, 2, 4, 8)
 SEEDS = (1, 2, 3, 4, 5)
 
-QUESTION = """
-A job with a straggling worker holds slots while it waits. How much does that slow down a healthy job beside
-it, if both have one window (`aimd`: AIMD on ECN, all packets of the window may claim slots), and if both
-have A2TP's two windows (`a2tp`: one for links and one for slots, which shrinks in a job that waits)? And
-how much does this slow down the straggling job?
-"""
-
-ABOUT = f"""
-Two jobs of {WORKERS} workers each on one switch, program shared without preemption; links of 10 Gb/s and
-2 µs; packets of 64 values; {len(TENSORS)} tensors of {TENSORS[0]} elements; {COMPUTE_S * 1e6:.0f} µs of
-computing per iteration, ± 5 %; up to {WINDOW} packets in flight. One worker of the straggling job
-computes `factor` times as long as the others. Both jobs have the same congestion control, `aimd` or `a2tp`.
-
-*Healthy* is the healthy job's mean iteration beside the straggling one relative to its mean iteration alone
-with the same control and slots; of {ITERATIONS} iterations the first {SETTLED} are left out. *Straggling*
-is the straggling job's mean iteration relative to its own alone. *In the switch* are the shares of
-contributions that a slot took in, *pulled* the sums per iteration of the straggling job that were divided
-between switch and fallback server until a reminder combined them. Means of {len(SEEDS)} seeds
-(least..most), each relative to its own runs alone.
-"""
-
-LIMITS = """
-**What differs from the papers.** Both controls run on this project's slots and workers; only the rule that
-changes windows is ATP's or A2TP's. ATP's own slots ([atp](atp.md)) stay taken until the server's result
-passes. The published A2TP samples promptness once per window at best and on a testbed of 100 Gb/s; here
-every result counts.
-
-With few slots the healthy job's own packets collide with each other, too, and A2TP makes it give up slots
-for that. Stragglers here compute slowly; [slowlink](slowlink.md) has slow links. Gains of 1/8 and 1/64 per
-window mean that A2TP needs tens of windows to settle: short jobs see little of it.
-"""
-
 
 def job(name: str, control: str, *, iterations: int, factor: int = 1) -> Job:
     """Return a job, one of whose ranks takes `factor` times as long."""
@@ -188,32 +156,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return "\n\n".join(parts)
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Compare the healthy job's slowdown with both controls, where the straggler is slowest."""
-    slowest = max(factor for _, factor in _settings(rows))
-    lines = []
-    gains = []
-    for slots, factor in _settings(rows):
-        by = {control: [fmean(of) for of in cost(rows, control, slots, factor)] for control in CONTROLS}
-        (aimd, aimd_pays), (a2tp, a2tp_pays) = by["aimd"], by["a2tp"]
-        if factor > 1:
-            gains.append((aimd / a2tp, slots, factor))
-        if factor == slowest:
-            lines.append(
-                f"- {slots} slots, a straggler {slowest} times as slow: the healthy job takes {aimd:.2f}"
-                f" times as long as alone with AIMD's window, {a2tp:.2f} times with A2TP's; the straggling"
-                f" job {aimd_pays:.2f} and {a2tp_pays:.2f} times."
-            )
-    better = sum(gain >= 1 for gain, _, _ in gains)
-    worst, slots, factor = min(gains)
-    lines.append(
-        f"- With any straggler, A2TP is at least as good for the healthy job in {better} of {len(gains)}"
-        f" settings; the worst is {slots} slots and a factor of {factor}, with {worst:.2f} of the speed"
-        " with AIMD's window."
-    )
-    return "\n".join(lines)
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw both jobs' slowdown over the slots, for the slowest straggler."""
     slowest = max(factor for _, factor in _settings(rows))
@@ -239,12 +181,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="stragglers",
     title="A straggling job beside a healthy one: A2TP's windows against AIMD's",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

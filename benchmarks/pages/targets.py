@@ -25,35 +25,7 @@ WORKERS = (2, 4)
 SIZES = {EMBEDDED: 4 << 20, BMV2: 1 << 18}
 """Bytes of the array: what takes about as long."""
 ITERATIONS = 5
-FASTEST = 50_000
-"""Packets/s of a BMv2 that is built with -O3 and without logging, on one core: not measured here."""
 VIRTUAL_BPS = 1e10
-
-QUESTION = """
-How many packets per second do the embedded switch and BMv2 aggregate? BMv2's authors state 1 Gb/s or 80,000
-packets/s at best, for a tiny program built without logging; users see 10 to 30 Mb/s. GRID's authors decided
-against BMv2 for that reason.
-"""
-
-ABOUT = f"""
-`p4src/exclusive.p4` with {LANES} lanes on both, one switch in a namespace of its own, its hosts' links
-without a rate; allreduces of float32 by {" and ".join(map(str, WORKERS))} workers with {WINDOW} packets in
-flight. *Packets* are those that workers send and the switch takes in, per second of the median allreduce;
-results go out besides, one per worker and sum. *Of the switch* are all packets of the run per second of the
-switch's own processor time, admission included: this figure depends least on the load of the machine.
-*{VIRTUAL}* is the same traffic in virtual time at {VIRTUAL_BPS / 1e9:.0f} Gb/s: how many packets it takes
-if none is lost.
-"""
-
-LIMITS = f"""
-Workers and switch share two cores, so that the embedded switch is not the only limit: `ina bench pipeline`
-measures its program alone. BMv2 receives no superframes, and receives and sends each frame separately; for
-the embedded switch the kernel joins the frames of a flow. BMv2 here is 1.15.5, built with -O1 and with its
-logging compiled in (but off), which is several times slower than its fastest build: hence the ratios to
-what that build is known to do on a machine like this, {FASTEST:,} packets/s with {LANES} lanes. Without
-BMv2 on PATH this page has no rows of it: `simple_switch_grpc` is built from
-<https://github.com/p4lang/behavioral-model>, `p4c-bm2-ss` from <https://github.com/p4lang/p4c>.
-"""
 
 
 def scenarios(quick: bool) -> list[Run]:
@@ -101,12 +73,6 @@ def _one(rows: Sequence[ResultRow], workers: object, target: str) -> ResultRow |
     return found[0] if found else None
 
 
-def ratio(rows: Sequence[ResultRow], workers: object, name: str) -> float | None:
-    """Return a column of the embedded switch relative to BMv2's; None: one is missing."""
-    ours, reference = (_one(rows, workers, target) for target in SIZES)
-    return number(ours, name) / number(reference, name) if ours and reference else None
-
-
 def _workers(rows: Sequence[ResultRow]) -> list[object]:
     return list(dict.fromkeys(row["workers"] for row in rows))
 
@@ -124,29 +90,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
                 line = [f"{workers}, {target}", *["not run"] * 4]
             lines.append(line)
     return markdown(["workers, target", "packets/s", "best", "of the switch", "load"], lines)
-
-
-def findings(rows: Sequence[ResultRow]) -> str:
-    """State the ratios."""
-    lines = []
-    for workers in _workers(rows):
-        of_time, of_switch = (ratio(rows, workers, f"packets_per_{name}") for name in ("s", "switch_s"))
-        if of_time is not None and of_switch is not None:
-            lines.append(
-                f"- {workers} workers: the embedded switch aggregates {of_time:.1f} times as many packets per"
-                f" second as BMv2, and {of_switch:.1f} times as many per second of"
-                " the switch's processor time."
-            )
-        if ours := _one(rows, workers, EMBEDDED):
-            load = number(ours, "load")
-            names = ("packets_per_s", "packets_per_switch_s")
-            of_time, of_switch = (number(ours, name) / FASTEST for name in names)
-            lines.append(
-                f"- {workers} workers, against {FASTEST:,} packets/s of BMv2's fastest build: {of_time:.1f}"
-                f" times per second, workers included, and {of_switch:.1f} per second of the switch's"
-                f" processor time (load {load:.0f} on two cores)."
-            )
-    return "\n".join(lines)
 
 
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
@@ -168,12 +111,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="targets",
     title="Packet rate: the embedded switch against BMv2",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

@@ -28,29 +28,6 @@ WINDOW = 16
 SERVER, ROOT, BOTH = "server alone", "root", "racks and root"
 WHERE: Final = (SERVER, ROOT, BOTH)
 
-QUESTION = """
-How much of a job's traffic do two levels of aggregation save on the links, and how much of that is due to
-each level? ATP's authors report 66 % less traffic in a simulated topology, with racks' switches and the
-servers' rack's switch adding.
-"""
-
-ABOUT = f"""
-One job, its workers in racks under one root, its fallback server at the root, program shared with ample
-slots, {WINDOW} packets in flight, {ELEMENTS * 4 >> 10} KB per iteration. All switches add (*{BOTH}*), the
-root alone (*{ROOT}*: those of the racks pass on), or none (*{SERVER}*: it gets every packet). *Trunks* are
-the bytes between switches, both ways, per iteration; *all links* those of hosts and the fallback server too;
-*less* what is missing of *{SERVER}*. *Time* is that of an iteration. Nothing here is random, so there are no
-seeds.
-"""
-
-LIMITS = """
-Going down, a result is sent once on each link, whichever node adds, which bounds what can be saved: a
-server of today sends it to each worker. Racks that add while the root does not are left out, because a
-job's root must add. **What differs from the paper.** ATP's servers send results to workers one by one or
-have switches copy them; the topology of its simulation is larger, and its figure is of traffic from many
-jobs.
-"""
-
 
 def scenarios(quick: bool) -> list[Scenario]:
     """Return each tree with each choice of switches that add."""
@@ -112,27 +89,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return markdown(["tree, who adds", "trunks", "less", "all links", "less", "time"], lines)
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Compare the levels in the largest tree."""
-    last = rows[-1]
-    of = {
-        where: selected(rows, racks=last["racks"], per_rack=last["per_rack"], where=where)[0]
-        for where in WHERE
-    }
-    less = {
-        where: [saved(rows, row, name) for name in ("trunk_bytes", "all_bytes")] for where, row in of.items()
-    }
-    times = {where: 1e3 * number(row, "iteration_s") for where, row in of.items()}
-    return f"""
-- {last["racks"]} racks of {last["per_rack"]}: both levels take {less[BOTH][0]:.0%} of the bytes off the
-  trunks and {less[BOTH][1]:.0%} off all links. ATP reports 66 % of all traffic.
-- The root alone takes {less[ROOT][0]:.0%} and {less[ROOT][1]:.0%}: it relieves the server's link. What
-  trunks gain is the racks' doing.
-- An iteration takes {times[SERVER]:.2f} ms with the server alone, {times[ROOT]:.2f} with the root,
-  {times[BOTH]:.2f} with both.
-"""
-
-
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
     """Draw traffic by tree."""
     shapes = list(dict.fromkeys((row["racks"], row["per_rack"]) for row in rows))
@@ -153,12 +109,8 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
 EXPERIMENT = Experiment(
     name="traffic",
     title="Traffic of two-level trees",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
     plots=plots,
 )

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Final
 
 from benchmarks.pages import which_policy_packets as packets
-from benchmarks.pages.families import JOBS, LATER, NAMES, SEEDS, workload
-from benchmarks.pages.least_missed import least_missed
+from benchmarks.pages.families import LATER, NAMES, SEEDS, least_missed, workload
 from benchmarks.pages.which_policy_parts import PROMISED
 from bmv2_topos.harness import Call, Experiment, ResultRow, columns, markdown, selected
 from controller.policies.by_kind import SCHEDULER
@@ -75,62 +74,10 @@ SLOWER: Final = 1.05
 """A job is slowed down if it takes more than this factor of its time under the simplest policies."""
 CLOSE: Final = 0.03
 """Part by which times may differ and count as the same: then the simpler policies are to be used."""
-FEWER: Final = 0.7
-SOONER: Final = 0.1
-"""The aim: at most so many times the missed deadlines of the best simple policies, or as many, and jobs
-without deadlines so much sooner; and in no family more than `CLOSE` of the deadlines missed in addition, or
-others slower by so much."""
 ALL: Final = "all"
 DOUBT: Final = "doubt"
 
 Rows = Sequence[ResultRow]
-
-QUESTION = """
-Which scheduler, placement, trees and division of switch memory suit which kind of cluster, what do they gain
-over the simplest ones, who pays, and does it pay to decide on all of them at once?
-"""
-
-ABOUT = f"""
-As flows (`ina cluster simulate --model average`): {JOBS} jobs on 16 servers, in {len(NAMES)} families
-(`benchmarks/pages/families.py`) that each change one thing; half of the jobs have deadlines of 1.2 to 3 times
-what they take alone. {len(SEEDS)} seeds, every other of which was drawn after all policies were fixed. The
-families fat-tree, slow links between switches and overloaded were added after `joint` was made, but before
-its last change (it counts all jobs that go on beside a place, not only those before it). `simplest` is
-`{" + ".join(SIMPLEST[:3])}`, on shortest paths as all where nothing else is said.
-
-[`joint`](../schedulers/reference.md#policies) decides on GPUs, servers and trees at once: in the order of
-`on-time`, each job takes the place where most GPUs compute beside the others, by the links and slots that are
-left. It holds nothing for anybody and grants no slots, so nothing is taken back either; a running
-job moves if that pays. `on-time` runs the shortest jobs first, and those with deadlines before them as late
-as these allow; the other policies are told on [a page of their own](../allocation.md#policies).
-
-*Nobody* is a lower bound of the deadlines that any policy misses (`benchmarks/pages/least_missed.py`): with
-the future known, splits and stops for nothing, and no contention. *Others* are mean completion times of jobs
-without deadlines against the simplest; *slower* is the part of all jobs that take over 5 % longer than with
-it, or are ended; *broken* are misses of jobs that had been granted slots on arrival and lost them, or, *with
-admission*, that had been promised their deadline: there a deadline counts only once all promised jobs due by
-then need at most half of the GPUs' time, slowed down as running jobs show. The policies to use miss fewest
-deadlines; among those that miss at most one in a hundred more, they delay the others least; within 3 %, they
-are the simplest.
-
-Then durations are told with an error, one factor for each job, whose logarithm has a standard deviation of
-0.25, 0.5 or 1, or every start costs 10 or 30 s, or both ({len(DOUBTED)} of the seeds). `on-time` and `joint`
-see how far off ended jobs were: the more, the earlier deadlines go first, and the later they are given up
-(`controller/scheduling/urgency.py`). There *others* and *slower* are beside `{" + ".join(PLAIN)}`.
-{len(LATER)} more kinds were drawn after that was made: {", ".join(LATER)}.
-
-{packets.ABOUT.strip()}
-"""
-
-LIMITS = """
-16 servers, generated jobs of minutes; times are computed, not measured ([how far
-off](cluster-validation.md)). Where nothing else is said starts cost nothing, and durations are told exactly.
-`joint` places all jobs anew at each decision: it is for tens of servers, not for thousands, and the default
-of `ina controller` up to 32 servers; beyond, that is `edf + netpack + shared + ecmp-everywhere`. Flows do not
-foresee what jobs on slow links do to others: their packets hold slots for long, those of others meet them and
-go to fallback servers, some behind slow links. The worst errors with mixed link rates are of such jobs: they
-take many times as long in packets.
-"""
 
 
 def scenarios(quick: bool) -> list[Call]:
@@ -379,96 +326,10 @@ def _spread(rows: Rows, names: Names) -> str:
     return f"{sum(missed)} ({min(missed)}..{max(missed)})" if any(missed) else "0"
 
 
-def findings(rows: Rows) -> str:
-    """Return the text on the tables: sums over all kinds, kinds to use `joint` for, its parts, restarts."""
-    whole = selected(rows, part=ALL)
-    simple = best_simple(whole)
-    ours, theirs, least = _missed(whole, OURS), _missed(whole, simple), _sum(whole, "least")
-    others = _others(whole, OURS, simple)
-    by_kind = {family: selected(whole, family=family) for family in _families(whole)}
-    used = [family for family, here in by_kind.items() if to_use(here) == OURS]
-    by_choice = sum(_missed(here, best_simple(here)) for here in by_kind.values())
-    worse = [
-        f"{family} ({_missed(here, OURS)} of {_missed(here, best_simple(here))})"
-        for family, here in by_kind.items()
-        if _missed(here, OURS) > _missed(here, best_simple(here))
-    ]
-    bad = [
-        f"{family} ({_others(here, OURS, best_simple(here)):+.0%})"
-        for family, here in by_kind.items()
-        if _missed(here, OURS) > _missed(here, best_simple(here)) + CLOSE * _sum(here, "deadlines")
-        or _others(here, OURS, best_simple(here)) > CLOSE
-    ]
-    met = ours <= FEWER * theirs or (ours <= theirs and others <= -SOONER)
-    admitting = label(ADMITTING)
-    return f"""
-- Over all kinds `joint` misses {ours} of {_sum(whole, "deadlines"):,} deadlines, `{label(simple)}`, the best
-  of the simple ones, {theirs}, and the best simple ones of each kind together {by_choice}. At least {least}
-  are missed by anybody. Jobs without deadlines take {others:+.0%} beside `{label(simple)}`. The aim,
-  {1 - FEWER:.0%} fewer missed or as many with the others {SOONER:.0%} sooner, is
-  {"met" if met else "not met"}. In no kind should it miss {CLOSE:.0%} of the deadlines more, or others take
-  {CLOSE:.0%} longer, than with the best simple policies of that kind; where it does (others):
-  {", ".join(bad) or "nowhere"}.
-- `joint` is the policy to use for: {", ".join(used) or "none"}. It misses more than the best simple policies
-  of the kind (missed by each) for: {", ".join(worse) or "none"}.
-- Missed without each part: {_each(whole, list(ABLATIONS)[:8])}.
-- With slots granted to jobs that would be late there miss {_missed(whole, ABLATIONS[_LAZY])}, with equal
-  parts of the slots {_missed(whole, ABLATIONS[_EQUAL_PARTS])}; `joint` itself grants none.
-- With admission {_sum(whole, "promised"):,} deadlines are promised, of which
-  {_sum(whole, f"{admitting}.broken")} are broken, and {_missed(whole, ADMITTING)} are missed in all; without
-  it {ours}. `joint` itself promises nothing, and refuses only deadlines that cannot be met alone. Slots that
-  are granted by deadline are taken back: of the misses are broken promises {_broken(whole)}.
-{_of_doubts(selected(rows, part=DOUBT))}
-{packets.findings(rows).strip()}
-"""
-
-
-_LAZY: Final = "with slots granted to jobs that would be late"
-_EQUAL_PARTS: Final = "with equal parts of the slots"
-
-
-def _each(rows: Rows, names: Sequence[str]) -> str:
-    return ", ".join(f"{name} {_missed(rows, ABLATIONS[name])}" for name in names)
-
-
-def _broken(rows: Rows) -> str:
-    granting = [*(names for names in SIMPLE if names[2] != "shared"), ABLATIONS[_LAZY]]
-    return ", ".join(
-        f"`{label(names)}` {_sum(rows, f'{label(names)}.broken')} of {_missed(rows, names)}"
-        for names in granting
-    )
-
-
-def _of_doubts(rows: Rows) -> str:
-    """Return for each condition what is missed, and in which kinds more than by the simple policies."""
-    said = []
-    for condition in _conditions(rows):
-        here = _at(rows, condition)
-        plain = f"{_called(condition)}: `{label(PLAIN)}` {_missed(here, PLAIN)}"
-        said.append("; ".join([plain, *(_of_one(here, names) for names in (LATE, OURS))]))
-    lines = "\n".join(f"  - {each}." for each in said)
-    return f"- Missed, and times of jobs without deadlines, by what is told and starts cost:\n{lines}"
-
-
-def _of_one(rows: Rows, names: Names) -> str:
-    by_kind = [(family, selected(rows, family=family)) for family in _families(rows)]
-    more = [
-        f"{family} {_missed(here, names)} of {_missed(here, PLAIN)}"
-        for family, here in by_kind
-        if _missed(here, names) > _missed(here, PLAIN)
-    ]
-    where = f", more in {', '.join(more)}" if more else ", in no kind more"
-    return f"`{label(names)}` {_missed(rows, names)} ({_others(rows, names, PLAIN):+.0%}{where})"
-
-
 EXPERIMENT = Experiment(
     name="which-policy",
     title="Which policies to use",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=columns,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
 )

@@ -49,15 +49,6 @@ STACKS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 """Scheduler, placement and routing; slots are shared."""
 
-ABOUT = f"""
-Packet by packet: {JOBS} jobs of 2 to 6 workers and {ITERATIONS} iterations or more on two spines and four
-racks of two servers with two GPUs, links of 10 Gb/s, {SLOTS} slots; half of the servers with
-{SLOW_BPS / 1e9:.0f} Gb/s in two kinds, which differ in slots, and no slots in another; half of the jobs have
-deadlines of 1.2 to 3 times what they take alone. What policies decide as flows is run in the virtual testbed:
-each stretch of a job, from a start or a move to the next stop, from the same moment on the same servers and
-trees (`benchmarks/pages/which_policy_packets.py`). *Error* is that of a stretch as flows, median (worst).
-"""
-
 
 @dataclass(slots=True)
 class Stretch:
@@ -242,20 +233,6 @@ def table(rows: Sequence[ResultRow]) -> str:
             )
     head = ["missed, packets", "missed, flows", "deadlines", "packets, ms", "flows, ms", "error"]
     return markdown(["kind", "policies", *head], lines)
-
-
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Return misses and times of the table in words, as a list item."""
-    mine = selected(rows, part=PART)
-    said = []
-    for name in dict.fromkeys(str(row["stack"]) for row in mine):
-        here = selected(mine, stack=name)
-        said.append(
-            f"`{name}` {_sum(here, 'packets_missed')} ({_sum(here, 'flows_missed')}) of"
-            f" {_sum(here, 'deadlines')}, {_mean(here, 'packets_s') * 1e3:.1f} ms"
-            f" ({_mean(here, 'flows_s') * 1e3:.1f})"
-        )
-    return f"- Packet by packet (as flows) there miss, and jobs take on average: {'; '.join(said)}."
 
 
 def _sum(rows: Sequence[ResultRow], key: str) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.pages.preemption_mixes import FAVOURABLE, MIXES, WORKERS
+from benchmarks.pages.preemption_mixes import FAVOURABLE, MIXES
 from bmv2_topos.harness import (
     Experiment,
     ResultRow,
@@ -29,36 +29,6 @@ FIXED = {"fixed, half": 0.5, "fixed": 1.0, "fixed, twice": 2.0}
 ADAPTIVE: Final[tuple[str, ...]] = ("aimd", "a2tp")
 SLOTS = (128, 512)
 SEEDS = tuple(range(1, 11))
-TARGET = 1.1
-"""Greatest time, relative to the best fixed window's, that is good enough."""
-
-QUESTION = """
-A window that adapts should be about as good as the best fixed one, whatever jobs share the switch. How much
-slower are jobs with `aimd` (ATP) and `a2tp` (A2TP), and which jobs pay?
-"""
-
-ABOUT = f"""
-The mixes of [preemption](preemption.md), {WORKERS} workers per job, all jobs may preempt. Fixed windows are
-half, once and twice the mix's own; adaptive ones may grow to once. Of each, the mean job completion time
-(JCT): the mean over {len(SEEDS)} seeds and, in brackets, the least and the most. *Slower* is that mean
-relative to the best fixed window's; *who pays* names the job whose own mean JCT is longest relative to its
-mean JCT with the best fixed window.
-"""
-
-LIMITS = """
-The best fixed window is chosen for each mix and each number of slots, in hindsight. Jobs last some hundred
-round trips, of which adaptive windows need tens to settle.
-
-Before windows depended only on what all ranks see alike, the time-outs of a single rank halved its window,
-but not those of its peers: the first mix, with windows of 512 and 1024 packets, 512 slots and fixed
-priorities, took 164 ms with `aimd` and 8.3 ms with fixed windows (seed 1); now 7.9 ms with either
-(`tests/bmv2_topos/test_windows.py`).
-
-**What differs from the papers.** ATP halves on every loss, and A2TP's workers sample how prompt results are
-by their own clocks; here a loss counts once all ranks know of it, and so does the promptness of the rank
-that waits most. Both windows here stay for a round after a cut, A2TP's aggregator window for three, because
-feedback until then is about packets sent before the cut. `hostlib/core/congestion.py` has the details.
-"""
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -153,31 +123,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
     )
 
 
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Name the mixes where adaptive windows are slowest, and those where they miss the target."""
-    lines = []
-    for windows in ADAPTIVE:
-        ratios = {setting: slower(rows, *setting, windows) for setting in _settings(rows)}
-        mix, slots = max(ratios, key=lambda setting: ratios[setting])
-        name, ratio = who_pays(rows, mix, slots, windows)
-        missed = [f"{m} ({s} slots)" for (m, s), value in ratios.items() if value > TARGET]
-        lines.append(
-            f"- `{windows}`: at most {ratios[mix, slots]:.2f} times the best fixed window's mean JCT"
-            f" ({mix}, {slots} slots, where {name} pays most: {ratio:.2f}); on average"
-            f" {statistics.mean(ratios.values()):.2f} times."
-            f" More than {TARGET}: {', '.join(missed) if missed else 'nowhere'}."
-        )
-    return "\n".join(lines)
-
-
 EXPERIMENT = Experiment(
     name="windows",
     title="Windows that adapt against fixed ones",
-    question=QUESTION,
-    about=ABOUT,
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    findings=findings,
-    limits=LIMITS,
 )

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
 from benchmarks.service.jobs import CLUSTER, Workload, workload
 from benchmarks.service.live import (
     PERIOD_S,
@@ -322,21 +321,23 @@ def _others(found: Comparison, jobs: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, and write page and rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="folder of service-simulated.md and .json")
-    parser.add_argument("--quick", action="store_true", help="have shorter jobs")
-    asked = parser.parse_args(arguments)
+    given = asked(
+        __doc__,
+        option("--output", type=Path, required=True, help="folder of service-simulated.md and .json"),
+        option("--quick", action="store_true", help="have shorter jobs"),
+        words=arguments,
+    )
     try:
-        check(asked.output / "service-simulated.md")
+        check(given.output / "service-simulated.md")
         netns.check_here()
-        found = compare(workload(quick=asked.quick), f"compare-{os.getpid()}")
+        found = compare(workload(quick=given.quick), f"compare-{os.getpid()}")
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
         print(f"benchmarks.service.compare: {error}", file=sys.stderr)
         return 1
     decisions = [
         {"run": run, **asdict(each)} for run, each in (("simulated", found.simulated), ("live", found.live))
     ]
-    publish(asked.output, "service-simulated", tables(found), [*map(asdict, found.rows), *decisions])
+    publish(given.output, "service-simulated", tables(found), [*map(asdict, found.rows), *decisions])
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -22,7 +21,6 @@ from bmv2_topos.testbeds.netns.interrupts import unwinding
 from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
 from bmv2_topos.testbeds.netns.namespaces import existing
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
-from ina.service import files
 from ina.service.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -133,14 +131,6 @@ class Controller:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class LinkBytes:
-    """Bytes of frames that a server has sent over its link, and received."""
-
-    sent: int
-    received: int
-
-
 @dataclass(slots=True)
 class Bed:
     """A testbed that is up."""
@@ -178,16 +168,6 @@ class Bed:
         """Set the port of a switch to a neighbour up or down."""
         port = interface(node, self.state.topology.port_to(node, neighbour))
         subprocess.run(["ip", "-n", namespace(self.name, node), "link", "set", port, to], check=True)
-
-    def link_bytes(self, server: str) -> LinkBytes:
-        """Count the bytes that a server has sent and received over its link since it is there."""
-        listed = subprocess.run(
-            ["ip", "-n", namespace(self.name, server), "-s", "-j", "link", "show", "dev", interface(server)],
-            check=True,
-            capture_output=True,
-        )
-        counted = json.loads(listed.stdout)[0]["stats64"]
-        return LinkBytes(counted["tx"]["bytes"], counted["rx"]["bytes"])
 
     def processes(self) -> dict[str, list[str]]:
         """Return the command lines of the processes at each server."""
@@ -244,16 +224,6 @@ def running(controller: Controller) -> Iterator[None]:
         raise
     finally:
         controller.end()
-        until(lambda: not _end_keepers(controller.folder / "state"), "its fallback servers end")
-
-
-def _end_keepers(state: Path) -> list[int]:
-    """Ask the keepers of fallback servers, which outlive a controller, to end; return those that lived."""
-    keepers = [each for folder in (state / "fallback").glob("*") if (each := files.process_of(folder))]
-    for each in keepers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(each, signal.SIGTERM)
-    return keepers
 
 
 def submit(controller: Controller, jobs: Path) -> None:

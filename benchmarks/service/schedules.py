@@ -7,22 +7,17 @@ good as a long one, as long as no seed is in two of them.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
+from benchmarks.soak import BadRun, in_order
 from bmv2_topos.harness.rows import markdown
 
 NAME = "service-schedules"
-
-
-class BadRun(Exception):
-    """A file that is none of a run, or seeds that two runs share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +45,6 @@ def read(path: Path) -> Run:
         raise BadRun(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise BadRun(f"{path}: want a file of tests.ina.service.schedules --json: {error!r}") from error
-
-
-def in_order(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs by seed. Raises BadRun if a seed is in two of them."""
-    ordered = sorted(runs, key=lambda run: run.seed)
-    for one, other in pairwise(ordered):
-        if other.seed < one.seed + one.schedules:
-            raise BadRun(f"the runs from seed {one.seed} and {other.seed} have schedules in common")
-    return ordered
 
 
 def tables(runs: Sequence[Run]) -> str:
@@ -112,16 +98,18 @@ def _counts(counts: Counter[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Add up runs, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json")
-    parser.add_argument("--output", type=Path, required=True, help=f"folder of {NAME}.md and {NAME}.json")
-    asked = parser.parse_args(arguments)
+    given = asked(
+        __doc__,
+        option("runs", nargs="+", type=Path, metavar="RUN.json"),
+        option("--output", type=Path, required=True, help=f"folder of {NAME}.md and {NAME}.json"),
+        words=arguments,
+    )
     try:
-        check(asked.output / f"{NAME}.md")
-        runs = in_order([read(path) for path in asked.runs])
+        check(given.output / f"{NAME}.md")
+        runs = in_order([read(path) for path in given.runs])
     except (BadRun, ValueError) as error:
         raise SystemExit(f"benchmarks.service.schedules: {error}") from None
-    publish(asked.output, NAME, tables(runs), [asdict(run) for run in runs])
+    publish(given.output, NAME, tables(runs), [asdict(run) for run in runs])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ a sum was wrong, or something is left: a row of a switch or of the state, a proc
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -23,11 +22,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
 from benchmarks.service.jobs import CLUSTER
-from benchmarks.service.leaks import Size, Sizes, grown, left_of_jobs, size_of
 from benchmarks.service.live import Controller, TrialFailed, running, testbed
-from benchmarks.service.mishaps import Mishaps, Told
+from benchmarks.service.mishaps import Mishaps, Size, Sizes, Told, grown, left_of_jobs, size_of
 from benchmarks.service.worker import last_report
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds import netns
@@ -280,22 +278,24 @@ def rows(outcome: Outcome) -> list[Mapping[str, object]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a soak, and write its page and rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0, help="for which mishaps come; 60 by default")
-    parser.add_argument("--seed", type=int, default=1, help="of the mishaps; 1 by default")
-    parser.add_argument("--output", type=Path, required=True, help="folder of service-soak.md and .json")
-    parser.add_argument(
-        "--folder", type=Path, help="for logs and the state; must be empty; by default a temporary one"
+    given = asked(
+        __doc__,
+        option("--minutes", type=float, default=60.0, help="for which mishaps come; 60 by default"),
+        option("--seed", type=int, default=1, help="of the mishaps; 1 by default"),
+        option("--output", type=Path, required=True, help="folder of service-soak.md and .json"),
+        option(
+            "--folder", type=Path, help="for logs and the state; must be empty; by default a temporary one"
+        ),
+        words=arguments,
     )
-    asked = parser.parse_args(arguments)
     try:
-        check(asked.output / "service-soak.md")
+        check(given.output / "service-soak.md")
         netns.check_here()
         with tempfile.TemporaryDirectory(prefix="ina-soak-") as own:
-            folder = asked.folder or Path(own)
+            folder = given.folder or Path(own)
             folder.mkdir(parents=True, exist_ok=True)
-            outcome = soak(asked.minutes, asked.seed, f"soak-{os.getpid()}", folder)
-        publish(asked.output, "service-soak", tables(outcome), rows(outcome))
+            outcome = soak(given.minutes, given.seed, f"soak-{os.getpid()}", folder)
+        publish(given.output, "service-soak", tables(outcome), rows(outcome))
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
         print(f"benchmarks.service.soak: {error}", file=sys.stderr)
         return 1

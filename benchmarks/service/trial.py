@@ -8,7 +8,6 @@ on a switch, at a server or of the testbed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.fill import check, publish
+from benchmarks.fill import asked, check, option, publish
 from benchmarks.service.jobs import CLUSTER, SIZES, Workload, workload
 from benchmarks.service.live import Bed, Controller, TrialFailed, command, reports, running, submit, testbed
 from benchmarks.service.live import until as wait_until
@@ -362,24 +361,24 @@ def rows(outcome: Outcome) -> list[Mapping[str, object]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a trial, and write its page, rows and plot."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "--output", type=Path, required=True, help="folder of service-trial.md, .json and .svg"
+    given = asked(
+        __doc__,
+        option("--output", type=Path, required=True, help="folder of service-trial.md, .json and .svg"),
+        option("--quick", action="store_true", help="have shorter jobs"),
+        option("--target", choices=list(SIZES), default="embedded", help="kind of switches"),
+        words=arguments,
     )
-    parser.add_argument("--quick", action="store_true", help="have shorter jobs")
-    parser.add_argument("--target", choices=list(SIZES), default="embedded", help="kind of switches")
-    asked = parser.parse_args(arguments)
-    page = "service-trial" if asked.target == "embedded" else f"service-trial-{asked.target}"
+    page = "service-trial" if given.target == "embedded" else f"service-trial-{given.target}"
     try:
-        check(asked.output / f"{page}.md")
+        check(given.output / f"{page}.md")
         figures.check()
         netns.check_here()
-        work = workload(quick=asked.quick, target=asked.target)
-        outcome = trial(work, f"trial-{os.getpid()}", quick=asked.quick, target=asked.target)
-        publish(asked.output, page, tables(outcome), rows(outcome))
+        work = workload(quick=given.quick, target=given.target)
+        outcome = trial(work, f"trial-{os.getpid()}", quick=given.quick, target=given.target)
+        publish(given.output, page, tables(outcome), rows(outcome))
         marks = {fault.at_s: fault.what.partition(",")[0] for fault in outcome.faults}
         jobs = [job["name"] for job in outcome.jobs]
-        draw(outcome.memory, jobs, marks, outcome.away, asked.output / f"{page}.svg")
+        draw(outcome.memory, jobs, marks, outcome.away, given.output / f"{page}.svg")
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
         print(f"benchmarks.service.trial: {error}", file=sys.stderr)
         return 1

@@ -134,7 +134,7 @@ class Experiment:
     title: str
     question: str = ""
     """The question, and findings of others; Markdown, as all texts that follow."""
-    about: str
+    about: str = ""
     """The runs, and the meaning of the columns."""
     scenarios: Callable[[bool], Sequence[Run]]
     """Makes the runs; True: few and short ones, for a trial."""
@@ -142,7 +142,8 @@ class Experiment:
     tables: Callable[[Sequence[ResultRow]], str]
     """Makes the page's tables of the rows."""
     findings: Callable[[Sequence[ResultRow]], str] = field(default=lambda rows: "")
-    """Makes the text of the findings; figures in it come from the rows."""
+    """Makes the text of the findings; figures in it come from the rows. Pages that are kept have sentences of
+    their own, beside the marks (`page`)."""
     limits: str = ""
     """Limits of the experiment."""
     plots: Callable[[Sequence[ResultRow], Path], Sequence[Path]] = field(default=lambda rows, directory: [])

@@ -1,11 +1,16 @@
-"""The files of an experiment: its rows (JSON), its page (Markdown) and its plots (SVG)."""
+"""The files of an experiment: its rows (JSON), its page (Markdown) and its plots (SVG).
+
+People write a page's sentences, and commands what stands between its two marks: a page that has the marks
+keeps all that is outside them.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bmv2_topos.harness.model import Experiment
 from bmv2_topos.harness.rows import ResultRow
@@ -14,15 +19,44 @@ from controller.figures import PlotsMissing
 
 _log = logging.getLogger(__name__)
 
+BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
+
+
+def mark_of(part: str) -> str:
+    """Return the mark before the tables of a part of a page; "": of all its tables."""
+    return BEGIN.replace("measured", f"measured: {part}") if part else BEGIN
+
+
+def with_tables(page: str, tables: str, part: str = "") -> str:
+    """Return `page` with `tables` between the marks of a part, in the place of what stood there.
+
+    Raises ValueError if the page has no such marks.
+    """
+    mark = mark_of(part)
+    before, begin, rest = page.partition(mark)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the lines {mark} and {END}, between which the tables go")
+    return wrap(f"{before}{mark}\n{tables}\n{END}{after}")
+
 
 def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:
     """Return the rows that `write` wrote, and the command that made them. Raises OSError."""
     document = json.loads((directory / f"{experiment.name}.json").read_text(encoding="utf-8"))
-    return document["rows"], document["command"]
+    return rows_of(document), document["command"]
+
+
+def rows_of(document: Mapping[str, Any]) -> list[ResultRow]:
+    """Return the rows of a file, in which each is the number of its list of columns, and their values."""
+    columns = document["columns"]
+    return [dict(zip(columns[kind], values, strict=True)) for kind, *values in document["rows"]]
 
 
 def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *, command: str) -> list[Path]:
     """Write the rows, the page and the plots. Without matplotlib there are no plots.
+
+    A page that is there and has the marks `BEGIN` and `END` gets new tables and plots between them; any other
+    is written anew.
 
     Args:
         experiment: The experiment.
@@ -35,30 +69,41 @@ def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *,
     """
     directory.mkdir(parents=True, exist_ok=True)
     base = directory / experiment.name
-    document = {"name": experiment.name, "command": command, "rows": [dict(row) for row in rows]}
+    columns = list(dict.fromkeys(tuple(row) for row in rows))
+    head = json.dumps({"name": experiment.name, "command": command, "columns": columns}, indent=1)
+    found = (json.dumps([columns.index(tuple(row)), *row.values()], allow_nan=False) for row in rows)
     data = base.with_suffix(".json")
-    data.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    body = ",\n".join(found)
+    data.write_text(f'{head[:-2]},\n "rows": [\n{body}\n ]\n}}\n', encoding="utf-8")
     try:
         plots = list(experiment.plots(rows, directory))
     except PlotsMissing as error:
         _log.warning("no plots: %s", error)
         plots = []
     pictures = "\n\n".join(f"![{plot.stem}]({plot.name})" for plot in plots)
+    results = f"{experiment.tables(rows).strip()}\n\n{pictures}".strip()
+    page = base.with_suffix(".md")
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    text = with_tables(old, results) if BEGIN in old else _fresh(experiment, rows, results, command)
+    page.write_text(text, encoding="utf-8")
+    return [data, page, *plots]
+
+
+def _fresh(experiment: Experiment, rows: Sequence[ResultRow], results: str, command: str) -> str:
     parts = [
         f"# {experiment.title}",
         experiment.question.strip(),
         _section("Setting", experiment.about),
-        _section("Results", f"{experiment.tables(rows).strip()}\n\n{pictures}"),
+        _section("Results", results),
         _section("What it shows", experiment.findings(rows)),
         _section("Limits", experiment.limits),
         _section(
             "Reproduce",
-            f"```\n{command}\n```\n\nmakes this page; the rows are in [{data.name}]({data.name}).",
+            f"```\n{command}\n```\n\nmakes this page; the rows are in"
+            f" [{experiment.name}.json]({experiment.name}.json).",
         ),
     ]
-    page = base.with_suffix(".md")
-    page.write_text(wrap("\n\n".join(part for part in parts if part)) + "\n", encoding="utf-8")
-    return [data, page, *plots]
+    return wrap("\n\n".join(part for part in parts if part)) + "\n"
 
 
 def _section(title: str, text: str) -> str:

@@ -6,13 +6,17 @@ The rows, in the order of the runs, do not depend on the number of processes tha
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import NoReturn
 
 from bmv2_topos.harness.errors import BadExperiment, RunFailed
 from bmv2_topos.harness.load import load
@@ -163,13 +167,31 @@ def _key(run: Run) -> _Key:
 
 def _row(measure: Measure, run: Run, source: str = "") -> ResultRow:
     try:
-        measured = measure(run.run())
+        with _exits_raised(run):
+            measured = measure(run.run())
         return {**run.labels, **{name: plain(value) for name, value in measured.items()}}
     except BaseException as error:
         if not is_own_fault(error):
             raise
         said = f"{type(error).__name__}: {error}{_place(error, source)}" if source else str(error)
         raise RunFailed(f"the run {named(run.labels)}: {said}") from error
+
+
+@contextmanager
+def _exits_raised(run: Run) -> Iterator[None]:
+    """Raise SystemExit where this thread calls os._exit, which ends without a word; others may call it."""
+    real_exit, own = os._exit, (os.getpid(), threading.get_ident())
+
+    def exit_(status: int) -> NoReturn:
+        if (os.getpid(), threading.get_ident()) == own:
+            raise SystemExit(f"os._exit({status})")
+        real_exit(status)
+
+    os._exit = exit_
+    try:
+        yield
+    finally:
+        os._exit = real_exit
 
 
 def _place(error: BaseException, source: str) -> str:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, assert_never
 from controller.core import reasons
 from controller.core.allocation import Allocation
 from controller.core.changes import Changes, compare
-from controller.core.crowd import with_room
+from controller.core.crowd import only, with_room
 from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
@@ -145,6 +145,9 @@ class Core:
         self._failures: dict[str, int] = {}
         self._arrived: list[JobState] = []
         self._finished: list[JobState] = []
+        self._once = False  # there has been a job that cannot be started again
+        self._kept: dict[str, JobState] = {}  # those that run: as far as the policy knows they have finished
+        self._rest = cluster  # the servers without their GPUs
         self._crowded: set[str] = set()
         self._told_to_wait: set[str] = set()
         self._ask_s = math.inf
@@ -343,7 +346,7 @@ class Core:
         self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
         self.running.predict_by(setup.speed)
         self._arrived, self._finished = list(self.jobs.values()), []
-        self._crowded = set()
+        self._kept, self._crowded = {}, set()
         self._stirred = True
         self._ask_at(self.now_s)
 
@@ -397,6 +400,7 @@ class Core:
     def _arrive(self, event: Submitted, now_s: float) -> JobState:
         if self.allocation is not None and event.job is not None:
             self.allocation.submit(event.job)
+        self._once |= event.spec.once
         kind = ReportedJob if self._rules.reported else JobState
         job = kind(event.spec, self._arrivals, self._speed.alone_s(event.spec), now_s)
         self._arrivals += 1
@@ -485,7 +489,7 @@ class Core:
             job.finish_s = min(now_s, max(done_s, job.start_s or 0.0))
         if self._arrived and job in self._arrived:
             self._arrived.remove(job)  # the policy has never heard of it
-        else:
+        elif self._kept.pop(name, None) is None:
             self._finished.append(job)
         if self.allocation is not None:
             self.allocation.forget(name)
@@ -573,13 +577,20 @@ class Core:
         """Ask the scheduling policy, and carry out its decision."""
         if self._lossy:
             self._see_losses()
-        if not self._cluster.gpus:  # nobody can run until a server is back, which asks again
+        kept = self._keep() if self._once else []
+        cluster = self._without(kept) if kept else self._cluster
+        if not cluster.gpus:  # nobody can start until a server is back, or a job ends, which asks again
             self._ask_s = math.inf
             return
         allocation = self.allocation
         network = allocation if allocation is not None and allocation.own_places else None
-        running = self.running.groups
-        view = View(now_s, self._cluster, self.jobs, self._arrived, self._finished, running, network)
+        running, jobs = self.running.groups, self.jobs
+        if kept:
+            running = [group for group in running if group not in kept]
+            jobs = {name: job for name, job in jobs.items() if name not in self._kept}
+        view = View(
+            now_s, cluster, jobs, self._arrived, self._finished, running, network, [*self._kept.values()]
+        )
         self.decisions += 1
         try:
             decision = ask(self._policy, view, verify=self._rules.verify)
@@ -597,8 +608,10 @@ class Core:
             self._note("note", (name,), sentence)
             self._told_to_wait.add(name)
         groups = decision.groups
-        if self._cluster.gone:
-            groups = self._that_are_there(groups)
+        if cluster.gone:
+            groups = self._that_are_there(groups, cluster.gone)
+        if self._once:
+            groups = [*kept, *self._alone(groups)]
         if self._rules.sharing is not None:
             groups = self._with_room(groups, self._rules.sharing)
         self.running.change_to(groups, now_s, decision.reset, self._policy.name)
@@ -611,14 +624,59 @@ class Core:
             self.undecided = why
             self._note("note", tuple(self.jobs), f"{self._policy.name} cannot decide: {why}")
 
-    def _that_are_there(self, groups: list[Group]) -> list[Group]:
-        """Return the groups without those on servers that are down: some policies keep books of their own."""
-        gone = self._cluster.gone
+    def _keep(self) -> list[Group]:
+        """Return the groups of running jobs that cannot be started again: the policy does not decide on them.
+
+        To the policy such a job finishes when it runs, and arrives again if it has to wait again.
+        """
+        groups = [group for group in self.running.groups if self._stays(group.jobs[0])]
+        kept = {group.jobs[0].spec.name: group.jobs[0] for group in groups}
+        for name, job in self._kept.items():
+            if name not in kept:
+                self._arrived.append(job)
+        for name, job in kept.items():
+            if job in self._arrived:
+                self._arrived.remove(job)
+            elif name not in self._kept:
+                self._finished.append(job)
+        self._kept = kept
+        return groups
+
+    def _stays(self, job: JobState) -> bool:
+        """Return whether a running job cannot be started again, and has begun to run."""
+        return job.spec.once and (self.allocation is None or self.allocation.has_servers(job.spec.name))
+
+    def _without(self, kept: Sequence[Group]) -> Cluster:
+        """Return the servers as the policy sees them: without the GPUs of these groups."""
+        gone = self._cluster.gone.union(*(group.gpus for group in kept))
+        if self._rest.servers is not self._whole.servers or self._rest.gone != gone:
+            self._rest = self._whole.without(gone)
+        return self._rest
+
+    def _alone(self, groups: Sequence[Group]) -> list[Group]:
+        """Return the groups, in none of which a job that cannot be started again shares GPUs with others."""
+        found = []
+        for group in groups:
+            several = len(group.jobs) > 1 or group.neighbours
+            if left_out := {job for job in group.jobs if job.spec.once and several}:
+                for name in sorted({job.spec.name for job in left_out} - self._told_to_wait):
+                    self._told_to_wait.add(name)
+                    text = "it would share GPUs with other jobs, and its workers cannot take turns"
+                    self._note("waits", (name,), text)
+                group = only(group, [job for job in group.jobs if job not in left_out])
+            if group.jobs:
+                found.append(group)
+        return found
+
+    def _that_are_there(self, groups: list[Group], gone: frozenset[int]) -> list[Group]:
+        """Return the groups without those on GPUs that are gone: some policies keep books of their own."""
         for group in groups:
             for job in group.jobs if not gone.isdisjoint(group.gpus) else ():
                 if job.spec.name not in self._told_to_wait:
                     self._told_to_wait.add(job.spec.name)
-                    text = f"{self._policy.name} keeps it on a server that is down"
+                    text = (
+                        f"{self._policy.name} keeps it on GPUs that are gone, or of a job that it cannot stop"
+                    )
                     self._note("waits", (job.spec.name,), text)
         return [group for group in groups if gone.isdisjoint(group.gpus)]
 

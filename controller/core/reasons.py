@@ -97,9 +97,14 @@ def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
 
 def of_late(job: Job, estimate_s: float) -> str:
     """Return why a job is late that goes on; `estimate_s`: when it would be done alone."""
+    return f"{_too_late(job, estimate_s)}; it goes on as best effort"
+
+
+def _too_late(job: Job, estimate_s: float) -> str:
+    """Say that a job would be done too late, alone; both times are those after its arrival."""
     return (
-        f"cannot be done by its deadline, {job.due_s:.6g} s, any more: alone it would be done at"
-        f" {estimate_s:.6g} s; it goes on as best effort"
+        f"cannot be done by its deadline, {job.deadline_s:.6g} s after its arrival, any more:"
+        f" alone it would be done {estimate_s - job.arrival_s:.6g} s after it"
     )
 
 
@@ -135,8 +140,8 @@ def _of_slots(question: Question, answer: Answer, job: Job, sharing: Sequence[st
     name, standing = job.name, answer.standing[job.name]
     need = answer.demands.get(name)
     if standing is Standing.ENDED:
-        why = "cannot be done by its deadline any more"
-        return why if need is None else f"{why}: alone it would be done at {need.estimate_s:.6g} s"
+        late = need and _too_late(job, need.estimate_s)
+        return late or "cannot be done by its deadline any more"
     sizes = {switch: region.size for switch, region in answer.regions[name].items()}
     slots = ", ".join(f"{plural(size, 'slot')} at {switch}" for switch, size in sorted(sizes.items()))
     slots = slots or "no slots"

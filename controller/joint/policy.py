@@ -107,7 +107,8 @@ class Joint:
         room = _Room(view.cluster, network.topology, going_on)
         groups: list[Group] = []
         placed: dict[str, Job] = {}
-        beside = {job.spec.name: network.placed(job.spec.name) for group in going_on for job in group.jobs}
+        stay = [*view.kept, *(job for group in going_on for job in group.jobs)]
+        beside = {job.spec.name: network.placed(job.spec.name) for job in stay}
         held = {job.spec.name: group.gpus for group in going_on for job in group.jobs}
         for job in order:
             name = job.spec.name

@@ -54,7 +54,8 @@ class Gittins:
     def decide(self, view: View) -> Decision:
         """Return the jobs of the highest index, as many as fit."""
         if self._learns:
-            self._ended += [job.attained_s(view.now_s) * job.spec.gpus for job in view.finished]
+            ended = [job for job in view.finished if job.finish_s is not None]  # not those of `View.kept`
+            self._ended += [job.attained_s(view.now_s) * job.spec.gpus for job in ended]
             if len(self._ended) >= self._next_lesson:
                 going = [job.attained_s(view.now_s) * job.spec.gpus for job in view.jobs.values()]
                 self._index = levels_index(*distribution(self._ended, going))

@@ -35,6 +35,7 @@ class Submission:
         batch: Batch size per GPU; 0 if unknown.
         deadline_s: Deadline, seconds from its arrival; None: no deadline.
         extra: Further columns of a trace, by name, for policies that use them.
+        once: Its workers cannot be started again: no policy stops or moves it once it runs.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Submission:
     batch: int = 0
     deadline_s: float | None = None
     extra: Mapping[str, str] = field(default_factory=dict, hash=False)
+    once: bool = False
 
     def __post_init__(self) -> None:
         if self.gpus < 1:

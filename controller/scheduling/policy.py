@@ -344,6 +344,8 @@ class View:
             ended while it was being stopped: then the last decision let it wait.
         groups: The running groups. A group whose member has ended continues without it, as a new `Group`.
         network: Servers, links and switches; None: there is no network, or others place the jobs.
+        kept: Running jobs that cannot be started again (`Submission.once`): to the policy they have finished,
+            and their GPUs are gone from `cluster`, so that it cannot stop them.
     """
 
     now_s: float
@@ -353,6 +355,7 @@ class View:
     finished: Sequence[JobState]
     groups: Sequence[Group]
     network: Network | None = None
+    kept: Sequence[JobState] = ()
 
 
 class Policy(Protocol):

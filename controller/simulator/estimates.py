@@ -26,7 +26,7 @@ def read_estimates(path: Path) -> dict[str, float]:
     of_lucid = {*OF_LUCID} <= {*columns} and not {*COLUMNS} & {*columns}
     name, seconds = OF_LUCID if of_lucid else COLUMNS
     if name not in columns and "job_id" in columns:
-        raise BadTrace(str(path), 1, "job_id", "is called name")
+        raise BadTrace(str(path), 1, "job_id", "is no column: want name")
     if missing := [column for column in (name, seconds) if column not in columns]:
         raise BadTrace(str(path), 1, missing[0], f"missing; the columns are {', '.join(columns)}")
     found: dict[str, float] = {}

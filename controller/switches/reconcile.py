@@ -1,17 +1,18 @@
 """The writes that make switches hold the desired jobs: a pure function. No I/O.
 
 `reconcile` compares the jobs that should be on each switch with the rows that were read from it, and returns
-actions in the order in which they are to be carried out, each with its writes and its reason in words. It is
+actions in the order in which they are to be carried out, each with its writes and its reason in words. All
+writes for jobs are decided here, whether a job comes, moves or goes. It is
 
 *idempotent*
     once its actions are carried out, it returns none;
 *minimal*
     correct rows are not written, and correct jobs are not changed;
 *safe for running jobs*
-    a job gets other slots by a move (`Controller.resize`, `Controller.settle`), never by being removed and
-    admitted again; no slot is given to a job while another job holds it that must not share it; obsolete rows
-    are deleted first, children before their parents, and new rows are written last, parents before their
-    children, the job's row last of all.
+    a job gets other slots by a move, never by being removed and admitted again; the move ends when no packet
+    needs the old slots any more; no slot is given to a job while another job holds it that must not share it;
+    obsolete rows are deleted first, children before their parents, and new rows are written last, parents
+    before their children, the job's row last of all.
 
 If it is interrupted after any write, the next call continues from the rows that are there. What cannot be
 done yet is not an action but waits, with a reason: slots that a job is still leaving, rows of another
@@ -29,8 +30,16 @@ from typing import Literal
 from controller.errors import BadJob
 from controller.switches import names
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
-from controller.switches.jobs import Key, Row, change_row, job_row, key_of, parse, supporting_rows
-from controller.switches.model import Admission, RegionChange, SwitchInfo
+from controller.switches.jobs import (
+    Contents,
+    Key,
+    Row,
+    change_row,
+    job_row,
+    key_of,
+    supporting_rows,
+)
+from controller.switches.model import Admission, Feature, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.target import Kind
 from controller.switches.tree import TreeAdmission
@@ -48,11 +57,13 @@ class Observed:
     """The rows read from a switch: all that jobs may have there.
 
     `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
-    packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves.
+    packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves, or
+    none, where no move is to end or to begin. `contents` are the jobs that the rows are.
     """
 
     info: SwitchInfo
     rows: Sequence[Row]
+    contents: Contents = field(compare=False)
     job_groups: range
     settled: Mapping[int, int] = field(default_factory=dict)
 
@@ -242,7 +253,7 @@ class _Switch:
         self._observed = observed
         self._may_remove = may_remove
         self._rows = {key_of(row): row for row in observed.rows}
-        self._jobs = parse(observed.rows, job_groups=observed.job_groups).jobs
+        self._jobs = dict(observed.contents.jobs)
         self._supporting = {number: supporting_rows(job) for number, job in self.desired.items()}
         """The rows of each desired job that depend neither on its region nor on its registration."""
         self._wanted = {key_of(row) for rows in self._supporting.values() for row in rows}
@@ -393,6 +404,9 @@ class _Switch:
                     f"it has {_slots(here.region)}, and an exclusive job keeps its slots for life;"
                     f" {_slots(want.region)} take a new job"
                 )
+                self.waiting.append(Waiting(self.name, number, why))
+            elif (lacks := self.info.lacks.get(Feature.MOVES)) is not None:
+                why = f"it keeps {_slots(here.region)}: {self.info.title} lacks {lacks}, which moves need"
                 self.waiting.append(Waiting(self.name, number, why))
             elif others := self._holders(want):
                 blocked[number] = others

@@ -405,24 +405,24 @@ TABLES: Mapping[str, Mapping[str, Key]] = {
 
 OLD: Mapping[str, Mapping[str, str]] = {
     "": {
-        "switches": "is called switch",
-        "hosts": "is called server",
-        "links": "is called link",
-        "node": "is called server",
-        "jobs": "is called job",
+        "switches": "is not a key: want switch",
+        "hosts": "is not a key: want server",
+        "links": "is not a key: want link",
+        "node": "is not a key: want server",
+        "jobs": "is not a key: want job",
     },
     "job": {
-        "start_s": "is called arrival_s",
-        "submit_s": "is called arrival_s",
-        "job_id": "is called name",
-        "id": "is called name",
-        "gpus": "is called gpus_per_worker, GPUs of each worker",
-        "tensors": "is called layers_bytes: four bytes for each of its elements",
+        "start_s": "is not a key: want arrival_s",
+        "submit_s": "is not a key: want arrival_s",
+        "job_id": "is not a key: want name",
+        "id": "is not a key: want name",
+        "gpus": "is not a key: want gpus_per_worker, GPUs of each worker",
+        "tensors": "is not a key: want layers_bytes: four bytes for each of its elements",
         **dict.fromkeys(
             ("storage_s", "cpu_s", "gpu_s", "network_s"),
-            "is a part of stages_s = [storage, cpu, gpu, network]",
+            "is not a key: want stages_s = [storage, cpu, gpu, network]",
         ),
     },
-    "switch": {"aggregates": "is said by slots: 0 for a switch that sums nothing"},
+    "switch": {"aggregates": "is not a key: want slots = 0 for a switch that does not sum"},
 }
 """Keys of other times, with what to say about them."""

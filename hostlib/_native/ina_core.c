@@ -397,7 +397,7 @@ static void note_marks(struct ina_core *core, const uint8_t *header, uint32_t ch
 
 /* Keep what a reminder of this packet asks for: the result, in a frame of ours; or, if the values went elsewhere, our own
    contribution. Of a RAW sum that must be RAW; so may be any of int32, which other ranks might have to
-   repair whose sums were added in another order. */
+   repair whose sums were added in another order. Its flags say that we have the result: it begins no sum anew. */
 static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t chain, int64_t index)
 {
     uint8_t *packet = answer_of(core, chain);
@@ -405,7 +405,7 @@ static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t c
     if (load16(result + AT(lanes)) == 0) {
         int raw = (result[AT(flags)] & FLAG_RAW || core->status[chain] & CHAIN_RAW || !core->is_float)
                   && core->pattern != PATTERN_GATHER;
-        fill(core, packet, index, FLAG_RESEND | (raw ? FLAG_RAW : 0));
+        fill(core, packet, index, FLAGS_OF_ANSWER | (raw ? FLAG_RAW : 0));
         return;
     }
     uint8_t *header = packet + core->prefix;

@@ -378,6 +378,15 @@ static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_
     }
     job->counters[FB_GRADIENT_BYTES] += 4 * (uint64_t)header.lanes;
     fb_advance(job, header.psn);
+    if ((header.flags & FLAGS_OF_ANSWER) == FLAGS_OF_ANSWER) {
+        header.flags &= ~(uint32_t)FLAG_BYPASS;     /* which says nothing of the sum here */
+        if (fb_find(core, job, header.psn) == NULL) {
+            /* finished and forgotten since we asked: begun anew it could take the memory of a sum that a rank lacks.
+               A rank that lacks this one sends again, and not as an answer */
+            job->counters[FB_UNASKED]++;
+            return;
+        }
+    }
     take_partial(core, job, &header, now);
 }
 

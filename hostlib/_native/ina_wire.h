@@ -33,7 +33,8 @@ struct ina_header {
 #define AT(field) offsetof(struct ina_header, field)
 
 /* INA_BYTES: of the header; FRAME_PREFIX_BYTES: of Ethernet, IPv4 and UDP. VALID_INT32: in raw packets the lanes are
-   int32, else float32. TARGET_BUT: not the rank in the other bits takes the sum, but all the others. ECN_*: of the type of service, in frames (RFC 3168). */
+   int32, else float32. TARGET_BUT: not the rank in the other bits takes the sum, but all the others. ECN_*: of the type of
+   service, in frames (RFC 3168). FLAGS_OF_ANSWER: both of them, in a contribution of a worker that has the result. */
 #define INA_WIRE_CONSTANTS(CONSTANT) \
     CONSTANT(INA_VERSION, 2) \
     CONSTANT(INA_UDP_PORT, 42592) \
@@ -54,6 +55,7 @@ struct ina_header {
     CONSTANT(FLAG_ECN, 0x20) \
     CONSTANT(FLAG_BYPASS, 0x40) \
     CONSTANT(FLAG_RAW, 0x80) \
+    CONSTANT(FLAGS_OF_ANSWER, FLAG_RESEND | FLAG_BYPASS) \
     CONSTANT(VALID_INT32, 0x8000) \
     CONSTANT(TARGET_BUT, 0x8000) \
     CONSTANT(TARGET_ALL, 0xffff) \

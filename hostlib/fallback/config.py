@@ -54,7 +54,7 @@ class Count(enum.IntEnum):
     """Entries dropped for want of memory, or because nobody has asked for long."""
     DISAGREEMENTS = 13
     UNASKED = 14
-    """Results from below that nothing here waits for."""
+    """Answers of workers that have the result, to what nothing here waits for."""
     UNKNOWN_JOB = 15
     WRONG_EPOCH = 16
     BAD_LENGTH = 17

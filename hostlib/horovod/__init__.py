@@ -136,9 +136,10 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Write when each tensor is agreed on and reduced to a file in Chrome's trace format.
 
-    Rank r > 0 writes to ``NAME.r.json`` beside it. There are no cycles to mark. Raises OSError.
+    Rank r > 0 writes to ``NAME.r.json`` beside it. With `mark_cycles` each collective that all ranks have
+    submitted is marked as the beginning of a cycle. Raises OSError.
     """
-    current().timeline.start(file_path)
+    current().timeline.start(file_path, mark_cycles=mark_cycles)
 
 
 def stop_timeline() -> None:

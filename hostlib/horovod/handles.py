@@ -83,7 +83,7 @@ def synchronize(handle: int) -> Any:
     if operation is None:
         return None
     result = operation.result()
-    current().timeline.end(operation.request.name)
+    current().timeline.end(operation.request.title)
     return result
 
 

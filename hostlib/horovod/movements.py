@@ -120,7 +120,8 @@ def _broadcast(
 ) -> int:
     check(tensor)
     if root_rank not in process_set.members():
-        raise ValueError(f"root_rank is {root_rank}, must be of {list(process_set.members())}")
+        ranks = ", ".join(map(str, process_set.members()))
+        raise ValueError(f"root_rank is {root_rank}, must be a rank of the process set: {ranks}")
 
     def start(_: Announcement) -> Started:
         data = tensor.detach() if in_place else tensor.detach().clone()

@@ -74,6 +74,11 @@ class Request:
         """The properties that all ranks must have in common."""
         return self.kind, self.what, self.reduction
 
+    @property
+    def title(self) -> str:
+        """The name as Horovod's timeline has it, with the kind: "allreduce.w"."""
+        return self.name if self.name.startswith(f"{self.kind}.") else f"{self.kind}.{self.name}"
+
     def describe(self) -> str:
         """Return `agreed` as a text: "allreduce sum float32 of 3x4"."""
         what = self.reduction.of(self.what) if self.reduction else self.what

@@ -19,9 +19,10 @@ class Timeline:
         self._lock = threading.Lock()
         self._file: IO[str] | None = None
         self._began = 0.0
+        self._marks_cycles = False
         self._rows: dict[str, int] = {}
 
-    def start(self, path: str) -> None:
+    def start(self, path: str, *, mark_cycles: bool = False) -> None:
         """Write to this file; at ranks but 0 to one beside it. Raises OSError."""
         file = Path(path)
         if self._rank:
@@ -29,8 +30,12 @@ class Timeline:
         with self._lock:
             self._close()
             self._file = file.open("w", encoding="utf-8")
-            self._file.write("[\n")
+            at = {"start_time_since_epoch_in_micros": round(time.time() * _MICRO)}
+            self._file.write(
+                "[\n" + json.dumps({"ph": "M", "name": "process_name", "pid": 0, "args": at}) + ",\n"
+            )
             self._began = time.monotonic()
+            self._marks_cycles = mark_cycles
             self._rows.clear()
 
     def begin(self, name: str, what: str) -> None:
@@ -41,23 +46,30 @@ class Timeline:
         """Note that what began last with a tensor has ended."""
         self._write(name, {"ph": "E"})
 
+    def cycle(self) -> None:
+        """Note that a collective which all ranks have submitted is about to begin, if cycles are marked."""
+        if self._marks_cycles:
+            self._write(None, {"ph": "i", "name": "CYCLE_START", "s": "g"})
+
     def stop(self) -> None:
         """Close the file."""
         with self._lock:
             self._close()
 
-    def _write(self, name: str, event: dict[str, object]) -> None:
+    def _write(self, name: str | None, event: dict[str, object]) -> None:
+        """Write an event of a tensor; None: of all."""
         if self._file is None:
             return
         with self._lock:
             if self._file is None:
                 return
-            if name not in self._rows:
+            if name is not None and name not in self._rows:
                 self._rows[name] = len(self._rows)
                 row = {"ph": "M", "name": "process_name", "pid": self._rows[name], "args": {"name": name}}
                 self._file.write(json.dumps(row) + ",\n")
             at = round((time.monotonic() - self._began) * _MICRO)
-            self._file.write(json.dumps({**event, "pid": self._rows[name], "tid": 0, "ts": at}) + ",\n")
+            row_number = 0 if name is None else self._rows[name]
+            self._file.write(json.dumps({**event, "pid": row_number, "tid": 0, "ts": at}) + ",\n")
 
     def _close(self) -> None:
         if self._file is not None:

@@ -167,7 +167,7 @@ class World:
         self._thread.start()
         path = os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE")
         if path and path != "DYNAMIC":  # which allows Horovod to start one later
-            self.timeline.start(path)
+            self.timeline.start(path, mark_cycles=os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES") == "1")
         for each in sets:
             self.add_set(each)
 
@@ -194,7 +194,7 @@ class World:
                     f"{request.kind} {request.name!r} is under way already: wait for it, or give another name"
                 )
             self._operations[key] = operation
-        self.timeline.begin(request.name, f"NEGOTIATE_{request.kind.upper()}")
+        self.timeline.begin(request.title, f"NEGOTIATE_{request.kind.upper()}")
         return self.link.submit(request)
 
     def join(self) -> int:
@@ -210,7 +210,9 @@ class World:
         """Make a process set usable; all ranks call this, in the same order. Raises ValueError."""
         ranks = new.ranks
         if ranks is None or not ranks or not set(ranks) <= set(range(self.size)):
-            raise ValueError(f"the process set is of ranks {ranks}, must be of some of 0..{self.size - 1}")
+            raise ValueError(
+                f"the ranks of the process set are {ranks}, must be from 0 to {self.size - 1}, one at least"
+            )
         if any(known.ranks == ranks and known.process_set_id for known in self._sets.values()):
             raise ValueError(f"there is a process set of ranks {ranks} already")
         new.process_set_id = number = next(self._numbers)
@@ -269,9 +271,10 @@ class World:
             return
         with self._lock:
             operation = self._operations.pop((announced.process_set, announced.name), None)
-        self.timeline.end(announced.name)
+        self.timeline.cycle()
         if operation is not None:
-            self.timeline.begin(announced.name, operation.request.kind.upper())
+            self.timeline.end(operation.request.title)
+            self.timeline.begin(operation.request.title, operation.request.kind.upper())
             operation.start(announced)
         elif announced.zeros and not announced.error and self._is_in(announced.process_set):
             self._add_zeros(announced)

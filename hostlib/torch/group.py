@@ -88,7 +88,7 @@ class InaProcessGroup(dist.ProcessGroup):
         """
         super().__init__(rank, size)
         whole = not ranks
-        store = _fresh(store, whole=whole)
+        store = _fresh(store, rank)
         settings = Settings.from_environment()
         self._float64 = settings.float64
         self._numbers = settings.numbers
@@ -99,6 +99,8 @@ class InaProcessGroup(dist.ProcessGroup):
         """The job of this group alone; None: it has the one of `hostlib.current`, or none."""
         self._owner = whole and size > 1 and not hostlib.is_initialized()
         self._watch: Watch | None = None
+        self._beside: dist.Store | None = None
+        """The store by a connection for those who wait for nothing; the groups of its ranks use it, too."""
         self._calls: SwitchCalls | None = None
         self._sums: SwitchSums | None = None
         self._moves: SwitchMoves | None = None
@@ -128,8 +130,9 @@ class InaProcessGroup(dist.ProcessGroup):
                 group._register_backend(torch.device(device), kind, self._gloo)
             group._set_default_backend(kind)
         if communicator:
+            self._beside = _beside(store, whole=whole)
             self._watch = Watch(
-                store.clone(),
+                self._beside,
                 rank,
                 size,
                 stall_s=settings.stall_s,
@@ -222,7 +225,7 @@ class InaProcessGroup(dist.ProcessGroup):
             self._calls.callbacks.stop(THREADS_S)
         atexit.unregister(self._end_threads)
         # With their connections, which the group need not hold any longer.
-        self._watch = self._calls = self._sums = self._moves = None
+        self._watch = self._beside = self._calls = self._sums = self._moves = None
         if self._broken is None:
             give_back(self._gloo_taken, self._place)
         else:
@@ -427,20 +430,24 @@ def of_ina(group: dist.ProcessGroup | None) -> InaProcessGroup:
     return group
 
 
-_round = 0
-"""How often this process has made a default group; as often as the other ranks have."""
-
-
-def _fresh(store: dist.Store, *, whole: bool) -> dist.Store:
+def _fresh(store: dist.Store, rank: int) -> dist.Store:
     """Return a store without keys of earlier groups, also of earlier processes (``torchrun --max-restarts``).
 
-    torchrun's store outlives them, and torch uses names again.
+    torchrun's store outlives them, and torch uses names again. All ranks have made as many groups of a name.
     """
-    global _round
-    if whole:
-        _round += 1
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"ina/{attempt}/{_round}", store)
+    attempt = f"ina/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    return dist.PrefixStore(f"{attempt}/{store.add(f'{attempt}/made/{rank}', 1)}", store)
+
+
+def _beside(store: dist.Store, *, whole: bool) -> dist.Store:
+    """Return a group's store by another connection: the default group's, since each new one may take long.
+
+    torch looks for the names of both its ends in the DNS.
+    """
+    default = None if whole else dist.group.WORLD
+    if isinstance(default, InaProcessGroup) and default._beside:
+        return dist.PrefixStore(store.get("key").decode(), default._beside)  # `join_group` has set it
+    return store.clone()
 
 
 def create(options: Any, backend_options: Any) -> InaProcessGroup:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hostlib import wire
-from softswitch.engine.bench import FrameLoop
+from ina.bench.frame_loop import FrameLoop
 from softswitch.engine.build import build_c
 
 

@@ -27,8 +27,8 @@ from controller.switches.programs import objects
 from controller.vocabulary import Region
 from hostlib import wire
 from ina.bench.by_hand import ByHand, Worker
+from ina.bench.frame_loop import FrameLoop, Pass, compiler_and_flags, frames_per_s
 from softswitch.compiler import ir
-from softswitch.engine.bench import FrameLoop, Pass, compiler_and_flags, frames_per_s
 from softswitch.engine.pipeline import Pipeline, PipelineError
 
 FIRST_JOB = 7

@@ -18,10 +18,10 @@ from typing import Any
 import grpc
 
 import softswitch
+from ina.bench.frame_loop import FrameLoop, Frames
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.compiler import ir
-from softswitch.engine.bench import FrameLoop, Frames
 from softswitch.engine.pipeline import Pipeline
 
 LEAST_FRAMES, MOST_FRAMES = 4096, 1 << 19

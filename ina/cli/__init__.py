@@ -7,6 +7,7 @@ their public roots.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import signal
@@ -82,6 +83,12 @@ def _run() -> int:
     if not server:
         screen.progress("loading …")  # people on a terminal see that something happens
     try:
+        if server and "--help" not in sys.argv:
+            from ina.cli.declared import call
+
+            name = sys.argv[1]
+            call(getattr(importlib.import_module(f"ina.cli.{name}"), name), sys.argv[2:])
+            return 0
         from ina.cli.commands import app
 
         if os.environ.get("NO_COLOR"):

@@ -12,13 +12,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
 from hostlib.command_line import AGAIN
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.run_options import (
     FaultOptions,
@@ -35,11 +34,12 @@ from ina.cli.service import admission
 from ina.cli.service.admission import WaitOptions
 from ina.cli.service.common import ControllerOptions
 from ina.cli.service.job_options import JobOptions
-from ina.runtime import cluster_fabric
+from ina.runtime import cluster_fabric, machine_hosts
 from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.fabric_jobs import serve
+from ina.runtime.launch import attend, met
 from ina.runtime.metrics import metrics
 from ina.runtime.programs import settled
-from ina.runtime.served import serve
 from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, Machine
 
 _ONE_EACH = (
@@ -73,7 +73,7 @@ INA_SWITCH, INA_CONTROLLER and INA_OPTIONS hold its options then.
 
 def admit(
     *,
-    workers: Annotated[int, typer.Option(*options.WORKERS, help="Set the number of workers, 1 to 32.")],
+    workers: Annotated[int, Declared(*options.WORKERS, help="Set the number of workers, 1 to 32.")],
     program: options.OpenProgram = None,
     lanes: options.OpenLanes = None,
     timeout: Timeout = 8.0,
@@ -84,7 +84,7 @@ def admit(
     faults: FaultOptions,
     machines: Annotated[
         str,
-        typer.Option(
+        Declared(
             metavar="RANK,…/RANK,…",
             rich_help_panel=MACHINES,
             help="List the ranks of each machine, machines separated by '/'. Default: all ranks on "
@@ -93,7 +93,7 @@ def admit(
     ] = "",
     hierarchical: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--hierarchical/--no-hierarchical",
             rich_help_panel=MACHINES,
             help="Sum the ranks of each machine on that machine first; each machine then counts as "
@@ -103,7 +103,7 @@ def admit(
     cluster: ClusterFile = None,
     machine: Annotated[
         list[str] | None,
-        typer.Option(
+        Declared(
             metavar="NAME,…",
             rich_help_panel=MACHINES,
             help="With --cluster or --controller: give the name of a machine in the cluster, or names and "
@@ -113,7 +113,7 @@ def admit(
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(
+        Declared(
             metavar="PORT=IP/MAC",
             rich_help_panel=MACHINES,
             help="With --switch ADDRESS: give the switch port of a machine, and the IP and MAC "
@@ -123,7 +123,7 @@ def admit(
     ] = None,
     switch_ip: Annotated[
         str,
-        typer.Option(
+        Declared(
             metavar="IP",
             rich_help_panel=MACHINES,
             help="Set the IP address at which these machines reach the switch.",
@@ -131,7 +131,7 @@ def admit(
     ] = SWITCH_IP,
     given: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--given",
             rich_help_panel=MACHINES,
             help="Serve the job of the environment variable INA_GIVEN, which a controller has admitted and "
@@ -140,7 +140,7 @@ def admit(
     ] = False,
     again: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--repeat",
             help="Without --controller and --given: wait up to 30 s after the job for the line 'again' on "
             "standard input, and admit another job like it on the same switches. Repeat until there is none.",
@@ -148,7 +148,7 @@ def admit(
     ] = False,
     listen: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="IP",
             rich_help_panel=MACHINES,
             help="Set the address of this machine at which the ranks meet. Default: a loopback "
@@ -210,7 +210,7 @@ def admit(
         if running is not None:
             spec = replace(spec, places=_places(running.topology, machine or [], len(spec.machines)))
             opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)
-            listen = listen or cluster_fabric.reached_at(running.topology, spec.places[0])
+            listen = listen or machine_hosts.reached_at(running.topology, spec.places[0])
         else:
             if host:
                 fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
@@ -241,10 +241,9 @@ def _serve_given(machines: Sequence[Sequence[int]], known_as: Sequence[str], lis
     from ina.service.given_job import given_job
 
     text = os.environ.get("INA_GIVEN", "")
-    fabric, spec, first = given_job(text, machines, [each.split(",") for each in known_as])
-    with contextlib.closing(fabric):
-        ready, left = _announce, _input_ended
-        return serve(fabric, spec, on_ready=ready, starter_left=left, listen=listen or first)
+    job, first = given_job(text, machines, [each.split(",") for each in known_as])
+    with met(job, listen or first) as rendezvous:
+        return attend(job, rendezvous, on_ready=_announce, starter_left=_input_ended)
 
 
 @contextlib.contextmanager
@@ -259,7 +258,7 @@ def _telling() -> Iterator[None]:
 
 def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[str, ...]:
     """Return the names of the ranks' machines. Raises Failure, BadRun."""
-    return tuple(cluster_fabric.identified(topology, names) for names in names_of(given, machines))
+    return tuple(machine_hosts.identified(topology, names) for names in names_of(given, machines))
 
 
 def _machines(text: str, workers: int) -> tuple[tuple[int, ...], ...]:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from controller.vocabulary import read_topology
 from ina.cli import options
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.run_options import SwitchOptions
 from ina.runtime.spec import ClusterSpec, FabricSpec
@@ -22,7 +21,7 @@ MACHINES = "Ranks on several machines"
 
 ClusterFile = Annotated[
     Path | None,
-    typer.Option(
+    Declared(
         metavar="FILE",
         rich_help_panel=MACHINES,
         help="Find switches, ports and addresses by the machines' names in this cluster file.",

@@ -19,7 +19,7 @@ from ina.cli.output import out, table
 from ina.cli.plain import Result, plural, say
 
 if TYPE_CHECKING:
-    from softswitch.stf import PacketTime
+    from ina.bench.frame_loop import PacketTime
 
 EPILOG = """Examples:
 
@@ -160,7 +160,8 @@ def compile_(
     times: list[PacketTime] = []
     if packets:
         # Imported here, because nothing else that this command does needs a switch.
-        from softswitch.stf import packet_times, parse_script
+        from ina.bench.frame_loop import packet_times
+        from softswitch.stf import parse_script
 
         with _told_by_line(packets):
             times = packet_times(program, parse_script(packets.read_text()))

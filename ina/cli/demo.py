@@ -20,7 +20,7 @@ from ina.cli.live import Live
 from ina.cli.output import err, out, table
 from ina.cli.plain import Result, plural
 from ina.cli.summary import show
-from ina.runtime.jobs import run_alone
+from ina.runtime.fabric_jobs import run_alone
 from ina.runtime.metrics import metrics
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
 from controller.switches.model import INA_UDP_PORT
 from hostlib import InaError, TransportConfig
 from hostlib.fallback import FallbackServer, FallbackSettings
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.options import parse_address
 
@@ -39,7 +38,7 @@ Others: {"remove": 7} and {"statistics": true}.
 def fallback(
     switch: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="HOST:PORT",
             help="Connect to the root switch at this address, its port for the fallback server. "
             "Required without --serve.",
@@ -47,7 +46,7 @@ def fallback(
     ] = None,
     serve: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--serve",
             rich_help_panel=MACHINES,
             help="Serve the jobs of other machines, until interrupted. A process that admits a job asks over "
@@ -58,7 +57,7 @@ def fallback(
     cluster: ClusterFile = None,
     machine: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="NAME",
             rich_help_panel=MACHINES,
             help="With --serve: name this machine in the cluster file. Default: the one that has this "
@@ -67,26 +66,24 @@ def fallback(
     ] = None,
     lanes: options.Lanes = 256,
     local: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Listen at this address; port 0: any free port.")
+        str, Declared(metavar="HOST:PORT", help="Listen at this address; port 0: any free port.")
     ] = "127.0.0.1:0",
     transport: Annotated[
         str,
-        typer.Option(
+        Declared(
             help="Send whole Ethernet frames inside datagrams (loopback), or use an ordinary UDP "
             "socket (udp)."
         ),
     ] = "loopback",
-    mac: Annotated[
-        str, typer.Option(help="Set the server's own MAC address in frames.")
-    ] = "02:00:00:00:00:fb",
+    mac: Annotated[str, Declared(help="Set the server's own MAC address in frames.")] = "02:00:00:00:00:fb",
     switch_mac: Annotated[
-        str, typer.Option(help="Set the switch's MAC address in frames.")
+        str, Declared(help="Set the switch's MAC address in frames.")
     ] = "02:00:00:00:ff:01",
-    ip: Annotated[str, typer.Option(help="Set the server's own IP address in frames.")] = "10.0.0.251",
-    switch_ip: Annotated[str, typer.Option(help="Set the switch's IP address in frames.")] = "10.0.255.1",
+    ip: Annotated[str, Declared(help="Set the server's own IP address in frames.")] = "10.0.0.251",
+    switch_ip: Annotated[str, Declared(help="Set the switch's IP address in frames.")] = "10.0.255.1",
     beside_workers: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--beside-workers",
             help="With --transport udp: serve workers of this machine, too, at --local. Jobs name theirs "
             '("beside": HOST:PORT). --serve sets this where the machine has workers.',
@@ -94,7 +91,7 @@ def fallback(
     ] = False,
     capacity: Annotated[
         int,
-        typer.Option(
+        Declared(
             metavar="PACKETS",
             help="Hold at most this many packets in memory. Jobs share it; a job is refused if each one's "
             "share would be smaller than the ranks, or the switches that sum, of any.",
@@ -102,7 +99,7 @@ def fallback(
     ] = 65536,
     remind: Annotated[
         float,
-        typer.Option(
+        Declared(
             metavar="SECONDS",
             help="Wait at least this long before a reminder, and between two replays of a result; "
             "about one round trip.",
@@ -110,7 +107,7 @@ def fallback(
     ] = 0.002,
     held: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--held",
             help="Share --local with the parent process, which holds it so that no other user can take it.",
         ),

@@ -26,6 +26,7 @@ from ina.cli.live import print_output
 from ina.cli.output import err, table
 from ina.cli.plain import Result, parse_size, plural, seconds
 from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.job_group import GroupRun
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
@@ -163,7 +164,7 @@ class _Bench:
     def __init__(
         self, fabric: SwitchFabric, workers: int, command: Callable[[str], list[str]], progress: Progress
     ) -> None:
-        self._fabric = fabric
+        self._launcher = FabricLauncher(fabric)
         self._workers = workers
         self._command = command
         self._progress = progress
@@ -184,7 +185,7 @@ class _Bench:
             )
             for number, kind in enumerate(members)
         ]
-        run = GroupRun(self._fabric, specs, offsets, on_output=_complaint)
+        run = GroupRun(self._launcher, specs, offsets, on_output=_complaint)
         run.check(run.run())
         measured = [steady(run.turns.measured(spec.job.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)

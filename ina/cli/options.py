@@ -9,8 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
@@ -23,11 +22,11 @@ SOCKET_PATH_BYTES = 107
 """Longest path that a Unix socket's address has room for."""
 
 Lanes = Annotated[
-    int, typer.Option(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
+    int, Declared(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
 ]
 OpenLanes = Annotated[
     int | None,
-    typer.Option(
+    Declared(
         help="Put this many values into each packet: 32, 64 or 256.",
         show_default="256, or those of the program that runs",
     ),
@@ -37,51 +36,49 @@ PROGRAM = (
     "Load this switch program: exclusive (each job has its own slots), shared (all jobs share one array of "
     "slots), atp (ATP as published, for comparison), or a program of your own, a file that ends in .p4."
 )
-Program = Annotated[str, typer.Option(help=PROGRAM)]
+Program = Annotated[str, Declared(help=PROGRAM)]
 OpenProgram = Annotated[
-    str | None, typer.Option(help=PROGRAM, show_default="exclusive, or what --switch ADDRESS runs")
+    str | None, Declared(help=PROGRAM, show_default="exclusive, or what --switch ADDRESS runs")
 ]
 WORKERS = ("-np", "-n", "--workers")
 """The names of the option for the number of workers."""
 Congestion = Annotated[
     str | None,
-    typer.Option(
+    Declared(
         metavar="NAME",
         rich_help_panel="Switch memory and windows",
         help="Control congestion by this rule: fixed, aimd or a2tp; or one of your own: path.py:NAME, "
         "path.so:FUNCTION, or a name that an installed package offers (docs/windows.md). Default: fixed.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Json = Annotated[bool, Declared("--json", help="Print one JSON object instead of tables.")]
 Loss = Annotated[
     float,
-    typer.Option(
-        rich_help_panel=FAULTS, help="Lose each frame with this probability, per port and direction."
-    ),
+    Declared(rich_help_panel=FAULTS, help="Lose each frame with this probability, per port and direction."),
 ]
 Duplicate = Annotated[
-    float, typer.Option(rich_help_panel=FAULTS, help="Duplicate each frame with this probability.")
+    float, Declared(rich_help_panel=FAULTS, help="Duplicate each frame with this probability.")
 ]
 Reorder = Annotated[
     float,
-    typer.Option(
+    Declared(
         rich_help_panel=FAULTS, help="Reorder each frame with this probability: later frames overtake it."
     ),
 ]
 Corrupt = Annotated[
     float,
-    typer.Option(
+    Declared(
         rich_help_panel=FAULTS,
         help="Corrupt each frame with this probability; the receiver's frame check drops it.",
     ),
 ]
 Delay = Annotated[
     float,
-    typer.Option(metavar="SECONDS", rich_help_panel=FAULTS, help="Delay every frame by this many seconds."),
+    Declared(metavar="SECONDS", rich_help_panel=FAULTS, help="Delay every frame by this many seconds."),
 ]
 Rate = Annotated[
     float,
-    typer.Option(
+    Declared(
         "--rate",
         metavar="BPS",
         rich_help_panel=FAULTS,
@@ -90,7 +87,7 @@ Rate = Annotated[
 ]
 Queue = Annotated[
     int,
-    typer.Option(
+    Declared(
         metavar="PACKETS",
         rich_help_panel=FAULTS,
         help="Queue at most this many packets per port, with --rate; drop further ones.",
@@ -98,7 +95,7 @@ Queue = Annotated[
 ]
 Defines = Annotated[
     list[str] | None,
-    typer.Option(
+    Declared(
         "-D",
         "--define",
         metavar="NAME[=VALUE]",
@@ -117,14 +114,14 @@ class UndefinedValues(StrEnum):
 
 Undefined = Annotated[
     UndefinedValues | None,
-    typer.Option(
+    Declared(
         help="Give values that P4 leaves undefined (fields of invalid headers, unset variables, "
         "registers read past their end) this content: zero, random, or the same as BMv2. "
         "Default: whatever is fastest.",
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed the random numbers of the switch.")]
+Seed = Annotated[int, Declared(rich_help_panel=FAULTS, help="Seed the random numbers of the switch.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +130,7 @@ class TlsOptions:
 
     tls_ca: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=TLS,
             help="With --switch ADDRESS: connect over TLS, and accept only certificates signed by "
@@ -142,13 +139,13 @@ class TlsOptions:
     ] = None
     tls_cert: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE", rich_help_panel=TLS, help="With --tls-ca: present this client certificate (PEM)."
         ),
     ] = None
     tls_key: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=TLS,
             help="With --tls-cert: use the certificate's private key in this file (PEM).",
@@ -181,12 +178,10 @@ class RunningSwitch(TlsOptions):
 
     switch: Annotated[
         str,
-        typer.Option(
-            metavar="ADDRESS", help="Connect to this running switch: grpc://HOST:PORT or unix:PATH."
-        ),
+        Declared(metavar="ADDRESS", help="Connect to this running switch: grpc://HOST:PORT or unix:PATH."),
     ]
     device_id: Annotated[
-        int, typer.Option(min=0, max=2**64 - 1, help="Use this P4Runtime device id of the switch.")
+        int, Declared(min=0, max=2**64 - 1, help="Use this P4Runtime device id of the switch.")
     ] = 0
 
     def connect(self) -> Controller:

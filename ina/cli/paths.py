@@ -7,6 +7,7 @@ paths of all other options and arguments have to be there.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,25 @@ def check(declared: Any, context: Any, parameter: Any, value: Any) -> Any:
     """Return the value of an option whose type is a path, or several. Raises Failure.
 
     Args:
-        declared: The option or argument as the command declares it.
+        declared: The option or argument as typer has it.
         context: Of the command line.
         parameter: The parsed option.
         value: Its value.
     """
-    paths = value if isinstance(value, list | tuple) else () if value is None else (value,)
+    several = value if isinstance(value, list | tuple) else () if value is None else (value,)
     option = f"{parameter.opts[0]} " if parameter.param_type_name == "option" else ""
-    for path in paths:
-        if not declared.writable:
-            check_input(option, Path(path))
-        elif not declared.exists:
-            check_output(option, Path(path), directory=parameter.metavar == "DIR")
+    keywords = {"writable": declared.writable, "exists": declared.exists, "metavar": parameter.metavar}
+    check_declared(keywords, option, several)
     return value
+
+
+def check_declared(keywords: Mapping[str, Any], option: str, several: Iterable[Any]) -> None:
+    """Raise Failure if paths cannot be used as these keywords of an option say. `option` ends in a space."""
+    for path in several:
+        if not keywords.get("writable"):
+            check_input(option, Path(path))
+        elif not keywords.get("exists"):
+            check_output(option, Path(path), directory=keywords.get("metavar") == "DIR")
 
 
 def check_input(option: str, path: Path) -> None:

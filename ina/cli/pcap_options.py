@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import parse_size
 
@@ -21,7 +20,7 @@ class PcapOptions:
 
     pcap: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True,
             metavar="DIR",
             rich_help_panel=CAPTURES,
@@ -30,11 +29,11 @@ class PcapOptions:
     ] = None
     pcap_limit: Annotated[
         str,
-        typer.Option(metavar="SIZE", rich_help_panel=CAPTURES, help="Stop each capture at this size."),
+        Declared(metavar="SIZE", rich_help_panel=CAPTURES, help="Stop each capture at this size."),
     ] = "1GB"
     pcap_snap: Annotated[
         int,
-        typer.Option(
+        Declared(
             min=1,
             max=MOST_SNAP,
             metavar="BYTES",

@@ -13,13 +13,14 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from ina.cli import paths
+from ina.cli.declared import Declared
 from ina.cli.option_groups import flattened
 from ina.runtime.quickly import quickly
 
@@ -75,7 +76,7 @@ def _load(name: str, place: str) -> Any:
     found = getattr(module, attribute)
     if isinstance(found, typer.Typer):
         return get_command(found)
-    call = flattened(found)
+    call = _for_typer(flattened(found))
     command = get_command(_alone(name, call, module.EPILOG))
     declared = inspect.signature(call).parameters
     for parameter in command.params:
@@ -85,6 +86,24 @@ def _load(name: str, place: str) -> Any:
                 parameter.callback = _a_number
             elif Path in kinds and option.parser is None:  # one with a parser may name something else
                 parameter.callback = functools.partial(paths.check, option)
+    return command
+
+
+def _for_typer(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a flattened command whose options are typer's."""
+
+    def translated(annotation: Any) -> Any:
+        kind, declared = get_args(annotation)
+        if not isinstance(declared, Declared):
+            return annotation
+        keywords = {**declared.keywords}
+        make: Any = typer.Argument if keywords.pop("argument", False) else typer.Option
+        return Annotated[kind, make(*declared.names, **keywords)]
+
+    signature = inspect.signature(command)
+    parameters = [p.replace(annotation=translated(p.annotation)) for p in signature.parameters.values()]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
 
 

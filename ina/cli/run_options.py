@@ -9,13 +9,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Job
 from controller.vocabulary.slots import MAX_WINDOW, Encoding
 from hostlib.windows import find
 from ina.cli import job_files, options
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import plural
 from ina.runtime.job_file import Overrides, specs_of_file
@@ -37,11 +36,11 @@ MAX_LEASE_S = 366 * 86400
 
 Timeout = Annotated[
     float,
-    typer.Option(min=0.1, metavar="SECONDS", help="Give up after this long without a packet, in seconds."),
+    Declared(min=0.1, metavar="SECONDS", help="Give up after this long without a packet, in seconds."),
 ]
 StragglerTimeout = Annotated[
     float,
-    typer.Option(
+    Declared(
         min=0.1,
         metavar="SECONDS",
         help="Give up after this long without progress while the slow rank still sends signs "
@@ -51,15 +50,15 @@ StragglerTimeout = Annotated[
 
 JobsFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Run all jobs of this file at the same time, instead of COMMAND."),
+    Declared(metavar="FILE", help="Run all jobs of this file at the same time, instead of COMMAND."),
 ]
 JobName = Annotated[
     str,
-    typer.Option("--name", metavar="NAME", help="Give the job of COMMAND this name. Default: none."),
+    Declared("--name", metavar="NAME", help="Give the job of COMMAND this name. Default: none."),
 ]
 Log = Annotated[
     Path | None,
-    typer.Option(
+    Declared(
         writable=True,
         metavar="FILE",
         help="Write one line of JSON per collective and worker to this file; replaces the file.",
@@ -81,7 +80,7 @@ class MemoryOptions:
 
     slots: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=0,
             rich_help_panel=MEMORY,
             help="Allocate this many aggregator slots: to each job if exclusive (default: 1024), to "
@@ -91,7 +90,7 @@ class MemoryOptions:
     ] = None
     window: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=1,
             max=MAX_WINDOW,
             rich_help_panel=MEMORY,
@@ -101,7 +100,7 @@ class MemoryOptions:
     ] = None
     preempt: Annotated[
         bool | None,
-        typer.Option(
+        Declared(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
             help="Let packets take slots from packets of lower priority, if jobs share slots. Default: no.",
@@ -109,7 +108,7 @@ class MemoryOptions:
     ] = None
     priority: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=0,
             max=255,
             metavar="PRIORITY",
@@ -120,7 +119,7 @@ class MemoryOptions:
     congestion: options.Congestion = None
     numbers: Annotated[
         Encoding | None,
-        typer.Option(
+        Declared(
             rich_help_panel=MEMORY,
             help="Encode float32 values with one exponent per packet (exponent), the same with 16, 8 or 4 "
             "bits per value (block16; block8, up to 127 workers; block4, up to 7), or a fixed scale (fixed). "
@@ -139,7 +138,7 @@ class SwitchOptions:
 
     tree: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="NxN…",
             rich_help_panel=SWITCHES,
             help="Start a tree of switches with this many children per switch, level by level; the "
@@ -148,7 +147,7 @@ class SwitchOptions:
     ] = None
     port_kind: Annotated[
         PortKind,
-        typer.Option(
+        Declared(
             rich_help_panel=SWITCHES,
             help="Connect workers to the started switch through shared memory (shm) or UDP on "
             "loopback (udp); auto: shm if a C compiler is present, else udp. With udp, jobs that share slots "
@@ -157,7 +156,7 @@ class SwitchOptions:
     ] = PortKind.AUTO
     transit: Annotated[
         str,
-        typer.Option(
+        Declared(
             metavar="SWITCH,…",
             rich_help_panel=SWITCHES,
             help="Let these switches of --tree (s2, s3, …) forward without aggregating.",
@@ -165,14 +164,14 @@ class SwitchOptions:
     ] = ""
     switch: Annotated[
         str,
-        typer.Option(
+        Declared(
             rich_help_panel=SWITCHES,
             help="Start a switch (embedded), or use a running one: grpc://HOST:PORT or unix:PATH.",
         ),
     ] = EMBEDDED
     p4runtime: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="[HOST:]PORT",
             rich_help_panel=SWITCHES,
             help="Let other programs control the started switch at this address (port 0: any free "
@@ -181,7 +180,7 @@ class SwitchOptions:
     ] = None
     replace_program: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--replace-program",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: load the program even if the switch runs another one, whose "
@@ -190,7 +189,7 @@ class SwitchOptions:
     ] = False
     udp_base: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: send to port p of the switch at this UDP port plus p. Default: the "
@@ -199,7 +198,7 @@ class SwitchOptions:
     ] = None
     worker_base: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: reach the worker at port p of the switch at this UDP port plus p. "
@@ -208,7 +207,7 @@ class SwitchOptions:
     ] = None
     ports: Annotated[
         str,
-        typer.Option(
+        Declared(
             metavar="A-B,C",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: use these ports of the switch.",
@@ -216,7 +215,7 @@ class SwitchOptions:
     ] = "1-255"
     lease: Annotated[
         float,
-        typer.Option(
+        Declared(
             min=1,
             max=MAX_LEASE_S,
             metavar="SECONDS",
@@ -295,7 +294,7 @@ class FaultOptions:
     queue: options.Queue = 64
     link_loss: Annotated[
         float | None,
-        typer.Option(
+        Declared(
             rich_help_panel=options.FAULTS,
             help="Lose each frame between switches with this probability. Default: as --loss.",
         ),

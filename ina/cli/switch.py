@@ -7,10 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import softswitch
 from ina.cli import options
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.options import parse_address, parse_defines
 from ina.cli.pcap_options import CAPTURES, PcapOptions
@@ -62,7 +61,7 @@ def switch(
     *,
     port: Annotated[
         list[str] | None,
-        typer.Option(
+        Declared(
             metavar="N=SPEC",
             help="Attach port N: udp:LOCAL[:PEER], socket:FD[:PEER], shm[:PATH], veth:NAME, if:NAME, "
             "memory or cpu. The port exchanges packets only with UDP port PEER; without PEER, "
@@ -71,7 +70,7 @@ def switch(
     ] = None,
     interface: Annotated[
         list[str] | None,
-        typer.Option(
+        Declared(
             "-i",
             "--interface",
             metavar="N@NAME",
@@ -80,7 +79,7 @@ def switch(
     ] = None,
     program: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             help="Load this program of p4src/, or this .p4 file. Default: wait for a controller to load one."
         ),
     ] = None,
@@ -88,7 +87,7 @@ def switch(
     define: options.Defines = None,
     arch: Annotated[
         Architecture | None,
-        typer.Option(
+        Declared(
             help="Accept only programs for this architecture. Default: any; the file that a program "
             "includes decides.",
             show_default=False,
@@ -96,7 +95,7 @@ def switch(
     ] = None,
     runtime: Annotated[
         list[Path] | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             help="Fill the tables of --program as this file says, before any packet: JSON as the "
             "s1-runtime.json of p4lang/tutorials, or, under any other name, commands of simple_switch_CLI. "
@@ -105,7 +104,7 @@ def switch(
     ] = None,
     p4runtime: Annotated[
         str,
-        typer.Option(
+        Declared(
             "--p4runtime",
             "--grpc-server-addr",
             metavar="ADDRESS",
@@ -115,26 +114,26 @@ def switch(
     ] = "127.0.0.1:0",
     bfrt: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="HOST:PORT",
             help="Serve BF Runtime, too, by which controllers for Tofino fill tables, at this address "
             "(port 0: any free port). Anyone who can reach it controls the switch.",
         ),
     ] = None,
-    device_id: Annotated[int, typer.Option(min=0, help="Use this P4Runtime device id.")] = 0,
+    device_id: Annotated[int, Declared(min=0, help="Use this P4Runtime device id.")] = 0,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Serve P4Runtime over TLS with this certificate (PEM).")
+        Path | None, Declared(help="Serve P4Runtime over TLS with this certificate (PEM).")
     ] = None,
     tls_key: Annotated[
         Path | None,
-        typer.Option(help="With --tls-cert: use the certificate's private key in this file (PEM)."),
+        Declared(help="With --tls-cert: use the certificate's private key in this file (PEM)."),
     ] = None,
     tls_ca: Annotated[
-        Path | None, typer.Option(help="Require client certificates signed by this CA (mTLS).")
+        Path | None, Declared(help="Require client certificates signed by this CA (mTLS).")
     ] = None,
     impair: Annotated[
         list[str] | None,
-        typer.Option(
+        Declared(
             metavar="[N:]K=V,…",
             rich_help_panel=options.FAULTS,
             help="Impair the link at port N, or at every port: loss, duplicate, reorder, corrupt, "
@@ -144,7 +143,7 @@ def switch(
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--watch",
             help="Reload the --program when its files change; tables that both versions have keep "
             "their entries.",
@@ -152,13 +151,13 @@ def switch(
     ] = False,
     metrics_port: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=0, max=65535, help="Serve the counters for Prometheus at http://127.0.0.1:PORT/metrics."
         ),
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True,
             metavar="FILE",
             help="Append one line of JSON to this file for each job that is admitted or removed: time, "
@@ -168,7 +167,7 @@ def switch(
     seed: options.Seed = 0,
     threads: Annotated[
         int,
-        typer.Option(
+        Declared(
             min=1,
             max=16,
             help="Use up to this many threads, which divide packets by the slots that they meet. Where the "
@@ -178,23 +177,21 @@ def switch(
     undefined: options.Undefined = None,
     log_console: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--log-console",
             help="Log what happens to each packet to standard error: parser states, tables, actions, "
             "registers. Uses the interpreter, which is slow.",
         ),
     ] = False,
-    interpret: Annotated[bool, typer.Option(help="Interpret the program instead of compiling it.")] = False,
+    interpret: Annotated[bool, Declared(help="Interpret the program instead of compiling it.")] = False,
     until_eof: Annotated[
         bool,
-        typer.Option("--until-eof", help="Exit when standard input ends, to exit with the parent process."),
+        Declared("--until-eof", help="Exit when standard input ends, to exit with the parent process."),
     ] = False,
-    pcap_name: Annotated[
-        str, typer.Option(rich_help_panel=CAPTURES, help="Name the switch in captures.")
-    ] = "s1",
+    pcap_name: Annotated[str, Declared(rich_help_panel=CAPTURES, help="Name the switch in captures.")] = "s1",
     pcap_notes: Annotated[
         str,
-        typer.Option(
+        Declared(
             metavar="NAME,…",
             rich_help_panel=CAPTURES,
             help="Write these metadata fields of the program with each captured incoming packet.",

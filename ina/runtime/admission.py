@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
-from controller.switches.model import INA_UDP_PORT, Feature, SwitchInfo
+from controller.switches.model import INA_UDP_PORT, SwitchInfo
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
-from hostlib import DEFAULT_SLOTS, JobConfig, window_for
-from hostlib.launcher import Rendezvous
+from hostlib import DEFAULT_SLOTS, window_for
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.fallback_process import description
-from ina.runtime.lease import registration
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from ina.runtime.topology import branches
 
@@ -31,186 +26,48 @@ LOOK_S = 0.5
 """Interval at which leases are looked at while a job waits for room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A job that the switches serve."""
-
-    fabric: SwitchFabric
-    spec: LaunchSpec
-    tree: TreeAdmission
-    registration: Registration | None
-    """How it was registered there first; None where nobody else can ask for it."""
-
-    def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return a worker's configuration as JSON; it is secret, because it holds the token.
-
-        Raises ConfigError for an invalid one.
-        """
-        hosts = self.spec.machines if self.spec.hierarchical else None
-        switch, member = self._members()[self._worker(rank)]
-        tree = self.tree.tree  # of one switch: left out
-        offers = self.fabric.offers
-        fields = {
-            "job": self.tree.job,
-            "epoch": self.tree.epoch,
-            "rank": rank,
-            "size": self.spec.job.workers,
-            "tree": None if list(tree) == [0] else tree,
-            "lanes": offers.lanes,
-            "slots": 2 * self.tree.window,
-            "window": self.tree.window,
-            "fallback": offers.shared,
-            "atp": offers.salted,
-            "bare": Feature.SHARDS not in offers.lacks,
-            "congestion": self.spec.job.congestion,
-            "numbers": self.spec.job.numbers,
-            "priority": self.spec.job.priority,
-            "timeout_s": self.spec.timeout_s,
-            "straggler_timeout_s": self.spec.straggler_timeout_s,
-            "rendezvous": rendezvous.address,
-            "token": rendezvous.token,
-            "paced": self.fabric.paced,
-            "log": self.spec.log,
-            "hosts": hosts,
-            "transport": self._transport(switch, member),
-        }
-        return JobConfig.from_json(json.dumps(fields)).to_json()
-
-    def rendezvous(self, host: str | None = None) -> Rendezvous:
-        """Return the address where the workers meet: of this machine, or of the first worker's.
-
-        Raises BadRun for an address that is not of this machine.
-        """
-        if host is not None:
-            try:
-                return self._rendezvous(host)
-            except OSError as error:
-                raise BadRun(
-                    f"cannot listen there: {error.strerror}", setting="listen", value=host
-                ) from error
-        first = self._members()[0]
-        return self.fabric.inside(*first, lambda host: self._rendezvous(host))
-
-    def torch_store(self) -> AbstractContextManager[tuple[str, int]]:
-        """Keep an address at rank 0, for the store of ``torch.distributed``."""
-        return self.fabric.torch_store(*self._members()[0])
-
-    def command(self) -> Sequence[str]:
-        """Return the command prefix that runs a worker, given its `environment`. Raises LaunchError."""
-        return self.fabric.command(self.spec.job.command or ())
-
-    def environment(self, rank: int) -> Mapping[str, str]:
-        """Return the environment variables that say where a worker runs."""
-        found = self.fabric.environment(*self._members()[self._worker(rank)])
-        if not self.spec.places:
-            return found
-        ranks = next(ranks for ranks in self.spec.machines if rank in ranks)
-        local = {"LOCAL_RANK": str(ranks.index(rank)), "LOCAL_WORLD_SIZE": str(len(ranks))}
-        return {**found, **local}
-
-    def host(self, rank: int) -> str | None:
-        """Return the host of the topology that a rank is on; None where the controller chooses ports."""
-        topology = self.fabric.topology
-        if topology is None:
-            return None
-        switch, member = self._members()[self._worker(rank)]
-        if member is self.tree.beside:
-            return self.fabric.machine(member)
-        assert member.port is not None
-        return topology.ports[switch][member.port].other(switch)
-
-    def ports(self) -> list[str]:
-        """Return the workers' switch ports in the order of their ranks, as SWITCH/PORT."""
-        return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
-
-    def server_port(self) -> str | None:
-        """Return the fallback server's switch port; None if the job has no fallback server."""
-        fallback = self.fabric.fallback
-        return f"{self.fabric.root}/{fallback.port}" if fallback else None
-
-    def counters(self) -> dict[str, dict[str, int]]:
-        """Return the number of the job's packets by switch and outcome. Raises ControllerError."""
-        return self.fabric.counters(self.tree)
-
-    def fallback_statistics(self) -> dict[str, float]:
-        """Return the fallback server's counters of the job by name; empty without a fallback server."""
-        fallback = self.fabric.fallback
-        return fallback.statistics(self.tree.job) if fallback else {}
-
-    def _transport(self, switch: str, member: Member) -> Mapping[str, object]:
-        transport = self.fabric.transport(switch, member)
-        if member is self.tree.beside and (server := self.tree.server) is not None:
-            return {**transport, "switch": f"{server.ip}:{server.udp_port}"}
-        return transport
-
-    def _worker(self, rank: int) -> int:
-        """Return the switch's worker that speaks for a rank."""
-        if not self.spec.hierarchical:
-            return rank
-        return next(worker for worker, ranks in enumerate(self.spec.machines) if rank in ranks)
-
-    def _rendezvous(self, host: str) -> Rendezvous:
-        spec, machines = self.spec, dict[int, str]()
-        for worker, (_, member) in self._members().items():
-            if name := self.fabric.machine(member):
-                ranks = spec.machines[worker] if spec.hierarchical else (worker,)
-                machines |= dict.fromkeys(ranks, name)
-        return Rendezvous(job=self.tree.job, size=spec.job.workers, host=host, machines=machines)
-
-    def _members(self) -> dict[int, tuple[str, Member]]:
-        found = {
-            member.rank: (name, member)
-            for name, admission in self.tree.switches.items()
-            for member in admission.members
-            if member.rank is not None
-        }
-        if (beside := self.tree.beside) is not None and beside.rank is not None:
-            found[beside.rank] = (next(iter(self.tree.switches)), beside)  # the uppermost
-        return found
-
-
 @contextlib.contextmanager
 def admitted(
     fabric: SwitchFabric,
     spec: LaunchSpec,
-    cancelled: threading.Event | None = None,
+    registered: Registration | None,
+    cancelled: threading.Event,
     *,
     beside: Sequence[str | None] = (),
-) -> Iterator[Admitted]:
+    region: Region | None = None,
+) -> Iterator[TreeAdmission]:
     """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
 
     Args:
         fabric: The switches.
         spec: The job.
+        registered: What the switches keep of it for others; None: nothing.
         cancelled: Once set, nothing is waited for.
         beside: For a group of another job's ranks, the hosts of these; each has one more beside it.
+        region: Slots of a job that shares them, at every switch that sums; None: as the job says.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
         ProcessFailed: the fallback server did not start.
         AddressTaken: another process has the address of one of its hosts.
     """
-    if (given := fabric.given.get(spec.job.name)) is not None:
-        yield Admitted(fabric, spec, given, None)
-        return
     with contextlib.ExitStack() as stack:
         members = _members(fabric, spec, beside, stack)
         shared = fabric.offers.shared
-        region = worker_beside = None
-        if shared:
-            own = spec.job.slots
-            region = fabric.slots_of(spec.job.name) or (None if own is None else Region(spec.first_slot, own))
+        worker_beside = None
+        if shared and region is None and spec.job.slots is not None:
+            region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             if shared:
                 members, worker_beside = fabric.beside(members)
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
-        registered = registration(fabric, spec)
         deployment = _deployment(fabric, spec, root, worker_beside)
-        tree = _admit(fabric, deployment, registered, cancelled or threading.Event())
+        tree = _admit(fabric, deployment, registered, cancelled)
         stack.callback(_remove, fabric, spec.job.name, tree)
-        fabric.serve(spec.job.name, tree)
+        with fabric.lock:
+            fabric.jobs[spec.job.name] = tree
         if shared:
             uplink = tree.switches[fabric.root].uplink
             assert uplink is not None
@@ -218,7 +75,7 @@ def admitted(
             fallback = fabric.start_fallback(uplink.port)
             fallback.add(tree.job, description(tree))
             stack.callback(fallback.remove, tree.job)
-        yield Admitted(fabric, spec, tree, registered)
+        yield tree
 
 
 def _admit(
@@ -235,7 +92,7 @@ def _admit(
         except (OutOfMemory, OutOfRows) as error:
             with fabric.lock:
                 undecided_s = fabric.fleet.undecided_s()
-            if undecided_s is not None and not told:
+            if undecided_s is not None and not told and not cancelled.is_set():
                 _log.warning(
                     "no room for the job: %s; waiting up to %.0f s to see whether the jobs that are there"
                     " still have a holder",
@@ -272,7 +129,8 @@ def _members(
     if topology is None:
         return {fabric.root: [_member(rank) for rank in range(spec.children)]}
     hosts = [host for host in beside if host is not None]
-    taken = stack.enter_context(fabric.hosts_beside(hosts) if hosts else fabric.hosts(spec.children))
+    reserved = fabric.reserved_beside(hosts) if hosts else fabric.reserved(spec.children)
+    taken = stack.enter_context(reserved)
     return plugged(fabric.topology or topology, taken)  # it has grown where hosts were added
 
 

@@ -6,27 +6,28 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.errors import Unreachable
-from controller.memory import shared
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Link, Region, Server, Topology
+from controller.vocabulary import Link, Server, Topology
 from controller.vocabulary.places import spread
-from hostlib.launcher import Output, Rendezvous, WorkerExit, Workers, parse_address
+from hostlib.launcher import parse_address
 from ina.runtime import programs
-from ina.runtime.addresses import HostAddresses, port_socket, server_address
+from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import Fallback, FallbackProcess
+from ina.runtime.hosts import Hosts, PortHosts, UdpHosts
+from ina.runtime.launch import ONE_PORT_EACH
 from ina.runtime.private import PRIVATE
 from ina.runtime.spec import (
     DEFAULT_LANES,
@@ -35,7 +36,6 @@ from ina.runtime.spec import (
     WORKER_BASE,
     Attachment,
     FabricSpec,
-    LaunchSpec,
 )
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import has_slow_links, plan
@@ -43,13 +43,10 @@ from ina.runtime.topology import has_slow_links, plan
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
 _log = logging.getLogger(__name__)
-ONE_PORT_EACH = "each of its hosts has one port of the switch, which is the job's"
 RESTARTS = 5
 """How often the switches of a run are started again, all together."""
 SWEEP_S = 5.0
 """Time after which a run looks at the leases of all jobs again; less if its own is short."""
-
-T = TypeVar("T")
 
 
 def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
@@ -72,30 +69,33 @@ class Switch(Protocol):
     @property
     def address(self) -> str:
         """Address of its P4Runtime service."""
-        ...
-
-    def udp_address(self, port: int) -> str:
-        """Return the address to which a port's UDP socket is bound."""
-        ...
-
-    def shm_path(self, port: int) -> str | None:
-        """Return the Unix socket of a port with shared memory, None for other ports."""
-        ...
 
     def ended(self) -> str | None:
         """Return how it ended, as a text; None while it runs."""
-        ...
 
     def strangers(self) -> int:
         """Return the known number of packets that its UDP ports received from others than their peers."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class AttachedSwitch:
-    """A switch that was already running; port p is UDP port `base` + p of `host`, if `told` has no other."""
+class FoundSwitch:
+    """A switch that was already running, and of which only its P4Runtime service tells."""
 
     address: str
+
+    def ended(self) -> str | None:
+        """Return None: an ended switch no longer answers."""
+        return None
+
+    def strangers(self) -> int:
+        """Return 0: its own process counts them."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedSwitch(FoundSwitch):
+    """One whose port p is UDP port `base` + p of `host`, if `told` has no other."""
+
     host: str
     base: int
     told: Mapping[int, str] = field(default_factory=dict)
@@ -108,27 +108,6 @@ class AttachedSwitch:
         """Return None: its ports are UDP ports."""
         return None
 
-    def ended(self) -> str | None:
-        """Return None: an ended switch no longer answers."""
-        return None
-
-    def strangers(self) -> int:
-        """Return 0: its own process counts them."""
-        return 0
-
-
-class RunningWorkers(Protocol):
-    """The running workers of one job: `hostlib.launcher.Workers`, or those of several machines."""
-
-    exits: list[WorkerExit]
-    left_running: int
-
-    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
-        """Wait for all workers, and return the first failure, or None."""
-
-    def kill(self) -> None:
-        """End every process of the job that still runs."""
-
 
 class SwitchFabric:
     """Switches that run a program, their controller, and the fallback server once a job needs one."""
@@ -139,24 +118,20 @@ class SwitchFabric:
         topology: Topology | None,
         switches: Mapping[str, Switch],
         fleet: Fleet,
-        addresses: HostAddresses,
+        hosts: Hosts,
     ) -> None:
         self.spec = spec
         self.topology = topology
         """None for an attached switch, whose ports the controller chooses."""
         self.switches = switches
         self.fleet = fleet
-        self.addresses = addresses
+        self.hosts = hosts
+        """Where workers run."""
         self.lock = threading.RLock()
         """To be held while anything of the fleet is called."""
         self.fallback: Fallback | None = None
-        self.given: Mapping[str, TreeAdmission] = {}
-        """By name: jobs that somebody else has admitted, and will remove."""
         self.jobs: dict[str, TreeAdmission] = {}
         """Those that the switches are to serve, by name, with the slots that they are to end at."""
-        self._slots: dict[str, Region] = {}
-        self.moving = False
-        """Whether a job has still to reach its slots (`settle`)."""
         self.silent: str | None = None
         """Why a switch did not answer when it was asked last; None: it did."""
         self._restarts = 0
@@ -206,43 +181,16 @@ class SwitchFabric:
                 return str(error)
         return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
 
-    def resize(self, name: str, region: Region | None) -> None:
-        """Give a shared job these slots at every switch that adds up: from its admission on, or by a move.
+    def move(self, trees: Iterable[TreeAdmission]) -> bool:
+        """Have jobs that the switches serve go to the slots of these; return whether all are there.
 
-        The move ends by `settle`. None: the job keeps what it has, or gets what is specified.
-
-        Raises BadJob if the region exceeds the memory; ControllerError.
+        Call it until they are. Raises ControllerError.
         """
         with self.lock:
-            if region is None:
-                self._slots.pop(name, None)
-                return
-            self._slots[name] = shared.place(self.offers.slots, region)
-            self._move(name)
-
-    def slots_of(self, name: str) -> Region | None:
-        """Return the slots that `resize` gave to a job; None: none."""
-        return self._slots.get(name)
-
-    def serve(self, name: str, tree: TreeAdmission) -> None:
-        """Take in a job that was just admitted; it moves if it was given other slots meanwhile."""
-        with self.lock:
-            self.jobs[name] = tree
-            self._move(name)
-
-    def settle(self) -> None:
-        """Go on with the moves that are not over. Call it often. Raises ControllerError."""
-        with self.lock:
-            if self.moving:
-                report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
-                self.moving = not self.fleet.settle() or not report.done
-
-    def _move(self, name: str) -> None:
-        region, tree = self._slots.get(name), self.jobs.get(name)
-        if region is not None and tree is not None and (there := tree.at(region)) != tree:
-            self.jobs[name] = there
-            self.moving = True
-            self.settle()
+            names = {tree.job: name for name, tree in self.jobs.items()}
+            self.jobs |= {names[tree.job]: tree for tree in trees if tree.job in names}
+            report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
+            return report.done and not self.fleet.moving
 
     @property
     def queue_packets(self) -> int | None:
@@ -276,11 +224,6 @@ class SwitchFabric:
         """The host for the fallback server. Raises BadRun if the root has none."""
         return server_at_root(self._require_topology(), self.offers)
 
-    @property
-    def group_host(self) -> str | None:
-        """Address at which workers on other machines take their turns; None: all are on this machine."""
-        return None
-
     def fallback_uplink(self) -> Uplink:
         """Return the uplink from the root to the fallback server; port None: the controller chooses."""
         if self.fallback is not None:
@@ -307,78 +250,13 @@ class SwitchFabric:
             return self.fallback
 
     def _fallback_process(self, port: int) -> Fallback:
-        switch = self.switches[self.root].udp_address(port)
-        local = self.host_address(self.root, port)
+        assert isinstance(self.hosts, PortHosts)
+        local, switch = self.hosts.ends(self.root, port)
         lanes = str(self.offers.lanes)
         return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
-    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
-        assert member.port is not None
-        if (attached := self.spec.attached) and attached.machines:
-            local, there = f"{member.ip}:{member.udp_port}", f"{attached.ip}:{INA_UDP_PORT}"
-            return {"kind": "udp", "local": local, "switch": there}
-        path = self.switches[switch].shm_path(member.port)
-        link: dict[str, Any] = {"kind": "shm", "local": "", "switch": path}
-        if path is None:
-            local, there = (
-                self.host_address(switch, member.port),
-                self.switches[switch].udp_address(member.port),
-            )
-            link = {"kind": "loopback", "local": local, "held": True, "switch": there}
-        return {**link, "src_mac": member.mac, "src_ip": member.ip, "udp_port": member.udp_port}
-
-    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of a worker's host, where sockets can be bound to it."""
-        return call("127.0.0.1")
-
     @contextlib.contextmanager
-    def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:
-        """Keep an address at a worker's host, for the store of ``torch.distributed``."""
-        with self.inside(switch, member, server_address) as held:
-            yield held.getsockname()
-
-    def start_workers(
-        self,
-        spec: LaunchSpec,
-        command: Sequence[str],
-        environments: Sequence[Mapping[str, str]],
-        rendezvous: Rendezvous,
-        on_output: Output,
-    ) -> RunningWorkers:
-        """Start the workers of a job.
-
-        Args:
-            spec: The job.
-            command: What each runs, with the prefix of `command`.
-            environments: Variables of each; the position is the rank.
-            rendezvous: Told of workers that have ended.
-            on_output: Called with what they write.
-
-        Raises LaunchError.
-        """
-        return Workers(command, environments, rendezvous, on_output, spec.inherited)
-
-    def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
-        return command
-
-    def machine(self, member: Member) -> str | None:
-        """Return the name of a worker's machine; None: workers are on this one."""
-        return None
-
-    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return the environment variables that name that host."""
-        return {}
-
-    def host_address(self, switch: str, port: int) -> str:
-        """Hold the UDP address of the host at a switch's port, and return it. Raises AddressTaken."""
-        peer = parse_address(self.switches[switch].udp_address(port))
-        host, number = self.addresses.hold(switch, port, peer)
-        return f"{host}:{number}"
-
-    @contextlib.contextmanager
-    def hosts(self, workers: int) -> Iterator[list[str]]:
+    def reserved(self, workers: int) -> Iterator[list[str]]:
         """Reserve a host for each rank, evenly over the switches that have some. Raises BadSpec."""
         with self.lock:
             taken = list(spread(self._require_topology(), workers, self._taken))
@@ -390,7 +268,7 @@ class SwitchFabric:
                 self._taken.difference_update(taken)
 
     @contextlib.contextmanager
-    def hosts_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
+    def reserved_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
         """Reserve one more host beside each of these, for a group of the ranks that are there.
 
         A port is added for each, which later groups use again; in a topology that somebody has described,
@@ -404,7 +282,7 @@ class SwitchFabric:
         if not all(isinstance(switch, EmbeddedSwitch) for switch in self.switches.values()):
             raise BadRun(ONE_PORT_EACH)
         if self.spec.topology is not None:
-            with self.hosts(len(hosts)) as others:
+            with self.reserved(len(hosts)) as others:
                 yield others
             return
         with self.lock:
@@ -429,6 +307,8 @@ class SwitchFabric:
         topology = self._require_topology()
         switch = self.switches[rack]
         assert isinstance(switch, EmbeddedSwitch)
+        assert isinstance(self.hosts, PortHosts)
+        addresses = self.hosts.addresses
         name = f"h{len(topology.servers) + 1}"
         topology = replace(
             topology,
@@ -438,10 +318,10 @@ class SwitchFabric:
         port = topology.port_to(rack, name)  # which refuses more links than a switch has ports
         spec = "shm"
         if not _shares_memory(self.spec):
-            spec = f"udp::{self.addresses.reserve(rack, port)[1]}"
+            spec = f"udp::{addresses.reserve(rack, port)[1]}"
         switch.add_port(port, spec, self.spec.impairments)
         if spec != "shm":
-            self.addresses.expect(rack, port, parse_address(switch.udp_address(port)))
+            addresses.expect(rack, port, parse_address(switch.udp_address(port)))
         self.topology = topology
         return name
 
@@ -450,7 +330,7 @@ class SwitchFabric:
 
         A part that can be started again is.
         """
-        self.addresses.strangers()
+        self.hosts.strangers()
         if why := self._beyond_repair():
             return why
         return self.fallback.check() if self.fallback else None
@@ -514,7 +394,7 @@ class SwitchFabric:
 
         `stranger`: UDP ports, of a switch or a host, received them from others than their peers.
         """
-        total = {"stranger": self.addresses.strangers()}
+        total = {"stranger": self.hosts.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
         with self.asking():
             for counts in self.fleet.refused().values():
@@ -555,7 +435,7 @@ def open_fabric(
     with contextlib.ExitStack() as stack:
         addresses = HostAddresses()
         stack.callback(lambda: addresses.close())  # of those that are used in the end
-        switches: Mapping[str, Switch]
+        switches: Mapping[str, EmbeddedSwitch | AttachedSwitch]
         topology = None
         if attached:
             switches = {"s1": AttachedSwitch(attached.address, *UDP_BASE)}
@@ -575,9 +455,11 @@ def open_fabric(
             attached, there, addresses = _with_ports(attached)
             switches = {"s1": there}
             spec = replace(spec, attached=attached)
-            if attached.machines:  # their kernels ask who has the address that they send to
-                controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
-        fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
+        hosts: Hosts = PortHosts(switches, addresses)
+        if attached and attached.machines:  # their kernels ask who has the address that they send to
+            controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
+            hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
+        fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), hosts)
         stack.callback(fabric.close)
         yield fabric
 
@@ -585,7 +467,10 @@ def open_fabric(
 def control(switch: Switch, spec: FabricSpec) -> Controller:
     """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
-        return connect(switch.address, tls=spec.attached.tls if spec.attached else None)
+        controller = connect(switch.address, tls=spec.attached.tls if spec.attached else None)
+        if not spec.attached and spec.p4runtime == PRIVATE:
+            controller.keep_turn()
+        return controller
     except ControllerError as error:
         if why := switch.ended():
             raise ProcessFailed(why) from error

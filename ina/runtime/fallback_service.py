@@ -1,17 +1,20 @@
 """The fallback server as a service of its machine, for all processes that admit jobs.
 
 Over TCP, or at a Unix socket. Lines of JSON (`hostlib.messages`). The service says a random challenge; who
-connects shows that it has the secret, which never travels, and its version. Then:
+connects compares the number of the protocol, and shows that it has the secret, which never travels. Then:
 
 =====================================  ========================================================
 ``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
 ``{"remove": id}``                     forget it
+``{"only": [id, ...]}``                forget the other jobs of the same owner
 ``{"statistics": id}``                 answer ``{"statistics": {...}, "job": id, "ended": why}``;
                                        every `ASK_S`, to show that both ends live
 =====================================  ========================================================
 
-What a connection has added is removed when it ends, or is silent for `SILENCE_S`. The server itself is a
-process (`FallbackProcess`), which is started again if it dies or hangs.
+What a connection has added is removed when it ends, or is silent for `SILENCE_S`. What it has added for an
+*owner*, which it names with its proof, stays: an owner that comes again is told which of its jobs are served.
+Those of one that does not come for `OWNER_S` are forgotten once somebody else connects. The server itself is
+a process (`FallbackProcess`), which is started again if it dies or hangs.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -34,9 +38,12 @@ from hostlib.version import version
 from ina.runtime.errors import BadRun
 from ina.runtime.fallback_process import Fallback
 
+PROTOCOL: Final = 1
+"""Number of these messages, the same at both ends: a controller may be upgraded while jobs run on."""
 ASK_S: Final = 0.5
 SILENCE_S: Final = 30.0
 HELLO_S: Final = 10.0
+OWNER_S: Final = 24 * 3600.0
 MOST: Final = 256
 """Connections at a time."""
 LINE_BYTES: Final = 1 << 20
@@ -67,10 +74,12 @@ class FallbackService:
             check_secret(secret)
         self._fallback = fallback
         self._secret = secret
-        self._hello = {"version": version(), "lanes": lanes}
+        self._hello = {"protocol": PROTOCOL, "version": version(), "lanes": lanes}
         self._room = threading.BoundedSemaphore(MOST)
-        self._owners: dict[int, int] = {}
-        """The connection that has added each job last."""
+        self._jobs: dict[int, tuple[int | str, Mapping[str, Any]]] = {}
+        """The jobs that are served, with their owners: a connection, or who it named."""
+        self._heard_s: dict[str, float] = {}
+        """When owners were there last."""
         self._connections = 0
         self._lock = threading.Lock()
         try:
@@ -88,8 +97,8 @@ class FallbackService:
 
     @property
     def unused(self) -> bool:
-        """Whether nobody is connected."""
-        return not self._connections
+        """Whether nobody is connected, and no job is served."""
+        return not self._connections and not self._jobs
 
     def close(self) -> None:
         """Stop listening; the process ends the rest."""
@@ -121,10 +130,7 @@ class FallbackService:
         finally:
             with self._lock:
                 self._connections -= 1
-                left = [job for job, owner in self._owners.items() if owner == number]
-                for job in left:
-                    del self._owners[job]
-                    self._fallback.remove(job)
+                left = self._forget(number)
             if left:
                 _log.warning("job %s: whoever had it served is gone", ", ".join(map(str, left)))
             self._room.release()
@@ -140,22 +146,47 @@ class FallbackService:
         ):
             connection.sendall(encode({"refused": "its INA_TOKEN is another one"}))
             return
-        connection.sendall(encode({"welcome": True}))
+        owner = str(hello["owner"]) if hello.get("owner") else number
+        with self._lock:
+            for gone in [
+                who for who, heard_s in self._heard_s.items() if time.monotonic() - heard_s > OWNER_S
+            ]:
+                del self._heard_s[gone]
+                self._forget(gone)
+            serves = [job for job, (of, _) in self._jobs.items() if of == owner]
+        connection.sendall(encode({"welcome": True, "serves": serves}))
         for message in received(connection, SILENCE_S):
-            self._execute(message, connection, number)
+            if isinstance(owner, str):
+                self._heard_s[owner] = time.monotonic()
+            self._execute(message, connection, owner)
 
-    def _execute(self, message: dict[str, Any], connection: socket.socket, number: int) -> None:
+    def _forget(self, owner: int | str, keep: Collection[int] = ()) -> list[int]:
+        """Forget the jobs of an owner, but these; return those forgotten."""
+        left = [job for job, (of, _) in self._jobs.items() if of == owner and job not in keep]
+        for job in left:
+            del self._jobs[job]
+            self._fallback.remove(job)
+        return left
+
+    def _execute(self, message: dict[str, Any], connection: socket.socket, owner: int | str) -> None:
         match message:
             case {"add": {"job": int(job)} as description}:
                 with self._lock:
-                    if job in self._owners:  # of a connection that is lost, and has not ended here yet
+                    known = self._jobs.get(job)
+                    if known == (owner, description):
+                        return
+                    if known is not None:  # of a connection that is lost, and has not ended here yet
                         self._fallback.remove(job)
-                    self._owners[job] = number
+                    self._jobs[job] = owner, description
                     self._fallback.add(job, description)
             case {"remove": int(job)}:
                 with self._lock:
-                    if self._owners.pop(job, None) is not None:
+                    if job in self._jobs and self._jobs[job][0] == owner:
+                        del self._jobs[job]
                         self._fallback.remove(job)
+            case {"only": [*jobs]}:
+                with self._lock:
+                    self._forget(owner, jobs)
             case {"statistics": int(job)}:
                 counts = self._fallback.statistics(job)
                 answer = {"statistics": counts, "job": job, "ended": self._fallback.check()}

@@ -22,10 +22,9 @@ from controller.errors import OutOfMemory
 from controller.vocabulary import BadSpec
 from hostlib.launcher import Rendezvous
 from hostlib.messages import GroupRequest
-from ina.runtime.admission import Admitted, admitted
 from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
-from ina.runtime.fabric import ONE_PORT_EACH
-from ina.runtime.lease import renewed
+from ina.runtime.launch import ONE_PORT_EACH
+from ina.runtime.served import ServedJob, served
 
 _log = logging.getLogger(__name__)
 
@@ -51,12 +50,13 @@ class _Group:
 class Groups:
     """The groups of one job, served by a thread until `close`."""
 
-    def __init__(self, job: Admitted, rendezvous: Rendezvous, listen: str | None = None) -> None:
+    def __init__(self, job: ServedJob, listen: str | None = None) -> None:
         """Take in what ranks ask for at the job's rendezvous; groups meet at `listen`, too."""
         self._job = job
-        self._rendezvous = rendezvous
+        self._spec = job.job.spec
+        self._rendezvous = rendezvous = job.rendezvous
         self._listen = listen
-        self._names = (f"{job.spec.job.name}.{number}" for number in itertools.count(1))
+        self._names = (f"{self._spec.job.name}.{number}" for number in itertools.count(1))
         self._asked: queue.SimpleQueue[GroupRequest | None] = queue.SimpleQueue()
         self._groups: list[_Group] = []
         self._cancelled = threading.Event()
@@ -119,30 +119,29 @@ class Groups:
     def _admit(self, request: GroupRequest) -> list[str]:
         """Admit a group; return its configurations. Raises what the refusal is."""
         with contextlib.ExitStack() as stack:
-            job = stack.enter_context(self._admitted(request))
-            rendezvous = stack.enter_context(job.rendezvous(self._listen))
-            keeping = renewed(job.fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault)
-            stack.enter_context(keeping)
-            configs = [job.config(place, rendezvous) for place in range(len(request.ranks))]
+            group = stack.enter_context(self._served(request))
+            rendezvous = group.rendezvous
+            configs = [group.job.config(place, rendezvous) for place in range(len(request.ranks))]
             self._groups.append(_Group(request, rendezvous, stack.pop_all()))
             return configs
 
     @contextlib.contextmanager
-    def _admitted(self, request: GroupRequest) -> Iterator[Admitted]:
+    def _served(self, request: GroupRequest) -> Iterator[ServedJob]:
         """Admit a group, with fewer exclusive slots than planned if there are no more."""
-        fabric, parent = self._job.fabric, self._job.spec
+        fabric, parent = self._job.fabric, self._spec
         attached = fabric.spec.attached
         if parent.places or (attached and attached.machines):
             raise BadRun(ONE_PORT_EACH)
         job = replace(parent.job, name=next(self._names), workers=len(request.ranks))
         spec = replace(parent, job=job, machines=(), hierarchical=False, log=None)
         beside = [self._job.host(rank) for rank in request.ranks]
-        sizes = [job.slots] if fabric.offers.shared else slots_to_try(2 * self._job.tree.window)
+        sizes = [job.slots] if fabric.offers.shared else slots_to_try(2 * self._job.job.tree.window)
         with contextlib.ExitStack() as stack:
             for slots in sizes:
                 sized = replace(spec, job=replace(job, slots=slots))
                 try:
-                    found = stack.enter_context(admitted(fabric, sized, self._cancelled, beside=beside))
+                    serving = served(fabric, sized, self._cancelled, listen=self._listen, beside=beside)
+                    found = stack.enter_context(serving)
                     break
                 except OutOfMemory:
                     if slots == sizes[-1]:
@@ -158,16 +157,3 @@ def slots_to_try(of_job: int) -> list[int]:
         slots //= 2
         sizes.append(slots)
     return sizes
-
-
-@contextlib.contextmanager
-def groups_of(job: Admitted, rendezvous: Rendezvous, listen: str | None = None) -> Iterator[None]:
-    """Serve the groups of a job while the context lasts.
-
-    Args:
-        job: The job.
-        rendezvous: Its meeting point.
-        listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
-    """
-    with contextlib.closing(Groups(job, rendezvous, listen)):
-        yield

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
 from hostlib import interleave
 from ina.runtime.errors import GroupBroken
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.jobs import Granted, JobEnd, OnOutput, run_jobs
+from ina.runtime.jobs import Granted, JobEnd, Launcher, OnOutput, run_jobs
 from ina.runtime.spec import LaunchSpec, Reports
 
 
@@ -23,7 +21,7 @@ class GroupRun:
 
     def __init__(
         self,
-        fabric: SwitchFabric,
+        launcher: Launcher,
         specs: Sequence[LaunchSpec],
         offsets: Sequence[int],
         *,
@@ -34,14 +32,14 @@ class GroupRun:
         """Prepare a group. Raises GroupError.
 
         Args:
-            fabric: The switches.
+            launcher: Runs each job.
             specs: The jobs.
             offsets: The stages at which they start their rounds.
             on_output: Called with what workers write.
             on_end: Called with each job's end at once, in a thread of its own; not of a cancelled job.
             granted: Bounds the jobs' packets in flight.
         """
-        self._fabric = fabric
+        self._launcher = launcher
         self._on_output = on_output
         self._on_end = on_end
         self._granted = granted
@@ -51,7 +49,7 @@ class GroupRun:
         self.turns = interleave.TurnServer(
             dict(zip(names, offsets, strict=True)),
             {spec.job.name: spec.job.workers for spec in specs},
-            host=fabric.group_host,
+            host=launcher.hosts.group_host,
         )
         self._specs = [
             replace(spec, variables={**spec.variables, **self.turns.environment(spec.job.name)})
@@ -64,15 +62,17 @@ class GroupRun:
         Raises Cancelled after `cancel`. An exception here (an interrupt) ends all jobs before it is raised
         further.
         """
-        with self.turns, ThreadPoolExecutor(len(self._specs)) as pool:
-            try:
-                futures = [pool.submit(self._one, spec) for spec in self._specs]
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException:
-                self.cancel()
-                raise
-            return [future.result() for future in futures]
+        ends = [JobEnd(spec) for spec in self._specs]
+        with self.turns:
+            run_jobs(
+                self._launcher,
+                ends,
+                on_output=self._on_output,
+                on_progress=self._on_tick,
+                granted=self._granted,
+                on_end=self._ended,
+            )
+        return ends
 
     def reports(self, job: str) -> Reports:
         """Return the latest report of each rank of a job that has sent one."""
@@ -91,24 +91,15 @@ class GroupRun:
         for end in ends:
             end.check()
 
-    def _one(self, spec: LaunchSpec) -> JobEnd:
-        end = JobEnd(spec)
-        try:
-            run_jobs(
-                self._fabric,
-                [end],
-                on_output=self._on_output,
-                on_progress=self._on_tick,
-                granted=self._granted,
-            )
-        except Cancelled:  # its workers may have ended before, and something that they left not yet
-            if end.interrupted or end.result is None or end.failure() is not None:
-                raise
+    def _ended(self, end: JobEnd) -> None:
+        failure = end.failure()
+        # of a job that was cancelled nothing is told, unless its workers had ended before
+        if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
+            return
         if len(self._specs) > 1:  # alone it may do without
-            why = str(end.failure() or "a process ended without joining the group")
-            self.turns.ended(spec.job.name, why)
+            why = str(failure or "a process ended without joining the group")
+            self.turns.ended(end.spec.job.name, why)
         self._on_end(end)
-        return end
 
     def _on_tick(self, reports: Mapping[str, Reports]) -> None:
         self._reports |= reports

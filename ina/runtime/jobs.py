@@ -1,4 +1,4 @@
-"""Runs jobs at the same time on one fabric: a thread for each, and one that monitors all."""
+"""Runs jobs at the same time: a thread for each, and one that monitors all."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from hostlib.launcher import Output
 from ina.runtime.errors import WorkerFailed
-from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.job import JobRun
-from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec, Reports
+from ina.runtime.hosts import Hosts
+from ina.runtime.launch import JobRun
+from ina.runtime.spec import JobResult, LaunchSpec, Reports
 
 TICK_S = 0.1
 
@@ -23,6 +24,20 @@ OnProgress = Callable[[Mapping[str, Reports]], None]
 
 Granted = Callable[[str], int]
 """Returns how many packets a job may have in flight; 0: no bound. Asked several times per second."""
+
+
+class Launcher(Protocol):
+    """Runs jobs: admits them to switches first, or finds them admitted."""
+
+    @property
+    def hosts(self) -> Hosts:
+        """Where workers run."""
+
+    def launch(self, run: JobRun) -> JobResult | None:
+        """Run a job to its end; None if it was cancelled before it began."""
+
+    def ended(self) -> str | None:
+        """Return which part that jobs need has ended for good, and how; None while all run."""
 
 
 @dataclass(slots=True)
@@ -56,27 +71,29 @@ class JobEnd:
 
 
 def run_jobs(
-    fabric: SwitchFabric,
+    launcher: Launcher,
     ends: Sequence[JobEnd],
     *,
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
     granted: Granted = lambda name: 0,
+    on_end: Callable[[JobEnd], None] = lambda end: None,
 ) -> None:
     """Run jobs at the same time; if one fails, the others continue.
 
     An exception here (an interrupt) ends all of them, and records their results, before it is raised further.
 
     Args:
-        fabric: The switches.
+        launcher: Runs each.
         ends: The jobs; results and errors are filled in.
         on_output: Called with the output of workers.
         on_progress: Called with the reports of all ranks.
         granted: Bounds the jobs' packets in flight.
+        on_end: Called with each job's end at once, in a thread of its own.
     """
-    runs = [JobRun(fabric, end.spec, _for_job(on_output, end.spec)) for end in ends]
+    runs = [JobRun(end.spec, _for_job(on_output, end.spec)) for end in ends]
     threads = [
-        threading.Thread(target=_run, args=(run, end), name=end.spec.job.name)
+        threading.Thread(target=_run, args=(launcher, run, end, on_end), name=end.spec.job.name)
         for run, end in zip(runs, ends, strict=True)
     ]
 
@@ -89,7 +106,7 @@ def run_jobs(
         for thread in threads:
             thread.start()
         while not all(end.over.wait(TICK_S) for end in ends):
-            if why := fabric.ended():
+            if why := launcher.ended():
                 for run in runs:
                     run.fault(why)
             grant()
@@ -105,31 +122,6 @@ def run_jobs(
                 end.over.wait()
 
 
-def run_alone(
-    fabric_spec: FabricSpec,
-    spec: LaunchSpec,
-    *,
-    on_output: OnOutput,
-    on_progress: OnProgress = lambda reports: None,
-) -> JobResult:
-    """Run one job on its own switches.
-
-    Args:
-        fabric_spec: The switches to start.
-        spec: The job.
-        on_output: Called with the output of workers.
-        on_progress: Called with the reports of all ranks.
-
-    Raises WorkerFailed if it failed, or the error that prevented it from running.
-    """
-    with open_fabric(fabric_spec, [spec.children]) as fabric:
-        end = JobEnd(spec)
-        run_jobs(fabric, [end], on_output=on_output, on_progress=on_progress)
-    end.check()
-    assert end.result is not None
-    return end.result
-
-
 def first_failure(ends: Sequence[JobEnd]) -> JobEnd | None:
     """Return the job that failed first."""
     failed = [end for end in ends if end.failure()]
@@ -141,13 +133,16 @@ def _failed_at_s(end: JobEnd) -> float:
     return end.result.failure.at_s if end.result and end.result.failure else end.at_s
 
 
-def _run(run: JobRun, end: JobEnd) -> None:
+def _run(launcher: Launcher, run: JobRun, end: JobEnd, on_end: Callable[[JobEnd], None]) -> None:
     try:
-        end.result = run.run()
+        end.result = launcher.launch(run)
     except BaseException as error:
         end.error = error
     end.at_s = time.monotonic()
-    end.over.set()
+    try:
+        on_end(end)
+    finally:
+        end.over.set()
 
 
 def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:

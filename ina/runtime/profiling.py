@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from hostlib import interleave
 from ina.runtime.errors import NotMeasured
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import OnOutput
 from ina.runtime.spec import LaunchSpec
@@ -32,7 +33,7 @@ def measure(
     Raises the error with which it failed, or NotMeasured if it ends without having marked its stages.
     """
     name = spec.job.name
-    group = GroupRun(fabric, [spec], (0,), on_output=on_output)
+    group = GroupRun(FabricLauncher(fabric), [spec], (0,), on_output=on_output)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(group.run)
         try:

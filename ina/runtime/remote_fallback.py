@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,18 +14,30 @@ from hostlib.messages import MessageError, encode
 from hostlib.sealed import proof
 from hostlib.version import version
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_service import ASK_S, HELLO_S, as_short, check_secret, received
+from ina.runtime.fallback_service import ASK_S, HELLO_S, PROTOCOL, as_short, check_secret, received
 
 PATIENCE_S: Final = 5.0
 """Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
+IDLE_S: Final = 20.0
+"""Time after which the connection of an owner that has no jobs there ends."""
 _RETRY_S: Final = 0.2
 
 
 class RemoteFallback:
-    """As of `ina.runtime.fallback_process.Fallback`. A connection that is lost is made again."""
+    """As of `ina.runtime.fallback_process.Fallback`. A connection that is lost is made again.
+
+    The jobs of an `owner` stay there when the connection ends, and are told all together (`hold`).
+    """
 
     def __init__(
-        self, port: int, machine: str, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
+        self,
+        port: int,
+        machine: str,
+        address: tuple[str, int] | Path,
+        secret: str | None,
+        *,
+        lanes: int,
+        owner: str = "",
     ) -> None:
         """Connect.
 
@@ -35,6 +47,7 @@ class RemoteFallback:
             address: where its service listens.
             secret: that it has, too; None: it asks for none.
             lanes: values of a packet, which it must have, too.
+            owner: whose jobs they are; "": of this connection.
 
         Raises:
             BadRun: a short secret.
@@ -46,6 +59,7 @@ class RemoteFallback:
         self._address = address
         self._secret = secret
         self._lanes = lanes
+        self._owner = owner
         self._title = f"the fallback server on {machine}"
         advice = ""
         if not isinstance(address, Path):
@@ -53,8 +67,15 @@ class RemoteFallback:
             advice = "; 'ina fallback --serve' starts one there"
         self._jobs: dict[int, Mapping[str, Any]] = {}
         self._statistics: dict[int, dict[str, float]] = {}
+        self._asked: set[int] = set()
+        """Jobs whose statistics are waited for."""
         self._change = threading.Condition()
-        self._over = False
+        self.over = False
+        """Whether it was stopped, or is idle."""
+        self._needed_s = time.monotonic()
+        self._told = False
+        """Whether `hold` was called: before, the jobs of the owner stay as they are."""
+        self._serves: list[int] = []
         self._final: str | None = None
         self._silent_s = 0.0
         self._checked_s = time.monotonic()
@@ -63,6 +84,8 @@ class RemoteFallback:
             self._connection = self._connect(HELLO_S)
         except (OSError, MessageError) as error:
             raise ProcessFailed(f"{self._title} does not answer: {error}{advice}") from error
+        self._lapsed = not self._serves
+        """Whether it has not served what it should, since that was told last."""
         threading.Thread(target=self._listen, name="fallback", daemon=True).start()
         threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
 
@@ -78,6 +101,24 @@ class RemoteFallback:
             self._jobs.pop(job, None)
             self._say({"remove": job})
 
+    def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
+        """Serve these jobs of the owner, and no others; return when it does. Raises ProcessFailed."""
+        with self._change:
+            added = [each for job, each in jobs.items() if self._jobs.get(job) != each]
+            self._jobs, self._needed_s, self._told = {**jobs}, time.monotonic(), True
+            self._say_all(added)
+            if jobs and not self._answers([*jobs][-1]):
+                raise ProcessFailed(f"{self._title} does not answer")
+            self._lapsed = False
+
+    def lives(self) -> bool:
+        """Return whether it has served the owner's jobs since it was told of them last."""
+        return self.check() is None and not self._lapsed
+
+    def latest(self, job: int) -> dict[str, float]:
+        """Return the latest known counters of a job, without waiting."""
+        return self._statistics.get(job, {})
+
     def check(self) -> str | None:
         """Return why there is no fallback server any more, or None. Call it several times per second."""
         now = time.monotonic()
@@ -91,49 +132,66 @@ class RemoteFallback:
     def statistics(self, job: int) -> dict[str, float]:
         """Return the latest known counters of a job, at most `PATIENCE_S` old."""
         with self._change:
-            self._statistics.pop(job, None)
-            self._say({"statistics": job})
-            self._change.wait_for(lambda: job in self._statistics, PATIENCE_S)
-            return self._statistics.get(job, {})
+            return self._statistics.get(job, {}) if self._answers(job) else {}
 
     def stop(self) -> None:
         """Disconnect, which removes the jobs there."""
         with self._change:
-            self._over = True
-            self._connection.close()
+            self._jobs = {}
+            self._say_all(())
+            self.over = True
+            with contextlib.suppress(OSError):  # a close might overtake what was said
+                self._connection.shutdown(socket.SHUT_WR)
+
+    def _answers(self, job: int) -> bool:
+        """Ask for a job's statistics, after all that was said before; return whether there is an answer."""
+        self._asked.add(job)
+        self._say({"statistics": job})
+        return self._change.wait_for(lambda: job not in self._asked, PATIENCE_S)
+
+    def _say_all(self, added: Iterable[Mapping[str, Any]]) -> None:
+        if self._told:
+            self._say({"only": [*self._jobs]})
+        for description in added:
+            self._say({"add": description})
 
     def _say(self, message: object) -> None:
         with contextlib.suppress(OSError):  # said again once there is a connection
             self._connection.sendall(encode(message))  # type: ignore[arg-type]
 
     def _ask(self) -> None:
-        while not self._over:
+        while not self.over:
             with self._change:
                 for job in self._jobs:
                     self._say({"statistics": job})
                 if not self._jobs:
                     self._silent_s = 0.0
+                    if self._owner and time.monotonic() - self._needed_s > IDLE_S:
+                        self.stop()
             time.sleep(ASK_S)
 
     def _listen(self) -> None:
-        while not self._over:
+        while not self.over:
             try:
                 for message in received(self._connection, PATIENCE_S + ASK_S):
                     self._take(message)
             except (OSError, MessageError) as error:
                 self._why = str(error)
+            self._lapsed |= bool(self._jobs)
             self._reconnect()
+        self._connection.close()
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if isinstance(found := message.get("statistics"), dict):
             with self._change:
                 self._silent_s = 0.0
                 self._final = message.get("ended")
-                self._statistics[message.get("job", -1)] = found
+                self._statistics[job := message.get("job", -1)] = found
+                self._asked.discard(job)
                 self._change.notify_all()
 
     def _reconnect(self) -> None:
-        while not self._over:
+        while not self.over:
             try:
                 connection = self._connect(1.0)
             except (OSError, MessageError, ProcessFailed) as error:
@@ -143,10 +201,9 @@ class RemoteFallback:
             with self._change:
                 self._connection.close()
                 self._connection = connection
-                if self._over:
+                if self.over:
                     connection.close()
-                for description in self._jobs.values():
-                    self._say({"add": description})
+                self._say_all(self._jobs.values())
             return
 
     def _connect(self, patience_s: float) -> socket.socket:
@@ -155,11 +212,18 @@ class RemoteFallback:
             connection = stack.enter_context(_connected(self._address, patience_s))
             messages = received(connection, patience_s)
             hello = next(messages)
-            for what, own in (("version", version()), ("lanes", self._lanes)):
-                if hello.get(what) != own:
-                    raise ProcessFailed(f"{self._title} has {what} {hello.get(what)}, must be {own} as here")
-            connection.sendall(encode({"proof": proof(str(hello.get("challenge")), self._secret or "")}))
-            if why := next(messages).get("refused"):
+            if hello.get("protocol") != PROTOCOL:
+                raise ProcessFailed(
+                    f"{self._title} is of ina {hello.get('version')}, this one {version()}: these cannot talk"
+                    " to each other; install the same version on all"
+                )
+            if (lanes := hello.get("lanes")) != self._lanes:
+                raise ProcessFailed(f"{self._title} has lanes {lanes}, must be {self._lanes} as here")
+            shown = proof(str(hello.get("challenge")), self._secret or "")
+            connection.sendall(encode({"proof": shown, "owner": self._owner}))
+            welcome = next(messages)
+            self._serves = welcome.get("serves", [])
+            if why := welcome.get("refused"):
                 raise ProcessFailed(f"{self._title} refuses this machine: {why}")
             stack.pop_all()
             return connection

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from controller import ControllerError
 from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, OnOutput, OnProgress, run_jobs
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
@@ -61,7 +62,7 @@ def run(
         before = _refused(fabric) if fabric.lease_s is not None else {}
         on_ready()
         try:
-            run_jobs(fabric, ends, on_output=on_output, on_progress=on_progress)
+            run_jobs(FabricLauncher(fabric), ends, on_output=on_output, on_progress=on_progress)
         except (KeyboardInterrupt, SystemExit) as error:
             interrupt = error
         refused = _since(before, _refused(fabric))

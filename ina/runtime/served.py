@@ -1,90 +1,134 @@
-"""Serves one job whose workers are started by others, and monitors it until they have left."""
+"""A job of this process on the switches of a fabric: admitted, leased, met, counted, and removed."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from controller import Registration
+from controller import ControllerError, NoSuchJob, Registration
 from controller.switches.tree import TreeAdmission
 from hostlib.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.groups import groups_of
-from ina.runtime.lease import Renewal, renewed
-from ina.runtime.spec import JobResult, LaunchSpec, Reports
+from ina.runtime.launch import Admitted
+from ina.runtime.lease import Renewal, registration, renewed
+from ina.runtime.spec import JobResult, LaunchSpec
 
-LOOK_S = 0.1
-
-Keeping = Callable[
-    [SwitchFabric, TreeAdmission, Registration | None, Callable[[], Reports], Callable[[str], None]],
-    AbstractContextManager[Renewal],
-]
-"""Keeps a job admitted while a context lasts; see `ina.runtime.lease.renewed`."""
+_log = logging.getLogger(__name__)
 
 
-def serve(
-    fabric: SwitchFabric,
-    spec: LaunchSpec,
-    *,
-    on_ready: Callable[[Sequence[str]], None],
-    starter_left: Callable[[], bool],
-    listen: str | None = None,
-    keeping: Keeping = renewed,
-) -> JobResult:
-    """Admit a job, hand out the ranks' configurations, and serve it until all ranks have left.
+@dataclass(frozen=True, slots=True)
+class ServedJob:
+    """A job that this process has had admitted, and the point where its ranks meet."""
 
-    Args:
-        fabric: The switches.
-        spec: The job; its `command` is ignored.
-        on_ready: Called with the ranks' configurations.
-        starter_left: Called several times per second; if it returns True before all ranks have joined, no
-            more will come, and the job ends.
-        listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
-        keeping: Keeps the job admitted.
+    fabric: SwitchFabric
+    job: Admitted
+    rendezvous: Rendezvous
+    renewal: Renewal
 
-    Raises:
-        ControllerError: a switch refused the job.
-        BadRun: nobody can listen at `listen`, or the machines are not the job's.
-        ProcessFailed: the fallback server is not there.
-    """
-    with contextlib.ExitStack() as stack:
-        job = stack.enter_context(admitted(fabric, spec))
-        rendezvous = stack.enter_context(job.rendezvous(listen))
-        stack.enter_context(keeping(fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault))
-        started = time.monotonic()
-        stack.enter_context(groups_of(job, rendezvous, listen))
-        on_ready([job.config(rank, rendezvous) for rank in range(spec.job.workers)])
-        failure = _watch(fabric, rendezvous, starter_left)
-        switches = {} if fabric.switch_ended() or fabric.silent else job.counters()
+    @property
+    def server_port(self) -> str | None:
+        """The fallback server's switch port; None if the job has no fallback server."""
+        fallback = self.fabric.fallback
+        return f"{self.fabric.root}/{fallback.port}" if fallback else None
+
+    def host(self, rank: int) -> str | None:
+        """Return the host of the topology that a rank is on; None where the controller chooses ports."""
+        topology = self.fabric.topology
+        if topology is None:
+            return None
+        switch, member = self.job.worker(rank)
+        if member is self.job.tree.beside:
+            return self.fabric.hosts.machine(member)
+        assert member.port is not None
+        return topology.ports[switch][member.port].other(switch)
+
+    def counted(self, result: JobResult) -> JobResult:
+        """Return a result with what switches and fallback server counted; call it before the job is removed.
+
+        Raises ControllerError if the switches of a job that did not fail cannot be asked.
+        """
+        fabric, tree, renewal, failure = self.fabric, self.job.tree, self.renewal, result.failure
+        switches: dict[str, dict[str, int]] = {}
+        fallback: dict[str, float] = {}
+        try:
+            if fabric.switch_ended() is None and fabric.silent is None:
+                switches = fabric.counters(tree)
+                fallback = fabric.fallback.statistics(tree.job) if fabric.fallback else {}
+        except NoSuchJob as error:
+            renewal.lost = renewal.lost or renewal.why(error)
+        except ControllerError as error:
+            if failure is None:
+                raise
+            _log.warning("cannot read the switch's counters: %s", error)
+        if renewal.lost and not result.interrupted:
+            # Workers only notice that nobody answers.
+            failure = WorkerExit(-1, 1, renewal.lost)
+        elif failure and fabric.silent:
+            failure = replace(failure, reason=f"{failure.reason}; {fabric.silent}")
         counters: dict[str, int] = {}
         for found in switches.values():
             for name, number in found.items():
                 counters[name] = counters.get(name, 0) + number
-        fallback = {} if failure else job.fallback_statistics()
-        elapsed_s = time.monotonic() - started
-        return JobResult(failure, elapsed_s, rendezvous.reports(), counters, switches, fallback)
+        return replace(result, failure=failure, counters=counters, switches=switches, fallback=fallback)
 
 
-def _watch(
-    fabric: SwitchFabric, rendezvous: Rendezvous, starter_left: Callable[[], bool]
-) -> WorkerExit | None:
-    """Wait for the end of the job; return the failure that ended it, or None."""
-    failure: WorkerExit | None = None
-    pause = threading.Event()
-    while not rendezvous.finished:
-        if not rendezvous.complete and starter_left():
-            break
-        if failure is None and (why := fabric.ended()):
-            rendezvous.fault(why)
-            failure = WorkerExit(-1, 1, why)
-        pause.wait(LOOK_S)
-    if failure is None and not rendezvous.complete:
-        return WorkerExit(-1, 1, "its launcher ended before all ranks had joined")
-    if failure is None and (gone := rendezvous.gone):
-        rank, why = next(iter(gone.items()))
-        return WorkerExit(rank, 1, f"rank {rank}: {why}")
-    return failure
+@contextlib.contextmanager
+def served(
+    fabric: SwitchFabric,
+    spec: LaunchSpec,
+    cancelled: threading.Event,
+    *,
+    listen: str | None = None,
+    beside: Sequence[str | None] = (),
+) -> Iterator[ServedJob]:
+    """Have the switches serve a job while the context lasts; nothing of it stays there.
+
+    Args:
+        fabric: The switches.
+        spec: The job.
+        cancelled: Once set, nothing is waited for.
+        listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
+        beside: See `admitted`.
+
+    Raises:
+        ControllerError: a switch refused the job.
+        ProcessFailed: the fallback server did not start.
+        AddressTaken: another process has the address of a host.
+        BadRun: nobody can listen at `listen`, or the machines are not the job's.
+    """
+    registered = registration(fabric, spec)
+    with (
+        admitted(fabric, spec, registered, cancelled, beside=beside) as tree,
+        held(fabric, spec, tree, registered, listen=listen) as job,
+    ):
+        yield job
+
+
+@contextlib.contextmanager
+def held(
+    fabric: SwitchFabric,
+    spec: LaunchSpec,
+    tree: TreeAdmission,
+    registered: Registration | None,
+    *,
+    listen: str | None = None,
+) -> Iterator[ServedJob]:
+    """Keep an admitted job's lease, and a point where its ranks meet, while the context lasts.
+
+    Args:
+        fabric: The switches.
+        spec: The job.
+        tree: What they hold of it.
+        registered: What they keep of it for others; None: nothing, and it has no lease.
+        listen: See `served`.
+    """
+    job = Admitted(fabric.hosts, spec, tree, fabric.offers, fabric.paced)
+    with (
+        job.rendezvous(listen) as rendezvous,
+        renewed(fabric, tree, registered, rendezvous.reports, rendezvous.fault) as renewal,
+    ):
+        yield ServedJob(fabric, job, rendezvous, renewal)

@@ -194,11 +194,11 @@ class JobResult:
     failure: WorkerExit | None
     time_s: float
     reports: Reports
-    counters: Mapping[str, int]
+    counters: Mapping[str, int] = field(default_factory=dict)
     """The switches' together, by outcome."""
-    switches: Mapping[str, Mapping[str, int]]
+    switches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The same by switch."""
-    fallback: Mapping[str, float]
+    fallback: Mapping[str, float] = field(default_factory=dict)
     """The fallback server's statistics of this job."""
     interrupted: bool = False
     """Its workers were ended from outside."""

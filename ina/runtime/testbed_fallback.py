@@ -2,7 +2,7 @@
 
 The first process that needs it starts it: ``python -m ina.machine.fallback TESTBED HOST``, in the
 host's namespace, a `FallbackService` at a Unix socket in the testbed's folder. It ends with its last
-connection, or with the testbed. Nobody connects, starts it or lets it end but with a lock.
+connection and job, or with the testbed. Nobody connects, starts it or lets it end but with a lock.
 """
 
 from __future__ import annotations
@@ -35,12 +35,24 @@ class TestbedFallback(RemoteFallback):
 
     __test__ = False  # pytest takes classes called Test* for tests
 
-    def __init__(self, state: State, host: str, *, lanes: int) -> None:
-        """Connect to the fallback server of a host; start it if it is not there. Raises ProcessFailed."""
+    def __init__(self, state: State, host: str, *, lanes: int, owner: str = "", start: bool = True) -> None:
+        """Connect to the fallback server of a host.
+
+        Args:
+            state: The testbed.
+            host: The host.
+            lanes: Values of a packet.
+            owner: See `RemoteFallback`.
+            start: Start it if it is not there.
+
+        Raises ProcessFailed.
+        """
         self._state, self._host = state, host
         self._starting = False
+        self._may_start = start
         port = state.topology.port_to(state.topology.rack_of[host], host)
-        super().__init__(port, host, state.socket(_name(host)), None, lanes=lanes)
+        super().__init__(port, host, state.socket(_name(host)), None, lanes=lanes, owner=owner)
+        self._may_start = False  # again only for jobs
 
     def check(self) -> str | None:
         """Return why there is no fallback server any more, or None. Call it several times per second."""
@@ -52,6 +64,8 @@ class TestbedFallback(RemoteFallback):
             stack.enter_context(_locked(self._state, self._host))
             with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                 return super()._connect(patience_s)
+            if not self._may_start and not self._jobs:
+                raise ProcessFailed(f"{self._title} is not there")
             self._starting = True
             try:
                 self._start()

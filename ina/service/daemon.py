@@ -26,13 +26,12 @@ from controller.core import (
     SwitchGone,
     reasons,
 )
-from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.policies.by_kind import JOINT
 from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
-from ina.runtime.cluster_fabric import identified, switch_address
 from ina.runtime.errors import BadRun
+from ina.runtime.machine_hosts import identified, switch_address
 from ina.runtime.spec import SHARED_WINDOW
 from ina.runtime.topology import has_slow_links
 from ina.service import plain, views
@@ -404,7 +403,7 @@ class Daemon:
             arrived = replace(job, name=ids[-1], arrival_s=now_s, restart_s=restart_s)
             if job.window is None and job.mode == "shared" and not self._network.paced:
                 arrived = replace(arrived, window=SHARED_WINDOW)  # it needs no more slots than that
-            spec = submission_of(arrived, ledger.topology)
+            spec = ledger.spec(arrived)
             ledger.core.admit(spec)
             if why := ledger.quotas.never(tenant, job.gpus):
                 raise BadSpec(f"job {job.name!r}: {why}")

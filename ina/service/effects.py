@@ -22,11 +22,11 @@ from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from ina.runtime.errors import RunError
+from ina.runtime.topology import has_slow_links
 from ina.service import plain
 from ina.service.data_plane import DataPlane
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
-from ina.service.external import is_external
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
 from ina.service.holds import Hold, hosts
@@ -259,8 +259,6 @@ class Effects:
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
         try:
             ledger.keep(number)
-            if self._end_grouped(hold):
-                return
             await self._blocking.switches(lambda: self._admit(hold, wiring))
             ledger.keep(number)
             fault_point("admitted")
@@ -275,16 +273,6 @@ class Effects:
         finally:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
-
-    def _end_grouped(self, hold: Hold) -> bool:
-        """End the external jobs of a group: nobody here can have their workers take turns."""
-        jobs = hold.held.run.jobs
-        external = [name for name in jobs if is_external(self._ledger.submitted[name].job)]
-        if len(jobs) == 1 or not external:
-            return False
-        why = "has to take turns with other jobs, which only workers that the controller starts can"
-        self._ledger.record([Ended(self._ledger.now_s, name, f"it {why}", final=True) for name in external])
-        return True
 
     def _admit(self, hold: Hold, wiring: Wiring) -> None:
         for name, place in hold.held.places.items():
@@ -309,10 +297,7 @@ class Effects:
         self._runs.take_ends(number, stopping=True)
         self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
-        on_switches = [
-            each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
-        ]
-        await self._blocking.switches(lambda: self._remove(on_switches))
+        await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
         fault_point("removed")
         await self._fallback_jobs.serve(hold)
         ledger.let_go(number)
@@ -370,7 +355,10 @@ class Effects:
             )
         switch = any(place.tree is not None for place in hold.held.places.values())
         offers = self._network.offers
-        return RunOrder(run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs))
+        paced = self._network.paced or has_slow_links(self._ledger.topology)
+        return RunOrder(
+            run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs), paced=paced
+        )
 
 
 def _granted(place: Place) -> int:

@@ -36,47 +36,39 @@ class Executor(Protocol):
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it never can."""
-        ...
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
-        ...
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
-        ...
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: nobody has started it."""
-        ...
 
     def lives(self, number: int) -> bool:
         """Return whether its runner lives."""
-        ...
 
     def forget(self, number: int) -> None:
         """Remove what is kept of a run that is over; not what its ranks have written."""
-        ...
 
     def known(self) -> list[int]:
         """Return the runs of which something is kept."""
-        ...
 
     def why_ended(self, number: int) -> str:
         """Return why a runner has ended that has not said how its run did."""
-        ...
 
     def shown(self, number: int) -> str:
         """Return how the engine names a run, and its state there; "": there is no engine."""
-        ...
+        return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that the engine cannot use, and why."""
-        ...
+        """Return the servers that the engine cannot use, and why; none if no engine looks at servers."""
+        return {}
 
     def change_cluster(self, cluster: Topology) -> None:
         """Start further runs on the servers of another cluster."""
-        ...
+        del cluster  # orders name the hosts
 
 
 def check_drivers(order: RunOrder) -> None:
@@ -93,7 +85,7 @@ def check_alone(order: RunOrder) -> None:
         raise BadSpec(f"jobs that take turns ({names}) need a controller of a testbed, with --executor local")
 
 
-class RunFolders:
+class RunFolders(Executor):
     """A folder for each run, below `folder`, in which its runner says how it goes (`ina.service.runner`)."""
 
     def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
@@ -189,17 +181,6 @@ class LocalRuns(RunFolders):
         """Remove what is kept of a run that is over; not what its ranks have written."""
         self._children.pop(number, None)
         super().forget(number)
-
-    def shown(self, number: int) -> str:
-        """Return nothing: there is no engine."""
-        return ""
-
-    def gone(self) -> Mapping[str, str]:
-        """Return nothing: no engine looks at servers."""
-        return {}
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Do nothing: orders name the hosts."""
 
     def _child(self, number: int) -> int | None:
         child = self._children.get(number)

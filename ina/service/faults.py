@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 POINTS = (
     *("recorded", "synced", "kept", "one admitted", "admitted"),
-    *("keeper ended", "keeper described", "keeper told", "keeper started"),
-    *("served", "ordered", "started", "granted"),
+    *("fallback told", "served", "ordered", "started", "granted"),
     *("reconciled", "forwards", "frozen"),
     *("stopped", "one removed", "removed", "let go", "forgotten"),
     *("stray stopped", "stray forgotten", "log removed", "asked to end"),

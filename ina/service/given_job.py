@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn
 
-from ina.runtime.cluster_fabric import identified, reached_at
 from ina.runtime.errors import BadRun
-from ina.runtime.spec import LaunchSpec
-from ina.service.given import GivenMachines
-from ina.service.runner import RunOrder, given_machines, launch_spec, topology_of
+from ina.runtime.hosts import UdpHosts
+from ina.runtime.launch import Admitted
+from ina.runtime.machine_hosts import identified, reached_at, switch_address
+from ina.service.runner import RunOrder, given, launch_spec, topology_of
 
 
 def given_job(
     text: str, machines: Sequence[Sequence[int]], known_as: Sequence[Sequence[str]]
-) -> tuple[GivenMachines, LaunchSpec, str]:
-    """Return the switches and the launch of a job whose ranks are there.
+) -> tuple[Admitted, str]:
+    """Return a job whose ranks are there, and the address of the first rank's machine.
 
     Args:
         text: The order of the job's run, as JSON.
         machines: The ranks of each machine.
         known_as: Names and addresses by which each machine is known.
-
-    Returns:
-        The switches, the launch, and the address of the first rank's machine.
 
     Raises BadRun: the text is no order, or the ranks are not where the controller has placed the job.
     """
@@ -47,8 +43,4 @@ def given_job(
     first = next(name for name in names if 0 in ranks[name])
     # Ranks are not in the order of servers: each server counts as one worker, whichever ranks it has.
     hierarchical = replace(spec, hierarchical=True)
-    return given_machines(order, _nobody_starts), hierarchical, reached_at(topology, first)
-
-
-def _nobody_starts(machines: Mapping[str, str]) -> NoReturn:
-    raise AssertionError("the ranks were started by somebody else")
+    return given(order, hierarchical, UdpHosts(switch_address(topology))), reached_at(topology, first)

@@ -12,23 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
-from controller import Fleet, Member, Registration
 from controller.switches.model import SwitchInfo
-from controller.switches.tree import TreeAdmission
-from ina.runtime.addresses import HostAddresses
+from hostlib.launcher import Rendezvous
 from ina.runtime.errors import WorkerFailed
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.lease import Renewal
+from ina.runtime.hosts import UdpHosts
+from ina.runtime.launch import Admitted, attend, met
 from ina.runtime.metrics import summed_bytes
-from ina.runtime.served import serve
-from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec, Reports
+from ina.runtime.spec import JobResult, LaunchSpec, Reports
 from ina.service import plain
 from ina.service.client import Client, ClientError, Refused
 from ina.service.views import AdmissionView, GrantView
-
-T = TypeVar("T")
 
 RENEW_S = 2.0
 """Interval at which a lease is renewed."""
@@ -63,40 +57,11 @@ class Held:
     listen: str | None = None
 
 
-class _GrantedFabric(SwitchFabric):
-    """Switches that a controller has admitted a job to; nothing of them is asked here."""
-
-    def __init__(self, spec: LaunchSpec, grant: GrantView) -> None:
-        super().__init__(FabricSpec(), None, {}, Fleet({}), HostAddresses())
-        self.given = {spec.job.name: plain.admission_of(grant["switches"])}
-        self._grant = grant
-
-    @property
-    def offers(self) -> SwitchInfo:
-        """What the switches' program offers, as far as workers have to know."""
-        return SwitchInfo(self._grant["lanes"], 0, 0, 0, mode="shared", salted=self._grant["salted"])
-
-    @property
-    def queue_packets(self) -> int | None:
-        """Return 1 if workers have to pace their packets, else None; the window is the controller's."""
-        return 1 if self._grant["paced"] else None
-
-    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return a worker's `hostlib.TransportConfig`."""
-        if not self._grant["crosses"]:
-            return {"kind": "none", "local": "", "switch": ""}
-        return {
-            "kind": "udp",
-            "local": f"{member.ip}:{member.udp_port}",
-            "switch": self._grant["address"],
-        }
-
-    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Return nothing: the controller has them."""
-        return {}
-
-    def switch_ended(self) -> None:
-        """Return None: the controller moves the job, or says that it has to end."""
+def _granted(spec: LaunchSpec, grant: GrantView) -> Admitted:
+    """Return a job that a controller has admitted; nothing of its switches is asked here."""
+    offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
+    tree, hosts = plain.admission_of(grant["switches"]), UdpHosts(grant["address"])
+    return Admitted(hosts, spec, tree, offers, grant["paced"], grant["crosses"])
 
 
 class Lease:
@@ -130,29 +95,12 @@ class Lease:
             self._over.set()
             self._thread.join()
 
-    @contextlib.contextmanager
-    def renewed(
-        self,
-        fabric: SwitchFabric,
-        job: TreeAdmission,
-        first: Registration | None,
-        reports: Callable[[], Reports],
-        on_lost: Callable[[str], None],
-    ) -> Iterator[Renewal]:
-        """Do as `ina.runtime.lease.renewed`: tell how far the ranks are, and them when they have to end.
-
-        Args:
-            fabric: The switches.
-            job: The job.
-            first: Its registration; None.
-            reports: Returns the latest report of each rank.
-            on_lost: Called with the reason when they have to end.
-        """
+    def follow(self, rendezvous: Rendezvous) -> None:
+        """Tell the controller how far the ranks of a job are, and these when they have to end."""
         with self._lock:
-            self._reports, self._on_stop = reports, on_lost
+            self._reports, self._on_stop = rendezvous.reports, rendezvous.fault
             if self.stop:
-                on_lost(self.stop)
-        yield Renewal(job.job, None)
+                rendezvous.fault(self.stop)
 
     def _run(self) -> None:
         while not self._over.wait(RENEW_S if self.running.is_set() else LOOK_S):
@@ -198,7 +146,7 @@ def hold(
         connect: Returns a client with a token; "": the tenant's own.
         on_ready: Called with the ranks' configurations.
         on_wait: Called with the reason for which the job waits, whenever that changes.
-        starter_left: Called several times per second; see `ina.runtime.served.serve`.
+        starter_left: Called several times per second; see `ina.runtime.launch.attend`.
 
     Raises ClientError, and WorkerFailed if the job is not admitted.
     """
@@ -212,15 +160,10 @@ def hold(
         try:
             with lease.kept():
                 _await(lease, held, on_wait, starter_left)
-                fabric = _GrantedFabric(held.spec, own.grant(held.name))
-                result = serve(
-                    fabric,
-                    held.spec,
-                    on_ready=on_ready,
-                    starter_left=starter_left,
-                    listen=held.listen or "127.0.0.1",
-                    keeping=lease.renewed,
-                )
+                job = _granted(held.spec, own.grant(held.name))
+                with met(job, held.listen or "127.0.0.1") as rendezvous:
+                    lease.follow(rendezvous)
+                    result = attend(job, rendezvous, on_ready=on_ready, starter_left=starter_left)
                 failure = lease.stop or (result.failure.reason if result.failure else "")
         except Exception as error:
             failure = str(error)

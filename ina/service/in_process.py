@@ -1,28 +1,31 @@
-"""The switches and workers of one fabric in this process, as the daemon uses them; all of it ends with it.
-
-A job's own launch admits it to the switches, as under ``ina run``; the daemon says when, beside whom, and
-with which slots.
-"""
+"""The switches and workers of one fabric in this process, as the daemon uses them; all of it ends with it."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from controller.core import Place
-from controller.errors import ControllerError
+from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.p4runtime_shim.ports import Told
 from controller.switches.fleet import Report
 from controller.switches.model import Registration, SwitchInfo
 from controller.switches.reconcile import Waiting
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
+from ina.runtime.admission import admitted
+from ina.runtime.errors import RunError
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd, OnOutput
+from ina.runtime.launch import JobRun
+from ina.runtime.served import ServedJob, held
 from ina.runtime.spec import LaunchSpec
-from ina.service.network import without_switch
+from ina.service.executor import Executor
 from ina.service.records import Audit
 from ina.service.runner import RunOrder, RunStatus
 from ina.service.wiring import Wiring
@@ -38,10 +41,14 @@ def slots_at_root(place: Place) -> Region | None:
 class FabricPlane:
     """The one switch of a fabric, which stands for the root of each job's tree: a `DataPlane`."""
 
-    def __init__(self, fabric: SwitchFabric) -> None:
+    def __init__(self, fabric: SwitchFabric, jobs: Mapping[str, LaunchSpec]) -> None:
+        """Admit `jobs`, by name, as they are launched."""
         self._fabric = fabric
-        self._moves: dict[str, Region | None] = {}
-        """Slots to which jobs are still to move."""
+        self._jobs = jobs
+        self._held: dict[int, contextlib.ExitStack] = {}
+        """By id: what the removal of a job undoes."""
+        self._there: Sequence[TreeAdmission] = ()
+        """The jobs as they were, with slots decided on, when none was moving."""
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -61,7 +68,7 @@ class FabricPlane:
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
-        """Have a job's launch ask for these slots.
+        """Admit a job, with its fallback server, to the switch.
 
         Args:
             job: The job.
@@ -70,19 +77,36 @@ class FabricPlane:
             registration: What the switches keep of it for people.
             wiring: The cluster.
 
-        Raises BadJob if they exceed the memory.
+        Raises OutOfMemory or OutOfRows if others have the room that it needs; else BadSpec.
         """
-        self._moves.pop(job.name, None)
-        self._fabric.resize(job.name, slots_at_root(place))
-        return without_switch(wiring.whole, place)
+        spec, alone = self._jobs[job.name], not self._held
+        with contextlib.ExitStack() as stack:
+            admitting = admitted(self._fabric, spec, None, threading.Event(), region=slots_at_root(place))
+            try:
+                tree = stack.enter_context(admitting)
+            except (ControllerError, RunError) as error:
+                if not alone and isinstance(error, OutOfMemory | OutOfRows):
+                    raise
+                raise BadSpec(str(error)) from error
+            self._held[tree.job] = stack.pop_all()
+            return tree
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Have a job move to these slots at the next `reconcile`."""
-        self._moves[job] = slots_at_root(place)
-        return admission
+        """Return a job with these slots; `reconcile` has it move there."""
+        region = slots_at_root(place)
+        if region is None:
+            return admission
+        return admission.at(dict.fromkeys(admission.switches, region))
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Do nothing: a job's launch has removed it."""
+        """Take a job off the switch and its fallback server."""
+        if (stack := self._held.pop(admission.job, None)) is not None:
+            stack.close()
+
+    def close(self) -> None:
+        """Remove all jobs."""
+        while self._held:
+            self._held.popitem()[1].close()
 
     def look(self, silent: Collection[str]) -> Mapping[str, Told]:
         """Return nothing: nobody else changes the switch."""
@@ -91,31 +115,25 @@ class FabricPlane:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
     ) -> bool:
-        """Return whether nothing is moving."""
-        return not self._moves and not self._fabric.moving
+        """Return whether all have the slots that were decided on."""
+        return self._there == [*admissions]
 
     def reconcile(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
     ) -> Report:
         """Go on with the moves of jobs to other slots. Raises ControllerError; then they wait."""
-        for job in list(self._moves):
-            region = self._moves.pop(job)
-            try:
-                self._fabric.resize(job, region)
-            except ControllerError:
-                self._moves.setdefault(job, region)
-                raise
-        self._fabric.settle()
-        with self._fabric.lock:
-            moving = [tree.job for tree in self._fabric.jobs.values()] if self._fabric.moving else []
-        return Report((), tuple(Waiting(self._fabric.root, job, "jobs are moving") for job in moving))
+        if self.offers.shared and not self._fabric.move(admissions):
+            root = self._fabric.root
+            return Report((), tuple(Waiting(root, tree.job, "jobs are moving") for tree in admissions))
+        self._there = [*admissions]
+        return Report(())
 
     def links(self, wiring: Wiring, told: Mapping[str, Told]) -> dict[tuple[str, str], str]:
         """Return nothing: the links of this machine do not go."""
         return {}
 
     def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
-        """Return that nothing differs: launches hold the jobs that are on the switch."""
+        """Return that nothing differs: its jobs are those of this process."""
         return Audit(now_s)
 
     def counters(
@@ -166,7 +184,15 @@ class _Run:
             self.status.over = True
 
 
-class FabricRuns:
+class _AdmittedLauncher(FabricLauncher):
+    """Runs jobs that the `FabricPlane` of the same fabric has admitted."""
+
+    def serving(self, run: JobRun) -> AbstractContextManager[ServedJob]:
+        """Keep the meeting point of a job while it runs."""
+        return held(self._fabric, run.spec, self._fabric.jobs[run.spec.job.name], None)
+
+
+class FabricRuns(Executor):
     """Runs in threads of this process: an `Executor`.
 
     Args:
@@ -205,7 +231,7 @@ class FabricRuns:
             self.on_end()
 
         group = GroupRun(
-            self._fabric,
+            _AdmittedLauncher(self._fabric),
             [self._jobs[job.name] for job in order.jobs],
             [job.offset for job in order.jobs],
             on_output=self._on_output,
@@ -263,14 +289,3 @@ class FabricRuns:
     def why_ended(self, number: int) -> str:
         """Return why a run has ended that has not said how its jobs did."""
         return "its launch was cancelled"
-
-    def shown(self, number: int) -> str:
-        """Return nothing: there is no engine."""
-        return ""
-
-    def gone(self) -> Mapping[str, str]:
-        """Return nothing: all servers are this machine."""
-        return {}
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Do nothing: the one fabric stands for any cluster."""

@@ -43,7 +43,8 @@ from controller.core.log import Kind
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.policies.by_kind import SCHEDULER
-from controller.vocabulary import Topology
+from controller.scheduling.model import Submission
+from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
@@ -533,11 +534,15 @@ class Ledger:
             job = self.submitted[name].job
             try:
                 check_job(job, self.topology)
-                spec = submission_of(job, self.topology)
+                spec = self.spec(job)
             except BadSpec as error:  # the cluster is another one since it was submitted
                 self._leave(name, "cancelled", f"it does not fit the changed cluster: {error}", at_s)
             else:
                 self.core.handle(Submitted(at_s, spec, job))
+
+    def spec(self, job: Job) -> Submission:
+        """Return a job as schedulers see it; `once` if somebody else starts its workers. Raises BadSpec."""
+        return replace(submission_of(job, self.topology), once=job.command is None)
 
     def _leave(self, name: str, outcome: Literal["cancelled", "missed"], why: str, at_s: float) -> None:
         """Have a job be over that has only waited for its tenant's quota."""

@@ -129,13 +129,18 @@ def serving(
 
     Raises BadSpec for policies that nobody has.
     """
-    with tempfile.TemporaryDirectory(prefix="ina-live-") as folder, Store(Path(folder)) as store:
+    with (
+        tempfile.TemporaryDirectory(prefix="ina-live-") as folder,
+        Store(Path(folder)) as store,
+        contextlib.ExitStack() as stack,
+    ):
         ledger = Ledger(store, cluster, policies, Clock.of(store), retention=FOR_EVER)
         runs = FabricRuns(fabric, jobs, on_output=on_output, describe=describe)
+        plane = stack.enter_context(contextlib.closing(FabricPlane(fabric, jobs)))
         daemon = Daemon(
             ledger,
             testbed="",
-            switches=FabricPlane(fabric),
+            switches=plane,
             executor=runs,
             fallbacks=OwnFallback(),
             blocking=Threads(),

@@ -19,12 +19,14 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import BadSpec, Topology, documents
 from controller.vocabulary.addresses import check_pinned
 from controller.vocabulary.files import topology_of
-from ina.runtime.cluster_fabric import reached_at
+from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_service import check_secret
+from ina.runtime.machine_hosts import reached_at
 from ina.runtime.programs import bundle
+from ina.runtime.remote_fallback import RemoteFallback
 from ina.service.engines import REMOTE_ENGINES, EngineChoice
 from ina.service.errors import ServiceError
-from ina.service.fallback import FallbackServers, Kept
+from ina.service.fallback import FallbackServers
 from ina.service.network import Network
 from ina.service.site import check_shares
 
@@ -125,14 +127,17 @@ class MachineSite:
         with contextlib.closing(Network(self._connect, program, target.queue_packets)) as network:
             yield network
 
-    def fallbacks(self, folder: Path, lanes: int) -> FallbackServers:
+    def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
         """Return fallback servers that 'ina fallback --serve' runs on its machines."""
+        secret = os.environ.get("INA_TOKEN", "")
 
-        def kept(cluster: Topology, server: str) -> Kept:
-            port = cluster.server[server].fallback_port
-            return Kept(server, lanes, address=f"{reached_at(cluster, server)}:{port}")
+        def connect(cluster: Topology, server: str, *, start: bool) -> RemoteFallback:
+            if server not in cluster.server:
+                raise ProcessFailed(f"the cluster has no server {server!r} any more")
+            address = reached_at(cluster, server), cluster.server[server].fallback_port
+            return RemoteFallback(0, server, address, secret, lanes=lanes, owner=owner)
 
-        return FallbackServers(folder, self.cluster, kept)
+        return FallbackServers(self.cluster, connect)
 
     def _connect(self, name: str, address: str) -> Controller:
         return connect(address.removeprefix("grpc://"), tls=self.tls, at_once=False)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
+ON_NO_SWITCH = 0
+"""The id of jobs that no switch has to know of."""
 _AT_ONCE = 8  # switches that are marked
 _log = logging.getLogger(__name__)
 
@@ -192,16 +194,12 @@ class Network:
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
         """Return a job as its switches should hold it with these slots; `reconcile` has it move there."""
-        there = {
-            name: held
-            if held.transit
-            else replace(held, region=place.regions.get(name, Region(0, 0)), change=None)
-            for name, held in admission.switches.items()
-        }
-        return replace(admission, switches=there)
+        return admission.at({name: place.regions.get(name, Region(0, 0)) for name in admission.switches})
 
     def remove(self, admission: TreeAdmission) -> None:
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
+        if admission.job == ON_NO_SWITCH:
+            return
         known = self._fleet.controllers
         here = {name: held for name, held in admission.switches.items() if name in known}
         if here:  # else all have left the cluster, and have given it up
@@ -356,7 +354,7 @@ def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
     hosts = tuple(dict.fromkeys(place.servers))
     rack = cluster.rack_of[hosts[0]]
     here = Admission(
-        job=0,
+        job=ON_NO_SWITCH,
         counter_row=0,
         region=Region(0, 0),
         generation=1,

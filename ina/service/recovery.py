@@ -25,7 +25,7 @@ from ina.service.tokens import FILE as TOKENS
 
 TOKENS_FACT = "tokens"
 """A fact of a backup: the file of tokens."""
-_MODULES = ("ina.service.run_process", "ina.service.fallback")
+_MODULE = "ina.service.run_process"
 _ASIDE = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 
 
@@ -102,7 +102,7 @@ def forget(folder: Path) -> list[str]:
         _end([files.process_of(each) for each in _folders(folder)])
         _end(_strays(folder))
         witness = files.read(folder / WITNESS)
-        _move_aside(folder, (*_ASIDE, "runs", "external", "fallback", "logs"), "forgotten")
+        _move_aside(folder, (*_ASIDE, "runs", "external", "logs"), "forgotten")
         if witness is not None:
             files.write(folder / WITNESS, {**witness, "seq": 0})
     return names
@@ -126,23 +126,23 @@ def check_processes(folder: Path, identity: str) -> None:
 
 
 def _strays(folder: Path) -> list[int]:
-    """Return the processes of a state's runs and fallback servers whose folders are gone."""
+    """Return the processes of a state's runs whose folders are gone."""
     return [
         process for process, place in _processes() if place.parent.parent == folder and not place.exists()
     ]
 
 
 def _processes() -> Iterator[tuple[int, Path]]:
-    """Yield the processes of this machine that run or serve jobs for a controller, and their folders."""
+    """Yield the processes of this machine that run jobs for a controller, and their folders."""
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = each.read_bytes().decode(errors="replace").split("\0")
-            if len(words) > 2 and words[-3] in _MODULES:
+            if len(words) > 2 and words[-3] == _MODULE:
                 yield int(each.parent.name), Path(words[-2])
 
 
 def _folders(folder: Path) -> list[Path]:
-    return [each for kind in ("runs", "fallback") for each in (folder / kind).glob("*") if each.is_dir()]
+    return [each for each in (folder / "runs").glob("*") if each.is_dir()]
 
 
 def _end(processes: Iterable[int | None]) -> None:

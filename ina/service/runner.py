@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology
@@ -33,11 +33,13 @@ from hostlib import keeper
 from hostlib.launcher import ACCOUNT, SETTINGS
 from hostlib.stages import STAGES
 from ina.runtime.agents import Agents
+from ina.runtime.hosts import Hosts
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd
-from ina.runtime.spec import LaunchSpec
+from ina.runtime.launch import Admitted, JobRun, met
+from ina.runtime.machine_hosts import MachineHosts, StartAgents
+from ina.runtime.spec import JobResult, LaunchSpec
 from ina.service import files, plain
-from ina.service.given import Given, GivenHosts, GivenMachines, StartAgents
 
 GRANTED = "granted.json"
 RUN = "INA_RUN"
@@ -54,7 +56,6 @@ SLURM_STEP = (
 STAGE_TIMES = 8
 """Latest iterations that the reported time of one is the median of."""
 
-G = TypeVar("G", bound=Given)
 Engine = Literal["local", "ssh", "slurm", "ray"]
 
 
@@ -109,6 +110,7 @@ class RunOrder:
         lanes: The values of a packet.
         salted: Whether packets have a salt (`SwitchInfo`).
         jobs: The jobs.
+        paced: Whether time-outs have to follow the pace of results.
         engine: Who starts processes on the servers.
         cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
         launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
@@ -122,6 +124,7 @@ class RunOrder:
     lanes: int
     salted: bool
     jobs: tuple[JobOrder, ...]
+    paced: bool = False
     engine: Engine = "local"
     cluster: Mapping[str, Any] | None = None
     launch_with: str = ""
@@ -245,17 +248,28 @@ def topology_of(order: RunOrder) -> Topology:
     return parse_topology(json.dumps(order.cluster), source="order.json")
 
 
-def given_machines(order: RunOrder, start: StartAgents) -> GivenMachines:
-    """Return the switches of an order for an engine; `start` starts agents on its servers."""
-    (job,) = order.jobs
-    return _with_jobs(GivenMachines(topology_of(order), job.servers, start), order)
-
-
-def _with_jobs(fabric: G, order: RunOrder) -> G:
-    given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
+def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> Admitted:
+    """Return a job of an order as its workers have to know it: the daemon has admitted it."""
+    tree = next(plain.admission_of(job.admission) for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
-    fabric.give(given, offers, switch=order.switch)
-    return fabric
+    return Admitted(hosts, spec, tree, offers, order.paced, order.switch)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenLauncher:
+    """Runs the jobs of an order: a `Launcher`. The switches are not its business."""
+
+    order: RunOrder
+    hosts: Hosts
+
+    def launch(self, run: JobRun) -> JobResult:
+        """Run the workers of a job to their end. Raises LaunchError."""
+        job = given(self.order, run.spec, self.hosts)
+        with met(job) as rendezvous:
+            return run.run(job, rendezvous)
+
+    def ended(self) -> None:
+        """Return None: a switch that has ended may come back."""
 
 
 class Runner:
@@ -279,9 +293,9 @@ class Runner:
             if any(job.driver for job in order.jobs):
                 self._drive(logs)
                 return
-            self._fabric = self._switches()
+            self._hosts = self._hosts_of()
             group = GroupRun(
-                self._fabric,
+                GivenLauncher(order, self._hosts),
                 [
                     replace(
                         launch_spec(
@@ -338,11 +352,14 @@ class Runner:
         self._stopping.set()
         group.cancel()
 
-    def _switches(self) -> Given:
-        """Return the switches of the run, whose workers are started as its engine has it."""
+    def _hosts_of(self) -> Hosts:
+        """Return the hosts of the run, where workers are started as its engine has it."""
         order = self._order
         if order.engine == "local":
-            return _with_jobs(GivenHosts(order.testbed), order)
+            from bmv2_topos.testbeds import netns  # with all that starts and asks switches
+            from ina.runtime.testbed_hosts import TestbedHosts
+
+            return TestbedHosts(netns.find(order.testbed))
         (job,) = order.jobs
         if order.engine == "slurm":
             start: StartAgents = partial(Agents.launched, template=SLURM_STEP)
@@ -359,7 +376,7 @@ class Runner:
                 stopping=self._stopping,
                 on_placed=self._placed,
             )
-        return given_machines(order, start)
+        return MachineHosts(topology_of(order), job.servers, start)
 
     def _placed(self, said: str) -> None:
         with self._lock:
@@ -370,7 +387,7 @@ class Runner:
         failure = end.failure()
         with self._lock:
             self._status.note_end(group, end.spec.job.name, "" if failure is None else str(failure))
-            self._status.lost = dict(self._fabric.lost)
+            self._status.lost = dict(self._hosts.lost)
         self._write()
 
     def _watch(self, group: GroupRun, names: Sequence[str]) -> None:

@@ -83,6 +83,6 @@ async def opened(
             testbed=site.testbed,
             switches=network,
             executor=stack.enter_context(engine.executor(state / "runs", service, site.machines)),
-            fallbacks=site.fallbacks(state / "fallback", network.offers.lanes),
+            fallbacks=site.fallbacks(service, network.offers.lanes),
             blocking=Threads(),
         )

@@ -14,9 +14,10 @@ from bmv2_topos.testbeds.netns.targets import target_of
 from controller import Controller, ProgramBundle, connect
 from controller.vocabulary import Topology
 from ina.runtime.testbed_fabric import program_of
+from ina.runtime.testbed_fallback import TestbedFallback
 from ina.service.engines import LOCAL_ENGINES, EngineChoice
 from ina.service.errors import ServiceError
-from ina.service.fallback import FallbackServers, Kept
+from ina.service.fallback import FallbackServers
 from ina.service.network import Network
 
 
@@ -26,26 +27,21 @@ class Site(Protocol):
     @property
     def name(self) -> str:
         """What a state remembers as the place that it is for; other places have other names."""
-        ...
 
     @property
     def testbed(self) -> str:
         """The testbed whose hosts run workers; "": machines do."""
-        ...
 
     @property
     def cluster(self) -> Topology:
         """Switches, servers and links, with the addresses of servers if they are machines."""
-        ...
 
     @property
     def machines(self) -> Topology:
         """The same as an engine on these servers needs it: with all addresses."""
-        ...
 
     def check(self, engine: EngineChoice) -> None:
         """Raise ServiceError for an engine that starts no workers here."""
-        ...
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
@@ -53,11 +49,9 @@ class Site(Protocol):
 
         Raises ServiceError: they run a program whose jobs do not share slots, or not the one that is wanted.
         """
-        ...
 
-    def fallbacks(self, folder: Path, lanes: int) -> FallbackServers:
-        """Return its fallback servers, whose keepers have their folders in `folder`."""
-        ...
+    def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
+        """Return its fallback servers, which keep the jobs of `owner`."""
 
 
 def check_shares(program: ProgramBundle, remedy: str) -> None:
@@ -130,11 +124,13 @@ class TestbedSite:
                 contextlib.closing(Network(self._connect, program, target.queue_packets, watch))
             )
 
-    def fallbacks(self, folder: Path, lanes: int) -> FallbackServers:
+    def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
         """Return fallback servers that run on its hosts."""
-        return FallbackServers(
-            folder, self.cluster, lambda _, server: Kept(server, lanes, testbed=self.bed.name)
-        )
+
+        def connect(cluster: Topology, server: str, *, start: bool) -> TestbedFallback:
+            return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)
+
+        return FallbackServers(self.cluster, connect)
 
     def _connect(self, name: str, address: str) -> Controller:
         return connect(f"unix:{self.bed.socket(name)}", at_once=False)

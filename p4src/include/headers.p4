@@ -3,6 +3,7 @@
 #define INA_HEADERS_P4
 
 #include "config.p4"
+#include "each_lane.p4"
 #include "outcomes.p4"
 
 typedef bit<48> mac_t;
@@ -102,15 +103,11 @@ header ina_t {
     bit<16> target;     // rank that takes the sum; with TARGET_BUT: all ranks but this one
 }
 
-#if LANES == 32
-#include "lanes_32_header.p4"
-#elif LANES == 64
-#include "lanes_64_header.p4"
-#elif LANES == 256
-#include "lanes_256_header.p4"
-#else
-#error "LANES must be 32, 64 or 256"
-#endif
+#define LANE_FIELD(i) bit<32> v##i;
+
+header lanes_t {
+    EVERY_LANE(LANE_FIELD)
+}
 
 // What a packet does to the lanes of its slot.
 const bit<3> LANES_NONE      = 0;

@@ -2,13 +2,10 @@
 
 ======================  =============================================================
 `service`               gRPC: takes requests apart, maps errors
-`describe`              tables as BF Runtime's JSON describes them to clients
-`values`                keys and data of entries, from and to messages
-`rows`                  what every kind of table does with entries
+`values`                tables as JSON describes them; their entries, from and to messages
 `matching`              the program's match-action tables, by way of P4Runtime's entities
 `cells`                 the program's registers and counters
-`replication`           multicast groups, nodes and exclusions; mirror sessions
-`ports`                 the switch's ports, and their statistics
+`switch_tables`         the switch's ports, multicast groups, nodes and exclusions; mirror sessions
 ======================  =============================================================
 
 `docs/tofino.md` says what is served. Requests need no role: whoever reaches the port controls the switch.

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from p4src.messages import bfruntime
-from softswitch.bfrt.describe import Column, Table
-from softswitch.bfrt.rows import Row, Rows
-from softswitch.bfrt.values import exact_entry, exact_key, read_data
+from softswitch.bfrt.values import Column, Row, Rows, Table, exact_entry, exact_key, read_data
 from softswitch.compiler import ir
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, Unimplemented
 from softswitch.p4runtime.schema import Counter, Register

@@ -11,10 +11,8 @@ from typing import Any
 from p4src.messages import bfruntime
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.bfrt.cells import BYTES, PACKETS, counter_columns
-from softswitch.bfrt.describe import Action, Column
-from softswitch.bfrt.describe import Table as Described
-from softswitch.bfrt.rows import Rows
-from softswitch.bfrt.values import bytes_of, column_of, number, read_data, write_data
+from softswitch.bfrt.values import Action, Column, Rows, bytes_of, column_of, number, read_data, write_data
+from softswitch.bfrt.values import Table as Described
 from softswitch.p4runtime import entities
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, PermissionDenied, Unimplemented
 from softswitch.p4runtime.schema import Table

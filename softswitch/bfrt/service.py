@@ -18,15 +18,12 @@ from google.protobuf.message import DecodeError
 
 from p4src.messages import bfruntime, status_pb2
 from softswitch.bfrt.cells import cells
-from softswitch.bfrt.describe import described
 from softswitch.bfrt.matching import matching
-from softswitch.bfrt.ports import port_metadata, ports
-from softswitch.bfrt.replication import replication
-from softswitch.bfrt.rows import Rows
+from softswitch.bfrt.switch_tables import port_metadata, ports, replication
+from softswitch.bfrt.values import Rows, described
 from softswitch.p4runtime import errors
-from softswitch.p4runtime.codes import CODES
+from softswitch.p4runtime.codes import CODES, MAX_MESSAGE
 from softswitch.p4runtime.errors import RequestError
-from softswitch.p4runtime.limits import MAX_MESSAGE
 from softswitch.p4runtime.state import Bundle, Device
 
 PREFIX = "pipe."

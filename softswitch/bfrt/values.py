@@ -2,12 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from p4src.messages import bfruntime
-from softswitch.bfrt.describe import Column, Table
-from softswitch.p4runtime.errors import InvalidArgument
+from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound, Unimplemented
+
+NUMBERS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+"""Types of numbers, beside ``bytes``, and their bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A field of a key or of data.
+
+    Args:
+        id: The number that messages carry.
+        name: What clients call it.
+        type: ``bytes`` (a number of `width` bits), one of `NUMBERS`, ``bool`` or ``string``.
+        width: Bits of a number.
+        match: Of a key: Exact, Ternary, LPM, Range or Optional.
+        repeated: It is a list.
+        field_class: ``register_data`` for what a chip has once for each pipe.
+    """
+
+    id: int
+    name: str
+    type: str = "bytes"
+    width: int = 0
+    match: str = ""
+    repeated: bool = False
+    field_class: str = ""
+
+    @property
+    def bits(self) -> int:
+        """Bits of a number."""
+        return NUMBERS.get(self.type, self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action of a table, with its parameters."""
+
+    id: int
+    name: str
+    data: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its key, the data of all entries, and the data that belong to an action."""
+
+    id: int
+    name: str
+    kind: str
+    size: int
+    key: tuple[Column, ...]
+    data: tuple[Column, ...]
+    actions: tuple[Action, ...] = ()
+    operations: tuple[str, ...] = ()
+
+
+def described(tables: Iterable[Table]) -> dict[str, Any]:
+    """Return the JSON of some tables."""
+    return {"schema_version": "1.0.0", "tables": [_table(table) for table in tables], "learn_filters": []}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    whole: dict[str, Any] = {
+        "name": table.name,
+        "id": table.id,
+        "table_type": table.kind,
+        "size": table.size,
+        "annotations": [],
+        "depends_on": [],
+        "key": [_key(column) for column in table.key],
+        "data": [{"mandatory": False, "read_only": False, "singleton": _data(c)} for c in table.data],
+        "supported_operations": list(table.operations),
+        "attributes": [],
+    }
+    if table.actions:
+        whole["action_specs"] = [
+            {"id": a.id, "name": a.name, "annotations": [], "data": [_data(c) for c in a.data]}
+            for a in table.actions
+        ]
+    return whole
+
+
+def _key(column: Column) -> dict[str, Any]:
+    return {
+        "id": column.id,
+        "name": column.name,
+        "repeated": False,
+        "annotations": [],
+        "mandatory": False,
+        "match_type": column.match,
+        "type": _type(column),
+    }
+
+
+def _data(column: Column) -> dict[str, Any]:
+    annotations = [{"name": "$bfrt_field_class", "value": column.field_class}] if column.field_class else []
+    return {
+        "id": column.id,
+        "name": column.name,
+        "repeated": column.repeated,
+        "mandatory": False,
+        "read_only": False,
+        "annotations": annotations,
+        "type": _type(column),
+    }
+
+
+def _type(column: Column) -> dict[str, Any]:
+    return {"type": "bytes", "width": column.width} if column.type == "bytes" else {"type": column.type}
+
 
 Value = int | bool | str | list[int] | list[bool]
 
@@ -117,3 +227,103 @@ def exact_entry(table: Table, key: Sequence[int], values: Mapping[str, Value]) -
     entry.data.SetInParent()
     write_data(entry.data, values, table.data)
     return entry
+
+
+Row = dict[str, Value]
+
+
+class Rows(Protocol):
+    """The entries of one table. All methods raise RequestError, and then have changed nothing."""
+
+    table: Table
+
+    def write(self, kind: int, entry: Any) -> None:
+        """Carry out an update of one entry, or of all where it has no key."""
+
+    def read(self, entry: Any) -> Iterator[Any]:
+        """Yield the entry of a key, or all entries where it has none."""
+
+    def usage(self) -> int:
+        """Return the number of entries."""
+
+
+class Stored:
+    """A table with an exact key whose entries are kept here; subclasses tell the switch."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.rows: dict[tuple[int, ...], Row] = {}
+
+    def write(self, kind: int, entry: Any) -> None:
+        """Carry out an update; see `Rows.write`."""
+        key = exact_key(entry, self.table)
+        if key is None:
+            if kind != bfruntime.DELETE:
+                raise InvalidArgument(f"an entry of '{self.table.name}' has a key")
+            for known in list(self.rows):
+                self._replace(known, None)
+            return
+        columns = (*self.table.data, *(c for action in self.table.actions for c in action.data))
+        given = read_data(entry.data.fields, columns, self.table)
+        old = self.rows.get(key)
+        if kind == bfruntime.INSERT and old is not None:
+            raise AlreadyExists(f"'{self.table.name}' has an entry {_text(key)} already")
+        if kind in (bfruntime.MODIFY, bfruntime.MODIFY_INC, bfruntime.DELETE) and old is None:
+            raise NotFound(f"'{self.table.name}' has no entry {_text(key)}")
+        match kind:
+            case bfruntime.INSERT | bfruntime.MODIFY | bfruntime.INSERT_OR_MODIFY:
+                self._replace(key, {**(old or {}), **given})
+            case bfruntime.MODIFY_INC:
+                assert old is not None
+                flags = entry.table_flags.mod_del or entry.table_mod_inc_flag.type == 1
+                self._replace(key, self.incremented(old, given, takes_away=bool(flags)))
+            case bfruntime.DELETE:
+                self._replace(key, None)
+            case _:
+                raise Unimplemented(f"an update of kind {kind} of '{self.table.name}'")
+
+    def _replace(self, key: tuple[int, ...], row: Row | None) -> None:
+        self.check(key, row)
+        if row is None:
+            del self.rows[key]
+        else:
+            self.rows[key] = row
+        self.changed(key)
+
+    def check(self, key: tuple[int, ...], row: Row | None) -> None:
+        """Raise RequestError if a row cannot become `row`; None: if it cannot go."""
+
+    def changed(self, key: tuple[int, ...]) -> None:
+        """Tell the switch that a row is new, another or gone."""
+
+    def incremented(self, old: Row, given: Row, *, takes_away: bool) -> Row:
+        """Return a row with `given` added to its lists, or taken away from them."""
+        raise Unimplemented(f"'{self.table.name}' has no lists to add to")
+
+    def read(self, entry: Any) -> Iterator[Any]:
+        """Yield entries; see `Rows.read`."""
+        key = exact_key(entry, self.table)
+        if key is not None and key not in self.rows:
+            raise NotFound(f"'{self.table.name}' has no entry {_text(key)}")
+        for known in list(self.rows) if key is None else [key]:
+            yield exact_entry(self.table, known, self.shown(known))
+
+    def shown(self, key: tuple[int, ...]) -> Row:
+        """Return a row as a read finds it."""
+        return self.rows[key]
+
+    def usage(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+
+class Refused(Stored):
+    """A table of the chip that has nothing here to work on: it is empty, and takes no entries."""
+
+    def check(self, key: tuple[int, ...], row: Row | None) -> None:
+        """Refuse every entry."""
+        raise Unimplemented(f"this switch has no '{self.table.name}': it stays empty")
+
+
+def _text(key: tuple[int, ...]) -> str:
+    return ", ".join(map(str, key))

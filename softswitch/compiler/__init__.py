@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from softswitch.compiler.choice import Choice
 from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.frontend.text import read_source
-from softswitch.compiler.position import Position
+from softswitch.compiler.source import Position, read_source
 
 if TYPE_CHECKING:
     from p4src.messages import p4info_pb2

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from softswitch.compiler.position import Position
+from softswitch.compiler.source import Position
 
 _TAB_WIDTH = 8
 MAX_SHOWN = 20

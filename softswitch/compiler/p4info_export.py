@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from p4src.messages import p4info_pb2
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
-from softswitch.compiler.frontend.text import unescape
+from softswitch.compiler.source import unescape
 
 _Ids = p4info_pb2.P4Ids
 _MATCH_TYPES = {

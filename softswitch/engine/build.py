@@ -4,7 +4,12 @@ The object's name has the hash of everything that makes it: the C text, the runt
 flags; the processor that ``-march=native`` means, and the compiler. A new one is written beside its
 place and renamed. Of processes that need it at the same time one builds it and the others wait. `cache`
 says where, and when what is there may be loaded. Without a compiler, one that was built with another
-compiler serves, or with the package (`prebuilt`).
+compiler serves, or with the package (`c_compiler.find`).
+
+Builds the data-path engine (runtime/engine*.c) with the machine's C compiler, once per content.
+
+``python -m softswitch.engine.build FOLDER PROGRAM.p4:LANES…`` builds it and programs for machines that
+have no compiler (`c_compiler`).
 """
 
 from __future__ import annotations
@@ -15,19 +20,19 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from softswitch.compiler import ir
-from softswitch.engine import prebuilt
-from softswitch.engine.c_compiler import compiler_name, compiler_path
-from softswitch.engine.cache import REMEDY, find_folder, hashed, seal, whole
+from softswitch.engine import c_compiler
+from softswitch.engine.c_compiler import LEVELS, compiler_name, compiler_path
+from softswitch.engine.cache import REMEDY, emit_once, find_folder, hashed, seal, whole
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler, Pipeline
-from softswitch.engine.programs import emit_once
 
 if TYPE_CHECKING:
     from softswitch.engine.trace import Trace
@@ -94,7 +99,7 @@ def _built_elsewhere(content: str, here: str) -> Path | None:
         for file in find_folder().path.glob(f"pipeline-{here}-*.so"):
             if whole(file):
                 return file
-    found = prebuilt.find(content)
+    found = c_compiler.find(content)
     return found if found and whole(found, ours=True) else None
 
 
@@ -245,3 +250,72 @@ def _processor() -> str:
     wanted = ("model name", "flags", "Features", "CPU part")
     described = {line.split(":")[0].strip(): line for line in lines if line.startswith(wanted)}
     return platform.machine() + "\n".join(described.values())
+
+
+ENGINE_FLAGS = (*FLAGS, "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra")
+
+
+def engine_sources() -> list[Path]:
+    """Return the engine's C files, in the order in which they make one translation unit."""
+    return sorted(RUNTIME.glob("engine*.c"))
+
+
+def engine_text() -> str:
+    """Return the engine as one C text, so that a packet's way through its files can be inlined."""
+    return "\n".join(f'#line 1 "{path.name}"\n{path.read_text()}' for path in engine_sources())
+
+
+def build_engine() -> Path:
+    """Return the engine as a shared object. Raises NoCompiler or BuildFailed."""
+    return build_c(engine_text(), flags=ENGINE_FLAGS)
+
+
+def build_for_others(folder: Path, programs: Sequence[str]) -> None:
+    """Build the engine and programs, each "PROGRAM.p4:LANES", into a folder, for all `LEVELS`."""
+    from concurrent.futures import ProcessPoolExecutor  # switches build one thing at a time
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor() as processes:
+        list(processes.map(partial(_build_for_others, folder), ["", *programs]))  # raises what they do
+
+
+def _build_for_others(folder: Path, program: str) -> None:
+    text, flags = engine_text(), tuple[str, ...](ENGINE_FLAGS)
+    if program:
+        from softswitch.compiler import compile_file
+        from softswitch.engine.emit_c.program import emit_c
+
+        source, _, lanes = program.rpartition(":")
+        text, flags = emit_c(compile_file(source, defines={"LANES": lanes})), FLAGS
+    for level, _ in LEVELS.get(platform.machine(), ()):
+        target = folder / f"{content_hash(text, flags)}-{level}.so"
+        of_level = [flag.replace("-march=native", f"-march={level}") for flag in flags]
+        compile_c([find_compiler(), *of_level, "-s"], text, target)
+        target.chmod(0o644)
+
+
+if __name__ == "__main__":
+    build_for_others(Path(sys.argv[1]), sys.argv[2:])
+
+
+def sanitizer_environment() -> dict[str, str]:
+    """Return the variables with which a Python process can load sanitized objects.
+
+    Raises NoCompiler, and BuildFailed if the compiler has no sanitizers that can be preloaded.
+    """
+    environment = {
+        "LD_PRELOAD": " ".join(_library(name) for name in ("libasan.so", "libubsan.so")),
+        "PYTHONMALLOC": "malloc",  # so that every frame has its red zones
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",  # Python itself leaks
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    probe = [sys.executable, "-c", "import ctypes; ctypes.CDLL(None).__asan_init"]
+    if subprocess.run(probe, env=environment, capture_output=True, check=False).returncode:
+        raise BuildFailed(f"{find_compiler()} has no address sanitizer that can be preloaded")
+    return environment
+
+
+def _library(name: str) -> str:
+    """Return the path of a sanitizer's library, or the name if the compiler has none."""
+    command = [find_compiler(), f"-print-file-name={name}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -12,15 +12,188 @@ Ports without a cable are *ends*: hosts are there, which send and receive. Nothi
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import itertools
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from softswitch.engine.cabling import Cable, Cabling, End, Survives
 from softswitch.engine.native import NativeEngine
-from softswitch.engine.native_cables import NativeCabling
 from softswitch.engine.ports import MemoryPort, SwitchError
-from softswitch.engine.python_cables import PythonCabling
 from softswitch.engine.switch import Switch
+
+Survives = Callable[[int], bool]
+"""Asked for each frame that goes to an entrance for which that is wanted; False: the frame is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """One direction: what leaves a switch by a port enters another. Switches are numbered."""
+
+    source: int
+    port: int
+    target: int
+    target_port: int
+    delay_us: int
+
+    def __post_init__(self) -> None:
+        if self.delay_us < 1:
+            raise SwitchError(f"a cable's delay is {self.delay_us} µs, must be 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A port without a cable."""
+
+    switch: int
+    port: int
+
+
+_NEVER = 2**64 - 1
+
+_SURVIVES = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)
+
+
+class _Cable(ctypes.Structure):
+    """``struct engine_cable``."""
+
+    _fields_ = (
+        ("source", ctypes.c_uint32),
+        ("target", ctypes.c_uint32),
+        ("port", ctypes.c_uint16),
+        ("target_port", ctypes.c_uint16),
+        ("delay_us", ctypes.c_uint64),
+    )
+
+
+class _End(ctypes.Structure):
+    """``struct engine_end``."""
+
+    _fields_ = (("engine", ctypes.c_uint32), ("port", ctypes.c_uint16))
+
+
+_POINTER, _U32, _U64, _INT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
+_SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
+    "create": (_POINTER, [_POINTER, _U32, _POINTER, _U32, _POINTER, _U32, _SURVIVES]),
+    "destroy": (None, [_POINTER]),
+    "ask": (None, [_POINTER, _U32, _INT]),
+    "next_event": (_U64, [_POINTER]),
+    "advance": (_U64, [_POINTER, _U64, _INT]),
+    "send": (None, [_POINTER, _U32, _POINTER, _POINTER, _U32, _U64]),
+    "send_later": (None, [_POINTER, _U32, _POINTER, _U32, _POINTER, _U32]),
+    "waiting": (_U32, [_POINTER, _POINTER]),
+    "frames": (_POINTER, [_POINTER, _U32, _POINTER, _POINTER]),
+    "forget": (None, [_POINTER, _U32]),
+}
+
+
+@functools.cache
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, f"cabling_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class Cabling:
+    """Switches, their cables and ends: runtime/engine_cables.c. Times are microseconds.
+
+    An *entrance* is a cable's number or, behind those of all cables, an end's.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[NativeEngine],
+        cables: Sequence[Cable],
+        ends: Sequence[End],
+        survives: Survives,
+    ) -> None:
+        self._interpreting = [engine for engine in engines if engine.interprets]
+        self._library = library = _declare(engines[0].library)
+        self._survives = _SURVIVES(survives)  # kept alive as long as C may call it
+        self._told = (ctypes.c_uint32 * max(1, len(ends)))()
+        self._cabling = library.cabling_create(
+            (ctypes.c_void_p * len(engines))(*(engine.address for engine in engines)),
+            len(engines),
+            (_Cable * len(cables))(
+                *(
+                    _Cable(each.source, each.target, each.port, each.target_port, each.delay_us)
+                    for each in cables
+                )
+            ),
+            len(cables),
+            (_End * len(ends))(*(_End(end.switch, end.port) for end in ends)),
+            len(ends),
+            self._survives,
+        )
+        if not self._cabling:
+            raise MemoryError("no memory for the cables between switches")
+
+    @property
+    def addresses(self) -> Mapping[str, int]:
+        """For callers in C: of the ``struct cabling`` under "cabling", and of its functions (engine.h)."""
+        functions = {name: getattr(self._library, f"cabling_{name}") for name in _SIGNATURES}
+        found = {name: ctypes.cast(each, ctypes.c_void_p).value or 0 for name, each in functions.items()}
+        return {"cabling": int(self._cabling or 0), **found}
+
+    def close(self) -> None:
+        """Free everything; nothing may be called after it. To be called before the switches are closed."""
+        cabling, self._cabling = self._cabling, None
+        if cabling is not None:
+            self._library.cabling_destroy(cabling)
+
+    def next_event_us(self) -> int | None:
+        """Return the time of the next event; None: never."""
+        due = int(self._library.cabling_next_event(self._cabling))
+        return None if due == _NEVER else due
+
+    def advance(self, now_us: int, *, one_step: bool = False) -> int:
+        """Let happen what is due up to `now_us`, or the first step of that; return the time then."""
+        now = int(self._library.cabling_advance(self._cabling, now_us, one_step))
+        self._check()
+        if now == _NEVER:
+            raise MemoryError("no memory for the frames under way between switches")
+        return now
+
+    def send(self, end: int, data: bytes, lengths: array[int], now_us: int) -> None:
+        """Let frames enter at an end.
+
+        Args:
+            end: The end.
+            data: The frames, back to back.
+            lengths: Bytes of each, as ``array("I")``.
+            now_us: The time, which is the last step's.
+        """
+        address, count = lengths.buffer_info()
+        self._library.cabling_send(self._cabling, end, data, address, count, now_us)
+        self._check()
+
+    def send_later(self, end: int, frame: bytes, times_us: array[int]) -> None:
+        """Let a frame enter at an end at each of these times (``array("Q")``), which are not over yet."""
+        address, count = times_us.buffer_info()
+        self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
+
+    def waiting(self) -> Sequence[int]:
+        """Return the ends at which frames have arrived since the last call, to be drained at the switch."""
+        count = self._library.cabling_waiting(self._cabling, self._told)
+        return self._told[:count] if count else ()
+
+    def discard(self, end: int) -> int:
+        """Throw away the frames that wait at an end; return how many there were."""
+        count, lengths = ctypes.c_uint32(), ctypes.c_void_p()
+        self._library.cabling_frames(self._cabling, end, ctypes.byref(count), ctypes.byref(lengths))
+        self._library.cabling_forget(self._cabling, end)
+        return count.value
+
+    def ask(self, entrance: int, asks: bool) -> None:
+        """Ask, from now on or no more, for each frame that a cable carries or `send_later` sends."""
+        self._library.cabling_ask(self._cabling, entrance, asks)
+
+    def _check(self) -> None:
+        for engine in self._interpreting:
+            engine.check()
 
 
 def connect(
@@ -29,7 +202,7 @@ def connect(
     """Connect switches that stand at time 0.
 
     Args:
-        switches: The switches, all of one engine, with memory ports that are not the CPU's.
+        switches: The switches, with memory ports that are not the CPU's.
         cables: The cables, those of an earlier switch first.
         ends: The ports at which hosts are.
         survives: Asked where `Cabling.ask` wants it.
@@ -43,8 +216,4 @@ def connect(
                 raise SwitchError(f"port {port} of switch {number} is not a memory port for frames")
     if any(after.source < before.source for before, after in itertools.pairwise(cables)):
         raise SwitchError("cables must come in the order of the switches that they lead from")
-    engines = [switch.engine for switch in switches]
-    natives = [engine for engine in engines if isinstance(engine, NativeEngine)]
-    if len(natives) == len(engines):
-        return NativeCabling(natives, cables, ends, survives)
-    return PythonCabling(switches, cables, ends, survives)
+    return Cabling([switch.engine for switch in switches], cables, ends, survives)

@@ -18,7 +18,7 @@ from typing import Any
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.table_layout import ARG_WORDS, TableLayout, lay_out_table, packed
 from softswitch.engine.emit_c.walk import indirect_meters
-from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_widths
+from softswitch.engine.entries import TableEntries, has_part, leaf_widths
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
@@ -29,7 +29,7 @@ PACKET_ALIGNMENT = 64
 MASK_64 = (1 << 64) - 1
 
 
-class _Verdict(ctypes.Structure):
+class CVerdict(ctypes.Structure):
     """``struct p4_verdict``."""
 
     _fields_ = (
@@ -49,7 +49,7 @@ class _Verdict(ctypes.Structure):
     )
 
 
-class _Copy(ctypes.Structure):
+class CCopy(ctypes.Structure):
     """``struct p4_copy``."""
 
     _fields_ = (
@@ -76,29 +76,27 @@ _DESTROY = ctypes.CFUNCTYPE(None, _pointer)
 _TWIN = ctypes.CFUNCTYPE(_pointer, _pointer, ctypes.c_uint64)
 _SLOTS = ctypes.CFUNCTYPE(None, _pointer, _pointer, ctypes.c_uint32, _pointer)
 _DIVIDES = ctypes.CFUNCTYPE(ctypes.c_int, _pointer)
-_INGRESS = ctypes.CFUNCTYPE(
+INGRESS = ctypes.CFUNCTYPE(
     None,
     *(
         _pointer,
         _pointer,
-        ctypes.c_char_p,
+        _pointer,
         ctypes.c_uint32,
         ctypes.c_uint16,
         ctypes.c_uint32,
         ctypes.c_uint64,
     ),
-    *(_pointer, ctypes.c_int32, ctypes.POINTER(_Verdict)),
+    *(_pointer, ctypes.c_int32, ctypes.POINTER(CVerdict)),
 )
-_COPY = ctypes.CFUNCTYPE(None, _pointer, _pointer)
-_CLONE = ctypes.CFUNCTYPE(
-    None, *(_pointer, _pointer, _pointer, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_int32)
-)
-_EGRESS = ctypes.CFUNCTYPE(
-    ctypes.c_uint32, _pointer, _pointer, ctypes.POINTER(_Copy), _pointer, ctypes.POINTER(_Verdict)
+COPY = ctypes.CFUNCTYPE(None, _pointer, _pointer)
+CLONE = ctypes.CFUNCTYPE(None, *(_pointer, _pointer, _pointer, _pointer, ctypes.c_uint32, ctypes.c_int32))
+EGRESS = ctypes.CFUNCTYPE(
+    ctypes.c_uint32, _pointer, _pointer, ctypes.POINTER(CCopy), _pointer, ctypes.POINTER(CVerdict)
 )
 
 
-class _Program(ctypes.Structure):
+class CProgram(ctypes.Structure):
     """``struct p4_program``."""
 
     _fields_ = (
@@ -106,11 +104,11 @@ class _Program(ctypes.Structure):
         ("packet_size", ctypes.c_uint32),
         ("create", _CREATE),
         ("destroy", _DESTROY),
-        ("ingress", _INGRESS),
-        ("copy", _COPY),
-        ("lend", _COPY),
-        ("clone", _CLONE),
-        ("egress", _EGRESS),
+        ("ingress", INGRESS),
+        ("copy", COPY),
+        ("lend", COPY),
+        ("clone", CLONE),
+        ("egress", EGRESS),
         ("waits", _pointer),
         ("ahead", _pointer),
         ("metadata", _pointer),
@@ -168,7 +166,7 @@ class _Table:
         return self.entries.entries().index(entry) if kind == "code" else 0
 
 
-class _Field(ctypes.Structure):
+class CField(ctypes.Structure):
     """``struct p4_field``."""
 
     _fields_ = (("name", ctypes.c_char_p), ("offset", ctypes.c_size_t), ("bytes", ctypes.c_size_t))
@@ -176,7 +174,7 @@ class _Field(ctypes.Structure):
 
 def _metadata(address: int) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield offset and bytes of the fields of a table, whose last one has no name."""
-    fields = ctypes.cast(address, ctypes.POINTER(_Field))
+    fields = ctypes.cast(address, ctypes.POINTER(CField))
     for number in itertools.count():
         if not fields[number].name:
             return
@@ -202,7 +200,7 @@ class CompiledPipeline:
     def __init__(self, program: ir.Program, path: Path, *, seed: int = 0) -> None:
         self.program = program
         library = ctypes.PyDLL(str(path))  # control calls are short: the GIL stays where it is
-        self._ops = _Program.in_dll(library, "p4_program")
+        self._ops = CProgram.in_dll(library, "p4_program")
         if self._ops.abi != ABI:
             raise PipelineError(f"{path} has ABI {self._ops.abi}, not {ABI}")
         self._control = _Control(library)
@@ -452,7 +450,7 @@ class CompiledPipeline:
     def write_register(self, name: str, index: int, value: int) -> None:
         """Set one cell of a register."""
         number = self._register(name, index)
-        bits = value & ((1 << bit_width(self.program.registers[name].type)) - 1)
+        bits = value & ((1 << ir.width_of(self.program.registers[name].type)) - 1)
         self._control.write_register(self._state, number, index, _array([bits & MASK_64, bits >> 64]))
 
     def _counter(self, name: str, index: int) -> list[Any]:
@@ -504,7 +502,7 @@ class CompiledPipeline:
     ) -> tuple[CompiledPacket, Verdict]:
         """Parse a frame, verify checksums, run ingress; see `Pipeline.ingress`."""
         packet = self._packet(frame)
-        verdict = _Verdict()
+        verdict = CVerdict()
         self._ops.ingress(
             *(self._state, packet.address, packet.frame, len(frame), port, instance_type, now_us & MASK_64),
             *(None if previous is None else previous.address, field_list, ctypes.byref(verdict)),
@@ -513,17 +511,8 @@ class CompiledPipeline:
 
     def egress(self, packet: CompiledPacket, copy: Copy) -> tuple[bytes | None, Verdict]:
         """Run egress, update checksums, deparse: the frame, or None if dropped."""
-        told = _Copy(
-            copy.egress_port,
-            copy.egress_rid,
-            copy.instance_type,
-            copy.enq_timestamp,
-            copy.enq_qdepth,
-            copy.deq_timedelta,
-            copy.deq_qdepth,
-            copy.now_us & MASK_64,
-        )
-        verdict = _Verdict()
+        told = CCopy(*(getattr(copy, name) for name, *_ in CCopy._fields_))
+        verdict = CVerdict()
         out = ctypes.addressof(self._out)
         length = self._ops.egress(self._state, packet.address, ctypes.byref(told), out, ctypes.byref(verdict))
         frame = None if verdict.dropped and not length else ctypes.string_at(out, length)
@@ -563,7 +552,7 @@ class CompiledPipeline:
 
 def _masks(program: ir.Program, layout: TableLayout) -> dict[str, tuple[int, list[int]]]:
     return {
-        action: (number, [(1 << bit_width(param.type)) - 1 for param in program.actions[action].params])
+        action: (number, [(1 << ir.width_of(param.type)) - 1 for param in program.actions[action].params])
         for number, action in enumerate(layout.actions)
     }
 
@@ -586,25 +575,8 @@ def _configure_meter(words: Any, rates: MeterRates | None) -> None:
             words[position] = word
 
 
-def _read_verdict(verdict: _Verdict) -> Verdict:
-    return Verdict(
-        egress_spec=verdict.egress_spec,
-        mcast_grp=verdict.mcast_grp,
-        clone_session=verdict.clone_session,
-        clone=verdict.clone,
-        dropped=verdict.dropped,
-        resubmit=verdict.resubmit,
-        recirculate=verdict.recirculate,
-        priority=verdict.priority,
-        unicast=verdict.unicast,
-        mcast_grp_2=verdict.mcast_grp_2,
-        rid=verdict.rid,
-        exclude_1=verdict.exclude_1,
-        exclude_2=verdict.exclude_2,
-        clone_fields=verdict.clone_fields,
-        resubmit_fields=verdict.resubmit_fields,
-        recirculate_fields=verdict.recirculate_fields,
-    )
+def _read_verdict(verdict: CVerdict) -> Verdict:
+    return Verdict(*(getattr(verdict, name) for name, *_ in CVerdict._fields_))
 
 
 def _check_index(name: str, index: int, size: int) -> None:

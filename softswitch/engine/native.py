@@ -5,17 +5,22 @@ Calls release the GIL; the engine locks itself.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import shutil
+import socket
+import tempfile
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
+from softswitch.engine.build import build_engine
 from softswitch.engine.counters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
-from softswitch.engine.engine_build import build_engine
 from softswitch.engine.impairments import LinkModel
-from softswitch.engine.meeting_socket import MeetingSockets
+from softswitch.engine.interpreted import InterpretedProgram
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
 from softswitch.engine.pipeline import Compiled, Pipeline, PipelineError
 from softswitch.engine.ports import (
@@ -27,6 +32,79 @@ from softswitch.engine.ports import (
     SwitchError,
     UdpPort,
 )
+
+PATH_BYTES: Final = 107
+"""Longest path that a socket address has room for."""
+
+
+def make_socket_folder(longest: str) -> Path:
+    """Make a folder whose path leaves room for a socket of a name as long as `longest`; return it."""
+    folder = Path(tempfile.mkdtemp(prefix="ina-"))
+    if len(bytes(folder / longest)) > PATH_BYTES:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="ina-", dir="/tmp"))
+    return folder
+
+
+_WAITING: Final = 4
+
+
+class MeetingSockets:
+    """Listening sockets that only this user can connect to; those without a path are in a private folder."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._paths: dict[int, Path] = {}
+
+    def open(self, number: int, path: str | None) -> socket.socket:
+        """Return the socket of port `number`, which listens. Raises PortError."""
+        at = Path(path) if path else self._private_folder() / f"port-{number}"
+        if len(bytes(at)) > PATH_BYTES:
+            raise PortError(f"port {number}: {at} is too long for a socket, which has {PATH_BYTES} bytes")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            _remove_leftover(at)
+            listening.bind(str(at))
+            at.chmod(0o600)
+            listening.listen(_WAITING)
+        except OSError as error:
+            listening.close()
+            raise PortError(f"port {number}: cannot listen at {at}: {error.strerror}") from error
+        self._paths[number] = at
+        return listening
+
+    def path(self, number: int) -> str:
+        """Return where the socket of a port is."""
+        return str(self._paths[number])
+
+    def close(self) -> None:
+        """Remove the sockets' names, and the folder."""
+        for path in self._paths.values():
+            path.unlink(missing_ok=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _private_folder(self) -> Path:
+        if self._folder is None:
+            self._folder = make_socket_folder("port-511")
+        return self._folder
+
+
+def _remove_leftover(path: Path) -> None:
+    """Remove a socket whose process is gone. One that is served makes `bind` fail, and so does a file."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        probe.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+
+
+Members = Sequence[tuple[int, int]]
+"""Copies to make, as (port, replication id)."""
 
 _ERROR_BYTES = 256
 BUSY_PACKETS = 64
@@ -108,7 +186,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class NativeEngine:
-    """One ``struct engine``. The methods are described in `softswitch.engine.switch.Engine`."""
+    """One ``struct engine``. Every method is atomic."""
 
     def __init__(
         self, library: ctypes.CDLL | None = None, *, threads: int = 1, busy_packets: int = BUSY_PACKETS
@@ -121,7 +199,8 @@ class NativeEngine:
         self._engine: int = self._library.engine_create()
         if not self._engine:
             raise SwitchError("the switch engine cannot start: out of memory or file descriptors")
-        self._pipeline: Pipeline | None = None
+        self._pipeline: Compiled | InterpretedProgram | None = None
+        self._failure: BaseException | None = None
         self._threads = threads
         self._meeting = MeetingSockets()
         if self._library.engine_divide(self._engine, threads, busy_packets):
@@ -138,6 +217,11 @@ class NativeEngine:
         """The ``struct engine``."""
         return self._engine
 
+    @property
+    def interprets(self) -> bool:
+        """True if its program is interpreted."""
+        return isinstance(self._pipeline, InterpretedProgram)
+
     def destroy(self) -> None:
         """Close sockets and free everything; nothing may be called after it."""
         self._meeting.close()
@@ -146,7 +230,16 @@ class NativeEngine:
         self._pipeline = None
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port; see `Engine.add_port`."""
+        """Open a port, while packets are kept out (`lock`) if `run` serves others already.
+
+        Args:
+            number: Its number.
+            spec: Its kind and addresses.
+            rx: Impairments of received frames.
+            tx: Impairments of sent frames.
+
+        Raises PortError, with nothing left open.
+        """
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         links = tuple(ctypes.byref(_Impairments(*astuple(link))) for link in (rx, tx))
         match spec:
@@ -174,32 +267,31 @@ class NativeEngine:
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""
-        program = state = None
+        served: Compiled | InterpretedProgram | None = None
         others: Sequence[int] = ()
         if pipeline is not None:
             compiled: Compiled = pipeline  # type: ignore[assignment]  # checked on the next line
-            if not hasattr(pipeline, "ops_address"):
-                raise SwitchError(
-                    "the compiled engine cannot run an interpreted program: engine='python' can"
-                )
-            program, state = compiled.ops_address, compiled.state_address
-            if self._threads > 1 and compiled.one_thread is None:
+            served = (
+                compiled if hasattr(pipeline, "ops_address") else InterpretedProgram(pipeline, self._failed)
+            )
+            if self._threads > 1 and served.one_thread is None:
                 try:
                     others = compiled.divide(self._threads)[1:]
                 except PipelineError as error:
                     raise SwitchError(str(error)) from error
+        addresses = (None, None) if served is None else (served.ops_address, served.state_address)
         self.lock()  # no thread may have pipelines of two programs
         try:
             self._library.engine_load_threads(self._engine, None)
-            failed = self._library.engine_load(self._engine, program, state)
+            failed = self._library.engine_load(self._engine, *addresses)
             if others and not failed:
-                addresses = (ctypes.c_void_p * len(others))(*others)
-                failed = self._library.engine_load_threads(self._engine, addresses)
+                states = (ctypes.c_void_p * len(others))(*others)
+                failed = self._library.engine_load_threads(self._engine, states)
         finally:
             self.unlock()
         if failed:
             raise SwitchError("the program was built for another version of the engine, or memory is short")
-        self._pipeline = pipeline  # keeps it alive; the one before is not in use any more
+        self._pipeline = served  # keeps it alive; the one before is not in use any more
 
     def undivided(self) -> str | None:
         """Why one thread does everything; None: several do."""
@@ -214,9 +306,7 @@ class NativeEngine:
         """Let packets in again."""
         self._library.engine_unlock(self._engine)
 
-    def set_group(
-        self, group: int, members: Sequence[tuple[int, int]] | None, exclusions: Sequence[int] = ()
-    ) -> None:
+    def set_group(self, group: int, members: Members | None, exclusions: Sequence[int] = ()) -> None:
         """Define a multicast group; None removes it."""
         excluded = members and exclusions and [(*m, id_) for m, id_ in zip(members, exclusions, strict=True)]
         self._members(self._library.engine_set_group, group, excluded or members)
@@ -226,7 +316,7 @@ class NativeEngine:
         members = None if ports is None else [(port,) for port in ports]
         self._members(self._library.engine_set_exclusion, id_, members)
 
-    def set_session(self, session: int, members: Sequence[tuple[int, int]] | None, truncate: int) -> None:
+    def set_session(self, session: int, members: Members | None, truncate: int) -> None:
         """Define a clone session; None removes it."""
         self._members(self._library.engine_set_session, session, members, truncate)
 
@@ -240,13 +330,24 @@ class NativeEngine:
             raise SwitchError("out of memory")
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames arrive at a port; see `Engine.inject`."""
+        """Let frames arrive at a port.
+
+        Args:
+            port: The port.
+            data: The frames, back to back.
+            lengths: Bytes of each frame.
+            now_us: The time in microseconds.
+        """
         address, count = lengths.buffer_info()
         self._library.engine_inject(self._engine, port, data, address, count, now_us)
+        if self._failure is not None:
+            self.check()
 
     def advance(self, now_us: int) -> None:
         """Let everything happen that is due up to `now_us`."""
         self._library.engine_advance(self._engine, now_us)
+        if self._failure is not None:
+            self.check()
 
     def next_event_us(self) -> int | None:
         """Return the time of the next event, microseconds; None: nothing is due."""
@@ -313,6 +414,17 @@ class NativeEngine:
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         if self._library.engine_run(self._engine, error):
             raise SwitchError(error.value.decode())
+        self.check()
+
+    def check(self) -> None:
+        """Raise what an interpreted program has raised since the last call."""
+        error, self._failure = self._failure, None
+        if error is not None:
+            raise error
+
+    def _failed(self, error: BaseException) -> None:
+        self._failure = error
+        self.stop()
 
     def stop(self) -> None:
         """Make `run` and `wait_cpu` return."""

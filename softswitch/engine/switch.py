@@ -17,12 +17,13 @@ import weakref
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Self
 
 from softswitch.engine.counters import PortStatistics, SwitchStatistics
 from softswitch.engine.impairments import LinkModel, PortImpairments
+from softswitch.engine.native import BUSY_PACKETS, Members, NativeEngine
 from softswitch.engine.pcapng import CaptureSettings
-from softswitch.engine.pipeline import NoCompiler, Pipeline
+from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import (
     MAX_PORT,
     InterfacePort,
@@ -34,105 +35,10 @@ from softswitch.engine.ports import (
     UdpPort,
 )
 
-Members = Sequence[tuple[int, int]]
-"""Copies to make, as (port, replication id)."""
-
 PacketIn = Callable[[int, bytes], None]
 """Called with the CPU port and the frame."""
 
 _log = logging.getLogger(__name__)
-
-
-class Engine(Protocol):
-    """The engine of a `Switch`: `NativeEngine` or `PythonEngine`. Every method is atomic."""
-
-    def destroy(self) -> None:
-        """Close sockets and free everything; nothing may be called after it."""
-
-    def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port, while packets are kept out (`lock`) if `run` serves others already.
-
-        Args:
-            number: Its number.
-            spec: Its kind and addresses.
-            rx: Impairments of received frames.
-            tx: Impairments of sent frames.
-
-        Raises PortError, with nothing left open.
-        """
-
-    def udp_port(self, number: int) -> int:
-        """The UDP port number that this switch port is bound to."""
-
-    def shared_path(self, number: int) -> str:
-        """The Unix socket at which the far end of this shared memory port arrives."""
-
-    def load(self, pipeline: Pipeline | None) -> None:
-        """Run this program from the next packet on."""
-
-    def undivided(self) -> str | None:
-        """Return why one thread does everything; None: several do."""
-
-    def lock(self) -> None:
-        """Keep packets out; recursive."""
-
-    def unlock(self) -> None:
-        """Let packets in again."""
-
-    def set_group(self, group: int, members: Members | None, exclusions: Sequence[int] = ()) -> None:
-        """Define a multicast group; None removes it."""
-
-    def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports of a level 2 exclusion id; None: the port of that number."""
-
-    def set_session(self, session: int, members: Members | None, truncate: int) -> None:
-        """Define a clone session; None removes it."""
-
-    def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames arrive at a port.
-
-        Args:
-            port: The port.
-            data: The frames, back to back.
-            lengths: Bytes of each frame.
-            now_us: The time in microseconds.
-        """
-
-    def advance(self, now_us: int) -> None:
-        """Let everything happen that is due up to `now_us`."""
-
-    def next_event_us(self) -> int | None:
-        """Return the time of the next event, microseconds; None: nothing is due."""
-
-    def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Take the frames that left at a memory port: frames back to back, lengths, times."""
-
-    def capture(self, settings: CaptureSettings | None) -> None:
-        """Capture what passes the ports from now on, or no more."""
-
-    def captured(self, port: int) -> tuple[bytes, int]:
-        """Take a port's records, and count those that found no room."""
-
-    def port_statistics(self, port: int) -> PortStatistics:
-        """A snapshot of one port's counters."""
-
-    def switch_statistics(self) -> SwitchStatistics:
-        """A snapshot of the switch's own counters."""
-
-    def now_us(self) -> int:
-        """Real time since creation."""
-
-    def prepare(self) -> None:
-        """Before each `run`: forget an earlier `stop`."""
-
-    def run(self) -> None:
-        """Serve all ports until `stop`. Raises SwitchError if it cannot."""
-
-    def stop(self) -> None:
-        """Make `run` and `wait_cpu` return."""
-
-    def wait_cpu(self, timeout_ms: int) -> bool | None:
-        """Wait for frames at a CPU port; return True if there are any, None after `stop`."""
 
 
 class _Closed:
@@ -140,25 +46,7 @@ class _Closed:
         raise SwitchError("the switch is closed")
 
 
-def _make_engine(
-    which: Literal["auto", "native", "python"], threads: int, busy_packets: int | None
-) -> Engine:
-    from softswitch.engine.native import NativeEngine
-    from softswitch.engine.python_engine import PythonEngine
-
-    if which == "python":
-        return PythonEngine()
-    try:
-        if busy_packets is None:
-            return NativeEngine(threads=threads)
-        return NativeEngine(threads=threads, busy_packets=busy_packets)
-    except NoCompiler as error:
-        if which == "native":
-            raise
-        return PythonEngine(str(error))
-
-
-def _shut_down(engine: Engine, threads: list[threading.Thread]) -> None:
+def _shut_down(engine: NativeEngine, threads: list[threading.Thread]) -> None:
     engine.stop()
     for thread in threads:
         thread.join()
@@ -170,7 +58,7 @@ class Locked:
 
     __slots__ = ("_lock", "_unlock")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: NativeEngine) -> None:
         self._lock, self._unlock = engine.lock, engine.unlock
 
     def __enter__(self) -> None:
@@ -189,18 +77,18 @@ class Switch:
         *,
         seed: int = 0,
         impairments: Mapping[int, PortImpairments] | None = None,
-        engine: Literal["auto", "native", "python"] = "auto",
         threads: int = 1,
-        busy_packets: int | None = None,
+        busy_packets: int = BUSY_PACKETS,
+        engine: NativeEngine | None = None,
     ) -> None:
         """Open the ports.
 
         In real time, up to `threads` threads of the C engine process packets, as far as the program and the
         ports let them (`undivided`): where `busy_packets` and more come in by one turn of the loop after
-        the other, and there are processors. With 0 they always do; None is a number for which it pays.
+        the other, and there are processors; with 0 they always do. `engine` is one that was made already.
 
-        `engine` "auto" takes the C engine where it can be built. Raises PortError, with nothing left open,
-        if a port cannot be opened.
+        Raises PortError, with nothing left open, if a port cannot be opened; NoCompiler where the engine
+        cannot be built and did not come with the package.
         """
         impairments = impairments or {}
         _check_ports(ports, impairments)
@@ -213,7 +101,7 @@ class Switch:
         self._failure: SwitchError | None = None
         self._threads: list[threading.Thread] = []
         self._several = threads > 1
-        self._engine = _make_engine(engine, threads, busy_packets)
+        self._engine = engine or NativeEngine(threads=threads, busy_packets=busy_packets)
         self._locked = Locked(self._engine)
         self.loads = 0
         """Programs loaded so far."""
@@ -239,7 +127,7 @@ class Switch:
             self._ports = {**self._ports, number: spec}
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> NativeEngine:
         """The engine, for what drives several switches (`softswitch.engine.cables`)."""
         return self._engine
 
@@ -477,7 +365,7 @@ class Switch:
                 self._packet_in(port, frame)
 
 
-def _serve(switch: weakref.ref[Switch], engine: Engine) -> None:
+def _serve(switch: weakref.ref[Switch], engine: NativeEngine) -> None:
     try:
         engine.run()
     except SwitchError as error:
@@ -486,7 +374,7 @@ def _serve(switch: weakref.ref[Switch], engine: Engine) -> None:
             owner._failure = error
 
 
-def _deliver_packets(switch: weakref.ref[Switch], engine: Engine) -> None:
+def _deliver_packets(switch: weakref.ref[Switch], engine: NativeEngine) -> None:
     while (ready := engine.wait_cpu(-1)) is not None:
         owner = switch() if ready else None
         if owner is None:

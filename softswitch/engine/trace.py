@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from softswitch.compiler.position import Position
+from softswitch.compiler.source import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """gNMI for the embedded switch: its ports, as OpenConfig's interfaces, and whether it changed, to be read.
 
 ======================  =============================================================
-`interfaces`            the ports of a switch, and what tells changes, as a tree of leaves
-`paths`                 which nodes of a tree a path selects
+`interfaces`            the ports of a switch, and what tells changes, as a tree of leaves; which of
+                        them a path selects
 `service`               gRPC: Capabilities, Get and Subscribe (ONCE, POLL)
 ======================  =============================================================
 """

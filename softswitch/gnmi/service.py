@@ -12,8 +12,21 @@ from google.protobuf.message import DecodeError
 
 from p4src.messages import gnmi
 from softswitch.engine.switch import Switch
-from softswitch.gnmi.interfaces import LISTS, MODELS, WIDE, Leaf, Tree, tree
-from softswitch.gnmi.paths import BadPath, Elements, Node, elements, leaves, select, text
+from softswitch.gnmi.interfaces import (
+    LISTS,
+    MODELS,
+    WIDE,
+    BadPath,
+    Elements,
+    Leaf,
+    Node,
+    Tree,
+    elements,
+    leaves,
+    select,
+    text,
+    tree,
+)
 
 VERSION = "0.10.0"
 _ENCODINGS = ("JSON", "PROTO", "JSON_IETF")

@@ -3,14 +3,13 @@
 ======================  =============================================================
 `server`                gRPC: takes requests apart, maps errors to status codes
 `state`                 the loaded program and all that was written to it, as one bundle
-`entities`              one update or read of anything; `tables`, `counters`, `replication`
-`decode`, `encode`      P4Runtime messages to and from the entries of pipelines
+`entities`              one update or read of anything; `tables`, `cells`, `replication`
+`translate`             P4Runtime messages to and from the entries of pipelines; packets' metadata
 `schema`                a P4Info by ids and names
-`arbitration`           who is the primary controller
-`packet_io`             packets to and from the controller
+`roles`                 who is the primary controller, and what a role may do
 `journal`               what controllers write to tables, for a log
 `private`               Unix sockets that only one user can reach
-`limits`                what a client may make the service hold
+`codes`                 errors as gRPC has them, and what a client may make the service hold
 ======================  =============================================================
 
 `docs/p4runtime.md` says which requirement of the specification which test holds.

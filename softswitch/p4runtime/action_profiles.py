@@ -13,7 +13,7 @@ from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
-from softswitch.p4runtime import decode
+from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -104,7 +104,9 @@ def _write_set(bundle: Bundle, table: Table, actions: Any) -> tuple[int, int]:
             raise InvalidArgument(f"an action of the set has weight {choice.weight}; want 1 or more")
         if choice.WhichOneof("watch_kind"):
             raise Unimplemented("watch ports of actions are not supported")
-        called = decode.invocation(bundle.schema, table, p4.TableAction(action=choice.action), default=False)
+        called = translate.invocation(
+            bundle.schema, table, p4.TableAction(action=choice.action), default=False
+        )
         runs += [called] * choice.weight
     if not runs:
         raise InvalidArgument(f"the action set for '{table.name}' is empty")
@@ -126,7 +128,7 @@ def _clear_set(bundle: Bundle, table: Table, number: int) -> None:
 
 
 def _of_member(bundle: Bundle, table: Table, member: Any) -> ir.Invocation:
-    return decode.invocation(bundle.schema, table, p4.TableAction(action=member.action), default=False)
+    return translate.invocation(bundle.schema, table, p4.TableAction(action=member.action), default=False)
 
 
 def _known(things: dict[int, Any], kind: str, number: int, profile: Profile) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from p4src.messages import p4data_pb2
 from softswitch.compiler import ir
-from softswitch.p4runtime import bytestrings
+from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument
 
 
@@ -58,7 +58,7 @@ def decode_data(data: ir.DataType, message: Any, what: str) -> list[int]:
     if wanted == "bool":
         return [int(message.bool)]
     assert isinstance(data.scalar, ir.Bits)
-    return [_signed(bytestrings.decode(getattr(message, wanted), data.scalar.width, what), data.scalar)]
+    return [_signed(translate.decode(getattr(message, wanted), data.scalar.width, what), data.scalar)]
 
 
 def _signed(value: int, type_: ir.Bits) -> int:
@@ -75,4 +75,4 @@ def _scalars(data: ir.DataType) -> Iterator[ir.DataType]:
 
 def _bitstring(data: ir.DataType, value: int) -> bytes:
     width = data.scalar.width if isinstance(data.scalar, ir.Bits) else 1
-    return bytestrings.encode(value & ((1 << width) - 1))
+    return translate.encode(value & ((1 << width) - 1))

@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
-from softswitch.p4runtime import (
-    action_profiles,
-    counters,
-    digests,
-    meters,
-    registers,
-    replication,
-    tables,
-    value_sets,
-)
+from softswitch.p4runtime import action_profiles, cells, digests, replication, tables
 from softswitch.p4runtime.errors import Aborted, InvalidArgument, RequestError, Unimplemented
 from softswitch.p4runtime.state import Bundle, Device
 
@@ -81,16 +72,16 @@ KINDS = {
         _in_bundle(tables.write_direct_counter), tables.read_direct_counter, _entry_of
     ),
     "direct_meter_entry": Kind(_in_bundle(tables.write_direct_meter), tables.read_direct_meter, _entry_of),
-    "counter_entry": Kind(_in_bundle(counters.write), counters.read),
-    "meter_entry": Kind(_in_bundle(meters.write), meters.read),
-    "register_entry": Kind(_in_bundle(registers.write), registers.read),
+    "counter_entry": Kind(_in_bundle(cells.write_counter), cells.read_counters),
+    "meter_entry": Kind(_in_bundle(cells.write_meter), cells.read_meters),
+    "register_entry": Kind(_in_bundle(cells.write_register), cells.read_registers),
     "action_profile_member": Kind(
         _in_bundle(action_profiles.write_member), action_profiles.read_members, _member
     ),
     "action_profile_group": Kind(
         _in_bundle(action_profiles.write_group), action_profiles.read_groups, _group
     ),
-    "value_set_entry": Kind(_in_bundle(value_sets.write), value_sets.read),
+    "value_set_entry": Kind(_in_bundle(tables.write_value_set), tables.read_value_set),
     "packet_replication_engine_entry": Kind(_write_replication, replication.read),
     "digest_entry": Kind(_in_bundle(digests.write), digests.read),
     "extern_entry": Kind(_refuse_extern, _no_externs),

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from softswitch.engine.socket_folder import PATH_BYTES, make_socket_folder
+from softswitch.engine.native import PATH_BYTES, make_socket_folder
 
 PREFIX = "unix:"
 _NAME = "p4runtime"

@@ -6,7 +6,7 @@ from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
-from softswitch.p4runtime import action_profiles, tables, value_sets
+from softswitch.p4runtime import action_profiles, tables
 from softswitch.p4runtime.errors import FailedPrecondition, RequestError
 from softswitch.p4runtime.state import Bundle
 
@@ -48,7 +48,7 @@ def _written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[int, A
     sets = [
         p4.ValueSetEntry(value_set_id=id_) for id_ in old.schema.value_sets if id_ in new.schema.value_sets
     ]
-    values = [(modify, found) for request in sets for found in value_sets.read(old, request)]
+    values = [(modify, found) for request in sets for found in tables.read_value_set(old, request)]
     everything = {"counter_data": p4.CounterData(), "meter_config": p4.MeterConfig()}
     kept = [table for id_, table in old.schema.tables.items() if id_ in new.schema.tables]
     entries = [
@@ -65,7 +65,7 @@ def _written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[int, A
         for found in tables.before(old, p4.TableEntry(table_id=table.id, is_default_action=True))
     ]
     return [
-        ("a value set", value_sets.write, values),
+        ("a value set", tables.write_value_set, values),
         ("a member", action_profiles.write_member, members),
         ("a group", action_profiles.write_group, groups),
         ("an entry", tables.write, entries),

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
+from softswitch.engine.native import Members
 from softswitch.engine.pipeline import DROP_PORT
-from softswitch.engine.switch import Members, Switch
+from softswitch.engine.switch import Switch
 from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound
 from softswitch.p4runtime.state import Bundle, members
 

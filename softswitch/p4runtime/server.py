@@ -18,29 +18,18 @@ from google.protobuf.message import DecodeError
 
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc, status_pb2
-from softswitch.p4runtime import (
-    arbitration,
-    digests,
-    entities,
-    errors,
-    journal,
-    packet_io,
-    private,
-    roles,
-    watch,
-)
-from softswitch.p4runtime.codes import CODES
+from softswitch.p4runtime import digests, entities, errors, journal, private, roles, translate
+from softswitch.p4runtime.codes import CODES, MAX_MESSAGE, MAX_UNREAD
 from softswitch.p4runtime.errors import RequestError
-from softswitch.p4runtime.limits import MAX_MESSAGE, MAX_UNREAD
 from softswitch.p4runtime.state import Device
 
 API_VERSION = "1.4.1"
 """The version of the P4Runtime API that this service follows."""
 
 _STANDINGS = {
-    arbitration.Standing.PRIMARY: (grpc.StatusCode.OK, "you are the primary controller"),
-    arbitration.Standing.BACKUP: (grpc.StatusCode.ALREADY_EXISTS, "another controller is the primary"),
-    arbitration.Standing.NO_PRIMARY: (grpc.StatusCode.NOT_FOUND, "there is no primary controller"),
+    roles.Standing.PRIMARY: (grpc.StatusCode.OK, "you are the primary controller"),
+    roles.Standing.BACKUP: (grpc.StatusCode.ALREADY_EXISTS, "another controller is the primary"),
+    roles.Standing.NO_PRIMARY: (grpc.StatusCode.NOT_FOUND, "there is no primary controller"),
 }
 
 _OURS = "/p4.v1.P4Runtime/"
@@ -94,7 +83,7 @@ class Service:
         """Start to listen; `others` are the handlers of further services at the same address."""
         self.device = device
         self._servicer = _Servicer(device, device_id, tell)
-        self._threads = ThreadPoolExecutor(arbitration.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
+        self._threads = ThreadPoolExecutor(roles.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
         self._server = grpc.server(
             self._threads,
             interceptors=[_UndecodedStreams()],
@@ -223,7 +212,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         self._journal = tell
         self._device = device
         self._device_id = device_id
-        self._arbitration = arbitration.Arbitration()
+        self._arbitration = roles.Arbitration()
         self._streams: set[_Stream] = set()
         self._role_configs: dict[Hashable, roles.RoleConfig | None] = {}
         self._watch = _Watch(self._look)
@@ -331,11 +320,11 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def StreamChannel(self, requests: Iterable[Any], context: Any) -> Iterator[Any]:
         stream = _Stream()
         with self._device.mutex:
-            full = len(self._streams) >= arbitration.MAX_STREAMS
+            full = len(self._streams) >= roles.MAX_STREAMS
             if not full:
                 self._streams.add(stream)
         if full:  # each holds a thread of the server: some are left for requests
-            _abort(context, errors.ResourceExhausted(f"{arbitration.MAX_STREAMS} streams are open already"))
+            _abort(context, errors.ResourceExhausted(f"{roles.MAX_STREAMS} streams are open already"))
         context.add_callback(lambda: stream.responses.put(None))
         threading.Thread(target=self._listen, args=(stream, requests), daemon=True).start()
         failure = None
@@ -389,7 +378,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             self._role_configs[stream] = config
             self._notify(notifications)
 
-    def _notify(self, notifications: Iterable[arbitration.Notification]) -> None:
+    def _notify(self, notifications: Iterable[roles.Notification]) -> None:
         for notification in notifications:
             code, text = _STANDINGS[notification.standing]
             message = p4.MasterArbitrationUpdate(
@@ -413,7 +402,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 bundle = self._device.running
                 if bundle is None:
                     raise errors.FailedPrecondition("no program is loaded to take the packet")
-                frame = packet_io.from_packet_out(bundle.schema, packet)
+                frame = translate.from_packet_out(bundle.schema, packet)
                 self._device.send_to_cpu(frame)
         except RequestError as error:
             self._complain(stream, error, p4.StreamError(packet_out=p4.PacketOutError(packet_out=packet)))
@@ -432,14 +421,14 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         """Send the switch's notifications; return how soon to look again."""
         with self._device.mutex:
             bundle = self._device.running
-            if bundle is not None and watch.interval_s(bundle) is not None:
+            if bundle is not None and digests.interval_s(bundle) is not None:
                 with self._device.switch.locked():
-                    found = list(watch.look(bundle))
+                    found = list(digests.look(bundle))
                 for message in found:
                     for stream in self._arbitration.primaries():
                         assert isinstance(stream, _Stream)
                         stream.offer(message)
-            return watch.interval_s(bundle)
+            return digests.interval_s(bundle)
 
     def _complain(self, stream: _Stream, error: RequestError, message: Any) -> None:
         message.canonical_code = CODES[type(error)].value[0]
@@ -451,7 +440,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             bundle = self._device.running
             if bundle is None:
                 return
-            message = packet_io.to_packet_in(bundle.schema, frame)
+            message = translate.to_packet_in(bundle.schema, frame)
             for stream in self._arbitration.primaries():
                 assert isinstance(stream, _Stream)
                 config = self._role_configs.get(stream)

@@ -8,7 +8,7 @@ from typing import Any
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, PipelineError, TableFull
-from softswitch.p4runtime import action_profiles, decode, encode, meters
+from softswitch.p4runtime import action_profiles, cells, translate
 from softswitch.p4runtime.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -30,7 +30,7 @@ _MOST_MESSAGES = 1 << 16
 
 def write(bundle: Bundle, kind: int, message: Any) -> None:
     """Apply one update of a table entry; on an error the table is as before."""
-    table = decode.table(bundle.schema, message.table_id)
+    table = translate.table(bundle.schema, message.table_id)
     if message.is_const:
         raise InvalidArgument("is_const is set by the switch; leave it false in writes")
     brings_more = _brings_resources(message)
@@ -60,8 +60,8 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
         for table in bundle.schema.tables.values():
             yield from _read_table(bundle, table, request, None)
         return
-    table = decode.table(bundle.schema, request.table_id)
-    patterns = decode.match_key(table, request.match) if request.match else None
+    table = translate.table(bundle.schema, request.table_id)
+    patterns = translate.match_key(table, request.match) if request.match else None
     if request.action.WhichOneof("type") not in (None, "action"):
         raise InvalidArgument(f"entries of '{table.name}' can be chosen by action_id only")
     yield from _read_table(bundle, table, request, patterns)
@@ -69,9 +69,9 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 def before(bundle: Bundle, message: Any) -> list[Any]:
     """Return the entry that a write is about as it is now, with what belongs to it, or nothing."""
-    table = decode.table(bundle.schema, message.table_id)
+    table = translate.table(bundle.schema, message.table_id)
     if message.is_default_action:
-        found = encode.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
+        found = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
         found.ClearField("is_const")
         _describe(bundle, table, None, _EVERYTHING, found)
         return [found]
@@ -101,12 +101,12 @@ def encoded(bundle: Bundle, table: Table | str, entry: ir.ConstEntry) -> Any:
 
 def _action_and_match(bundle: Bundle, table: Table, entry: ir.ConstEntry, chosen: Any) -> Any:
     if chosen is not None:
-        return encode.table_entry(bundle.schema, table, entry, chosen)
+        return translate.table_entry(bundle.schema, table, entry, chosen)
     known = bundle.messages.get((table.name, entry))
     if known is None:
         if len(bundle.messages) >= _MOST_MESSAGES:
             bundle.messages.clear()
-        known = bundle.messages[table.name, entry] = encode.table_entry(bundle.schema, table, entry)
+        known = bundle.messages[table.name, entry] = translate.table_entry(bundle.schema, table, entry)
     message = p4.TableEntry()
     message.CopyFrom(known)
     return message
@@ -117,8 +117,8 @@ def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
     table = _owner(bundle, message, "meter")
     if kind != p4.Update.MODIFY:
         raise InvalidArgument("a direct meter lives as long as its entry; it can only be modified")
-    meters.refuse_counts(message)
-    configured = meters.rates(message.config) if message.HasField("config") else None
+    cells.refuse_counts(message)
+    configured = cells.rates(message.config) if message.HasField("config") else None
     bundle.pipeline.configure_direct_meter(table.name, _target(bundle, table, message), configured)
 
 
@@ -127,9 +127,9 @@ def read_direct_meter(bundle: Bundle, request: Any) -> Iterator[Any]:
     for table, entry, key in _read_direct(bundle, request, "meter"):
         message = p4.DirectMeterEntry(table_entry=key)
         reading = bundle.pipeline.read_direct_meter(table.name, entry)
-        meters.describe(message, reading, "config")
+        cells.describe(message, reading, "config")
         if request.HasField("counter_data"):
-            meters.describe_counts(message.counter_data, reading)
+            cells.describe_counts(message.counter_data, reading)
         yield message
 
 
@@ -159,7 +159,7 @@ def _read_direct(
         tables = [t for t in bundle.schema.tables.values() if _direct(t, kind) is not None]
     else:
         tables = [_owner(bundle, request, kind)]
-    patterns = decode.match_key(tables[0], wanted.match) if wanted.match and wanted.table_id else None
+    patterns = translate.match_key(tables[0], wanted.match) if wanted.match and wanted.table_id else None
     found = False
     for table in tables:
         if wanted.is_default_action:
@@ -188,7 +188,7 @@ def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> Non
     if table.const_default and (message.HasField("action") or not resources):
         raise PermissionDenied(f"the default action of '{table.name}' is constant in the program")
     if message.HasField("action"):
-        invocation = decode.invocation(bundle.schema, table, message.action, default=True)
+        invocation = translate.invocation(bundle.schema, table, message.action, default=True)
         bundle.pipeline.set_default(table.name, invocation)
         _remember(bundle, table, (table.name, None, 0), message)
     elif not resources:
@@ -204,10 +204,13 @@ def _put(
     doing: str,
 ) -> ir.ConstEntry:
     """Decode a table entry that has an action, and insert or modify it."""
-    patterns, priority = decode.match_key(table, message.match), decode.priority(table, message.priority)
+    patterns, priority = (
+        translate.match_key(table, message.match),
+        translate.priority(table, message.priority),
+    )
     try:
         if table.implementation is None:
-            called = decode.called(bundle.schema, table, message.action)
+            called = translate.called(bundle.schema, table, message.action)
             entry = ir.ConstEntry(patterns, called, priority)
             put(table.name, entry)
         else:
@@ -272,8 +275,8 @@ def _check_resources(table: Table, message: Any) -> None:
     if message.HasField("meter_config"):
         if table.direct_meter is None:
             raise InvalidArgument(f"'{table.name}' has no direct meter; leave meter_config out")
-        meters.rates(message.meter_config)
-    meters.refuse_counts(message, "meter_counter_data")
+        cells.rates(message.meter_config)
+    cells.refuse_counts(message, "meter_counter_data")
     if message.HasField("counter_data"):
         if table.direct_counter is None:
             raise InvalidArgument(f"'{table.name}' has no direct counter; leave counter_data out")
@@ -285,7 +288,7 @@ def _write_resources(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, 
     if message.HasField("counter_data"):
         _set_counter(bundle, table, entry, message.counter_data)
     if message.HasField("meter_config"):
-        bundle.pipeline.configure_direct_meter(table.name, entry, meters.rates(message.meter_config))
+        bundle.pipeline.configure_direct_meter(table.name, entry, cells.rates(message.meter_config))
     if table.idle_timeout and entry is not None:
         key = (table.name, entry.patterns, entry.priority)
         bundle.pipeline.write_last_hit(table.name, entry, bundle.now_us())
@@ -312,7 +315,7 @@ def _read_table(
     bundle: Bundle, table: Table, request: Any, patterns: tuple[ir.Pattern, ...] | None
 ) -> Iterator[Any]:
     if request.is_default_action:
-        message = encode.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
+        message = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
         _recall(bundle, (table.name, None, 0), message)
         _describe(bundle, table, None, request, message)
         yield message
@@ -334,9 +337,9 @@ def _describe(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, request
     if table.direct_meter is not None:
         reading = bundle.pipeline.read_direct_meter(table.name, entry)
         if request.HasField("meter_config"):
-            meters.describe(message, reading, "meter_config")
+            cells.describe(message, reading, "meter_config")
         if request.HasField("meter_counter_data"):
-            meters.describe_counts(message.meter_counter_data, reading)
+            cells.describe_counts(message.meter_counter_data, reading)
     if request.HasField("time_since_last_hit") and table.idle_timeout and entry is not None:
         idle_us = max(0, bundle.now_us() - bundle.pipeline.read_last_hit(table.name, entry))
         message.time_since_last_hit.elapsed_ns = 1000 * idle_us
@@ -359,7 +362,7 @@ def _selects(table: Table, key: Any, patterns: tuple[ir.Pattern, ...], entry: ir
 
 def _key_only(table: Table, message: Any) -> ir.ConstEntry:
     return ir.ConstEntry(
-        decode.match_key(table, message.match), _NO_ACTION, decode.priority(table, message.priority)
+        translate.match_key(table, message.match), _NO_ACTION, translate.priority(table, message.priority)
     )
 
 
@@ -374,7 +377,7 @@ def _owner(bundle: Bundle, message: Any, kind: str) -> Table:
     """Return the table of a direct "counter" or "meter"."""
     if not message.HasField("table_entry"):
         raise InvalidArgument(f"the direct {kind} entry has no table_entry to say which {kind}")
-    table = decode.table(bundle.schema, message.table_entry.table_id)
+    table = translate.table(bundle.schema, message.table_entry.table_id)
     if _direct(table, kind) is None:
         raise InvalidArgument(f"'{table.name}' has no direct {kind}")
     return table
@@ -420,3 +423,41 @@ def _remember(bundle: Bundle, table: Table, key: EntryKey, message: Any) -> None
 def _recall(bundle: Bundle, key: EntryKey, message: Any) -> None:
     if key in bundle.metadata:
         message.metadata, message.controller_metadata = bundle.metadata[key]
+
+
+def write_value_set(bundle: Bundle, kind: int, message: Any) -> None:
+    """Replace the members of a value set."""
+    values = _value_set(bundle, message.value_set_id)
+    if kind != p4.Update.MODIFY:
+        raise InvalidArgument(f"value set '{values.name}' always exists: it can only be modified")
+    if len(message.members) > values.size:
+        raise ResourceExhausted(f"{len(message.members)} members for '{values.name}' of size {values.size}")
+    member = ir.Invocation(f"{values.name}#member", ())
+    patterns = [translate.match_key(values, given.match) for given in message.members]
+    if len(set(patterns)) < len(patterns):
+        raise InvalidArgument(f"a member of '{values.name}' appears twice")
+    for entry in bundle.pipeline.entries(values.name):
+        bundle.pipeline.delete(values.name, entry)
+    for key in patterns:
+        bundle.pipeline.insert(values.name, ir.ConstEntry(key, member, 1))
+
+
+def read_value_set(bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield the members of one value set or, with id 0, of all."""
+    if request.value_set_id == 0:
+        found = list(bundle.schema.value_sets.values())
+    else:
+        found = [_value_set(bundle, request.value_set_id)]
+    for values in found:
+        entry = p4.ValueSetEntry(value_set_id=values.id)
+        for member in bundle.pipeline.entries(values.name):
+            matches = entry.members.add().match
+            for field, pattern in zip(values.fields, member.patterns, strict=True):
+                translate.match_field(matches, field, pattern)
+        yield entry
+
+
+def _value_set(bundle: Bundle, id_: int) -> Table:
+    if id_ not in bundle.schema.value_sets:
+        raise NotFound(bundle.schema.describe_unknown("value set", id_))
+    return bundle.schema.value_sets[id_]

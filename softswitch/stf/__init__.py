@@ -1,7 +1,7 @@
 """The Simple Test Framework: scripts of table entries and packets, as p4c's tests have them.
 
-``script`` reads the text, ``names`` finds what it calls tables, keys and actions in a program,
-``control`` sets that up on a switch (``plane``), and ``run`` sends the packets and judges what comes out::
+``script`` reads the text, ``control`` finds what it calls tables, keys and actions in a program and sets
+that up on a switch, and ``run`` sends the packets and judges what comes out::
 
     text  →  statements  →  a switch in virtual time, or any `Target`  →  Report
 """
@@ -13,20 +13,17 @@ from softswitch.stf.control import Control
 from softswitch.stf.run import Failure, Reading, Report, play, ports_of, run_script
 from softswitch.stf.runtime import RuntimeFileError
 from softswitch.stf.script import Packet, ScriptError, Statement, parse_script
-from softswitch.stf.times import PacketTime, packet_times
 
 __all__ = [
     "Control",
     "Event",
     "Failure",
     "Packet",
-    "PacketTime",
     "Reading",
     "Report",
     "RuntimeFileError",
     "ScriptError",
     "Statement",
-    "packet_times",
     "parse_script",
     "play",
     "ports_of",

@@ -13,8 +13,7 @@ from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MAX_PORT, MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
-from softswitch.stf.control import Control
-from softswitch.stf.plane import EmbeddedPlane
+from softswitch.stf.control import Control, EmbeddedPlane
 from softswitch.stf.script import (
     Add,
     CheckCounter,
@@ -31,7 +30,6 @@ from softswitch.stf.script import (
 
 PACKET_GAP_US = 1000
 """Virtual time between two packets."""
-_ENGINES: dict[str, Literal["native", "python"]] = {"compiled": "native", "interpreter": "python"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def run_script(
     """
     ports = ports_of(statements)
     pipeline = load(program, backend=backend, seed=seed, trace=trace)
-    with Switch({port: MemoryPort() for port in ports}, seed=seed, engine=_ENGINES[backend]) as switch:
+    with Switch({port: MemoryPort() for port in ports}, seed=seed) as switch:
         switch.load(pipeline)
         return play(statements, _Embedded(switch, pipeline))
 

@@ -9,17 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import improved, reproduce, scale, weave_ablations
-from benchmarks.fill import BEGIN, END
-from benchmarks.references import MURI, SYNERGY
-from benchmarks.reproduce_page import grid, page, pivot
-from benchmarks.rule_sets import STEPS
-from benchmarks.short_jobs import CASES, NODES
-from controller.policies.families.base import SimulationConfig
-from controller.scheduling import JobState, Submission
-from controller.scheduling.muri import Profiler
-from controller.simulator.runs import Source, Task, run
-from controller.vocabulary import Cluster
+from benchmarks.schedulers import improved, reproduce
+from benchmarks.schedulers.references import MURI, SYNERGY
+from benchmarks.schedulers.reproduce import STEPS
+from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
+from bmv2_topos.harness.page import BEGIN, END
 
 
 def test_the_table_of_replicas_is_exact_on_the_shipped_trace() -> None:
@@ -42,9 +36,7 @@ def test_the_steps_lead_from_one_rule_set_to_the_other(tmp_path: Path) -> None:
         first, *_, last = [row for row in rows if row["policy"] == policy]
         assert first["avg_jct_s"] == reproduce.simulated(trace, f"muri-replica:{policy}")["avg_jct_s"]
         assert last["avg_jct_s"] == reproduce.simulated(trace, policy)["avg_jct_s"]
-    text = page({"rules": rows})
-    assert "| `muri-l` | decisions every six minutes |" in text
-    assert "## Synergy" not in text
+    assert "| `muri-l` | decisions every six minutes |" in SHOW["rules"](rows)
 
 
 def test_a_table_leaves_gaps_where_nothing_is_known() -> None:
@@ -66,12 +58,12 @@ def test_the_page_tells_in_how_many_mixes_tune_is_close_and_fast() -> None:
         for name in ("tune", "tune+top-up")
     ]
     whole = {"table": "end-to-end", "matrices": "made-up", "trace": "t", "allocator": "tune"}
-    text = page({"synergy": [*rounds, whole]})
+    text = SHOW["synergy"]([*rounds, whole])
     assert (
         "`tune` is within 10 % of OPT on average in 1 of 2 (least 0.890)"
         " and at least 200 times as fast in 1 (least 150)." in " ".join(text.split())
     )
-    assert "measured" not in text.partition("## Limits")[0].partition("One round")[2]
+    assert "measured" not in text
     assert "beside the public simulator" not in text
 
 
@@ -123,50 +115,3 @@ def test_a_page_that_cannot_be_filled_is_refused_before_the_work(
         improved.main()
     assert f"the page needs the lines {BEGIN} and {END}" in capsys.readouterr().err
     assert not (tmp_path / "improved.json").exists()
-
-
-def test_scale_measures_in_processes_of_their_own_and_keeps_to_the_budget() -> None:
-    rows = scale.measure("fifo", [30, 60, 10**9], 0.9, 0, budget_s=60.0)
-    assert [row.jobs for row in rows] == [30, 60]
-    assert all(row.time_s > 0 and 10 < row.memory_mb < scale.LIMIT_MB for row in rows)
-
-
-def test_the_exponent_of_linear_growth_is_one() -> None:
-    rows = [scale.ScaleRun("p", jobs, jobs * 0.01, 1.0, 1, 0.0, 50.0) for jobs in (3000, 10_000, 30_000)]
-    assert scale.exponent(rows) == pytest.approx(1.0)
-    assert "| `p` | 30.00 | 100.00 | 300.00 | 1.00 |" in scale.tables(rows)
-
-
-def test_scale_writes_a_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["scale", "--policies", "fifo", "--jobs", "20", "--output", str(tmp_path), "--json"]
-    monkeypatch.setattr(sys, "argv", arguments)
-    scale.main()
-    rows = json.loads((tmp_path / "scale.json").read_text())["rows"]
-    assert json.loads(capsys.readouterr().out)["rows"] == rows
-    assert rows[0]["policy"] == "fifo"
-    assert "| `fifo` |" in (tmp_path / "scale.md").read_text()
-
-
-def test_ablations_of_beliefs_change_what_is_believed_and_nothing_else() -> None:
-    job = JobState(Submission("a", 0, 1, 10, 1.0, (0.5, 0.3, 0.2, 0.0)), 0, 1.0, 0.0)
-    believed = {}
-    for name, variant in weave_ablations.VARIANTS.items():
-        profiles = variant.profiles(Profiler())
-        believed[name] = profiles.of(job.spec, profiles.measure(job)[0]).stages_s
-    assert believed.pop("stages inverted") == (0.0, 0.2, 0.3, 0.5)
-    assert believed.pop("all jobs' stages equally long") == (0.25,) * 4
-    assert {*believed.values()} == {job.spec.stages_s}
-
-
-def test_the_ablation_of_nothing_is_the_policy_itself() -> None:
-    rows = {
-        row["policy"]: row for row in weave_ablations.measured(weave_ablations.Workload(3.0, 0, count=40))
-    }
-    cluster = Cluster.uniform(NODES, 8)
-    config = SimulationConfig(cluster, settings=CASES["errors"])
-    itself = run(Task("weave-s", Source(count=40, load=3.0), config)).metrics
-    ours = rows[weave_ablations.OURS]
-    assert (ours["avg_jct_s"], ours["avg_slowdown"]) == (itself.avg_jct_s, itself.avg_slowdown)
-    assert len({row["avg_jct_s"] for row in rows.values()}) > 5

@@ -79,8 +79,7 @@ def on_embedded(
     program: ir.Program, backend: Backend, phases: Sequence[Phase], arrivals: Sequence[Sequence[Arrival]]
 ) -> Run:
     """Run all phases on the embedded switch with what really arrived at the reference."""
-    engine: Literal["native", "python"] = "native" if backend == "compiled" else "python"
-    with Switch({port: MemoryPort() for port in PORTS}, engine=engine) as switch:
+    with Switch({port: MemoryPort() for port in PORTS}) as switch:
         embedded = Embedded(load(program, backend=backend), switch)
         registers = []
         for phase, packets in zip(phases, arrivals[:-1], strict=True):

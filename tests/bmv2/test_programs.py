@@ -123,7 +123,7 @@ def test_both_switches_do_the_same(name: str, tmp_path: Path) -> None:
     with (
         # the filler is a whole packet: fields of headers that are not valid are undefined
         Reference(binary, tmp_path, ports=ports, inputs=inputs, filler=packets[0][1]) as reference,
-        Switch({port: MemoryPort() for port in ports}, engine="python") as switch,
+        Switch({port: MemoryPort() for port in ports}) as switch,
     ):
         commands = Commands(reference, program)
         embedded = Embedded(load(program, backend="interpreter"), switch)

@@ -254,7 +254,7 @@ def test_jobs_that_start_at_once_each_find_the_hosts_that_are_free(
     fabric = NamespaceFabric(state, {})
 
     def reserve(_: int) -> list[str]:
-        with fabric.hosts(2) as hosts:
+        with fabric.reserved(2) as hosts:
             return hosts
 
     with ThreadPoolExecutor(2) as pool:

@@ -138,6 +138,13 @@ def test_the_page_shows_the_example() -> None:
         ({"sweep": {"size": [10**400]}}, "which cannot name a row"),
         ({"measure": {5: float}}, "measure has the name 5; it must be a text"),
         ({"ablations": {5: {"size": 1}}}, "ablations has the name 5; it must be a text"),
+        ({"first_seed": 10**5000}, "first_seed is an integer of 16610 bits"),
+        ({"title": 5}, "title is 5; it must be a text"),
+        ({"about": None}, "about is None; it must be a text"),
+        ({"question": "\ud800"}, r"question is '\\ud800'; it must be a text that can be written as UTF-8"),
+        ({"measure": {"\ud800": float}}, r"measure has the name '\\ud800'; it must be a text"),
+        ({"sweep": {"size": ["\ud800"]}}, r"size has '\\ud800', which cannot name a row"),
+        ({"ablations": {"odd": {"fast": "\ud800"}}}, r"ablation 'odd': fast is '\\ud800'"),
         ({"ablations": {"slow": 3}}, "ablation 'slow' is of type int; it must be a dict of parameters"),
     ],
 )

@@ -168,6 +168,17 @@ def test_what_waits_on_slow_links_is_not_sent_again(program: str, rate_bps: floa
     assert [of.resent_packets for of in report.jobs] == [0]
 
 
+@pytest.mark.parametrize("program", ["exclusive", "shared"])
+@pytest.mark.parametrize("rate_bps", [100.0, 1e4])
+def test_rates_that_let_no_window_through_are_refused_before_anything_is_sent(
+    program: str, rate_bps: float
+) -> None:
+    """They were simulated for minutes, or refused by an error about a fallback server's settings."""
+    settings = dataclasses.replace(SMALL, program=program)
+    with pytest.raises(BadSpec, match=rf"through a link of {rate_bps:g} b/s.*100 Gb/s is 100e9"):
+        run([sending("a", 2, window=None)], settings, link=Link("a", "b", rate_bps=rate_bps))
+
+
 def test_a_straggler_keeps_its_job_waiting_and_no_other() -> None:
     slow = job("slow", straggler=Straggler(2, 2e-3), jitter=0.0)
     report = run([slow, job("well", jitter=0.0)])

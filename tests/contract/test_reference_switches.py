@@ -41,7 +41,7 @@ CROWDED = (
     p4.Job(7, size=2, offset=0, slots=0, node=3, above=CHILD, result_bitmap=0b111),
 )
 KINDS = (p4.GRADIENT, p4.RESULT, p4.STATUS, p4.PARTIAL, p4.REMINDER)
-FLAGS = (0, 0, 0, 0, 1, 1, 3, 2, 0x40, 0x41, 0x20, 0x04, 0x80, 0x81)
+FLAGS = (0, 0, 0, 0, 1, 1, 3, 2, 0x40, 0x41, 0x20, 0x04, 0x80, 0x81, 0xC1)
 
 
 def admission(job: p4.Job) -> reference.Job:

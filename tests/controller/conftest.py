@@ -15,9 +15,9 @@ from controller.switches.target import Target
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import p4info
 from softswitch.engine.build import load
+from softswitch.engine.cache import compile_once, preprocess_once
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once, preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from tests.controller.fabric import Fabric

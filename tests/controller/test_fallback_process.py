@@ -13,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ina.runtime import fallback_process
+from hostlib.messages import encode
+from ina.runtime import fallback_process, fallback_service
+from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
+from ina.runtime.fallback_service import FallbackService
+from ina.runtime.remote_fallback import RemoteFallback
 from tests.hostlib.fallback.packets import LANES, TREES, partial
 from tests.system.command import freeze
 
@@ -99,3 +103,87 @@ def test_counts_do_not_wait_for_a_server_that_is_being_started(
     finally:
         go.touch()
         server.stop()
+
+
+@pytest.fixture
+def service(server: FallbackProcess, tmp_path: Path) -> Iterator[FallbackService]:
+    server.remove(JOB)
+    with FallbackService(server, tmp_path / "socket", None, lanes=LANES) as serving:
+        yield serving
+
+
+def of(tmp_path: Path, owner: str) -> RemoteFallback:
+    return RemoteFallback(3, "here", tmp_path / "socket", None, lanes=LANES, owner=owner)
+
+
+def jobs_of(*numbers: int) -> dict[int, dict[str, object]]:
+    return {each: {"job": each, "epoch": 1, "tree": STAR.to_json(), "window": 100} for each in numbers}
+
+
+def served(service: FallbackService, connections: int = 0) -> list[int]:
+    """Return the jobs that it serves, once it has as many connections."""
+    until = time.monotonic() + 600
+    while service._connections != connections and time.monotonic() < until:
+        time.sleep(0.01)
+    return sorted(service._jobs)
+
+
+def test_jobs_of_an_owner_are_served_while_it_is_away(service: FallbackService, tmp_path: Path) -> None:
+    """A controller that is killed says no farewell; one of the same state goes on from what is served."""
+    first = of(tmp_path, "state")
+    assert not first.lives(), "none of its jobs is served"
+    first.hold(jobs_of(1, 2))
+    assert first.lives()
+    first.over = True
+    first._connection.close()
+    assert served(service) == [1, 2]
+    of(tmp_path, "state").stop()  # it has said nothing of jobs
+    assert served(service) == [1, 2]
+    second = of(tmp_path, "state")
+    assert second.lives()
+    second.hold(jobs_of(2, 3))
+    assert served(service, 1) == [2, 3]
+    other = of(tmp_path, "another")
+    assert not other.lives()
+    other.hold(jobs_of(4))
+    other.stop()
+    assert served(service, 1) == [2, 3]
+    second.stop()
+    assert served(service) == []
+    assert service.unused
+
+
+def test_a_service_of_another_protocol_is_refused(tmp_path: Path) -> None:
+    """As that of a version which did not number its protocol."""
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as threads:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen(1)
+        connecting = threads.submit(of, tmp_path, "state")
+        older, _ = listener.accept()
+        older.sendall(encode({"version": "0.0.1", "lanes": LANES, "challenge": "1"}))
+        with pytest.raises(ProcessFailed, match=r"on here is of ina 0\.0\.1, this one .*install the same"):
+            connecting.result(timeout=600)
+        older.close()
+
+
+def test_jobs_of_a_connection_end_with_it(service: FallbackService, tmp_path: Path) -> None:
+    run = of(tmp_path, "")
+    for job, described in jobs_of(1, 2).items():
+        run.add(job, described)
+    assert run.statistics(2)["merged"] == 0
+    assert sorted(service._jobs) == [1, 2]
+    run.stop()
+    assert served(service) == []
+
+
+def test_jobs_of_an_owner_that_never_comes_again_are_forgotten(
+    service: FallbackService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = of(tmp_path, "gone")
+    gone.hold(jobs_of(1))
+    gone.over = True
+    gone._connection.close()
+    assert served(service) == [1]
+    monkeypatch.setattr(fallback_service, "OWNER_S", 0.0)
+    of(tmp_path, "").stop()
+    assert served(service) == []

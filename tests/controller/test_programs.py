@@ -16,7 +16,7 @@ from controller.switches.programs import source_of
 from p4src.messages import cookie, p4info_pb2
 from p4src.messages.cookie import cookie_of
 from softswitch.compiler import p4info
-from softswitch.engine.programs import compile_once, preprocess_once
+from softswitch.engine.cache import compile_once, preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from tests.controller.conftest import LANES

@@ -163,18 +163,20 @@ def test_a_reminder_of_what_nobody_lacks_is_answered_by_those_who_have_no_sum_to
     last = 3 * window.settings.window_packets - 1
     older = last - window.settings.window_packets
 
-    def answers_to(*psns: int) -> tuple[int, int, int]:
+    def answers_to(*psns: int) -> tuple[int, int, int, int]:
         for reminder["psn"] in psns:
             window.absorb(reminder.view(np.uint8), wire.INA_BYTES, 0)
         assert window.emit(out, 0) == 1
         answer = out[: wire.INA_BYTES].view(wire.HEADER_DTYPE)[0]
         assert (answer["psn"], answer["tag"], answer["target"]) == (last, 5, 1)
-        return int(answer["version_kind"]) & 0x0F, int(answer["lanes"]), int(answer["bitmap"])
+        kind, flags = int(answer["version_kind"]) & 0x0F, int(answer["flags"])
+        return kind, int(answer["lanes"]), int(answer["bitmap"]), flags
 
-    assert answers_to(last) == (wire.KIND_GRADIENT, LANES, 1)
-    assert answers_to(older) == (wire.KIND_RESULT, 0, 3)
-    assert answers_to(older, last) == (wire.KIND_GRADIENT, LANES, 1)
-    assert answers_to(last, older) == (wire.KIND_GRADIENT, LANES, 1)
+    contribution = (wire.KIND_GRADIENT, LANES, 1, wire.FLAGS_OF_ANSWER | wire.FLAG_RAW)
+    assert answers_to(last) == contribution
+    assert answers_to(older) == (wire.KIND_RESULT, 0, 3, wire.FLAG_RESEND)
+    assert answers_to(older, last) == contribution
+    assert answers_to(last, older) == contribution
 
 
 def test_answers_outlive_the_collective(make_kernel: MakeKernel) -> None:

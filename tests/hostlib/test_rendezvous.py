@@ -257,8 +257,8 @@ def test_a_group_that_cannot_be_is_refused_at_once() -> None:
             peers[0].group("a", [0, 1], 600)
         meeting.on_group(lambda request: None)
         for ranks, reason in (
-            ([0, 0], "are no ranks of the job, each once"),
-            ([0, 3], "are no ranks of the job, each once"),
+            ([0, 0], "must have ranks of the job, each once"),
+            ([0, 3], "must have ranks of the job, each once"),
             ([1, 2], "rank 0 is none of the ranks"),
         ):
             with pytest.raises(RendezvousError, match=reason):

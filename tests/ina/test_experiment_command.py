@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from bmv2_topos.harness.errors import HarnessError
+from bmv2_topos.harness.page import rows_of
 from controller.errors import BadSpec
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.experiment import experiment
@@ -58,7 +59,7 @@ def test_it_writes_where_one_stands(own: Path, processes: int) -> None:
     assert (done.exit_code, done.exception) == (0, None)
     assert "| 4 | 18 (12..24) |" in done.stdout
     assert {"own/own.json", "own/own.md"} <= set(done.stdout.split())
-    rows = json.loads(Path("own/own.json").read_text())["rows"]
+    rows = rows_of(json.loads(Path("own/own.json").read_text()))
     assert rows[0] == {"size": 1, "seed": 1, "product": 3}
     assert len(rows) == 6
     assert f"ina experiment {own}" in Path("own/own.md").read_text()
@@ -112,6 +113,14 @@ def test_a_run_that_fails_is_named_with_its_line(own: Path, processes: int) -> N
     assert str(failed) == (
         f"the run size 2, seed 1: ZeroDivisionError: integer division or modulo by zero ({own}:6)"
     )
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_that_calls_os_exit_has_failed_and_is_named(own: Path, processes: int) -> None:
+    own.write_text("import os\n" + OWN.replace("return", "os._exit(size); return"))
+    failed = failure(own, "--processes", processes)
+    assert failed.exit_code == FAILED
+    assert str(failed) == f"the run size 1, seed 1: SystemExit: os._exit(1) ({own}:7)"
 
 
 def test_a_measure_that_is_no_value_is_named(own: Path) -> None:

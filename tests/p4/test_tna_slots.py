@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from softswitch.compiler import ir
+from softswitch.engine.cache import compile_once, preprocess_once
 from softswitch.engine.pipeline import Pipeline
-from softswitch.engine.programs import compile_once, preprocess_once
 from tests.softswitch.differential.compare import Pair
 from tests.softswitch.differential.script import parse_entry
 

@@ -46,13 +46,10 @@ CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
     "controller.p4runtime_shim/",
 )
-# Programs as data, a pipeline to run one and its table entries, the loop that measures it.
-PIPELINES = (
-    *("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),
-    "softswitch.engine.bench",
-)
+# Programs as data, a pipeline to run one and its table entries.
+PIPELINES = (*("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),)
 # Cables between switches in virtual time.
-CABLES = ("softswitch.engine.cables", "softswitch.engine.cabling")
+CABLES = ("softswitch.engine.cables",)
 PACKETS = ("hostlib.wire", "hostlib.tree")
 
 # Room: what it may import. "a.b" is that module or the package's root, "a.b/" also the other modules of the
@@ -176,17 +173,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # Programs for other machines, which `ina.runtime` starts there.
     "ina.machine": ("hostlib", "hostlib.keeper", "ina.runtime/"),
     "ina.bench": (
-        *("controller.placement/", "controller.routing/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
-        *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
-        "controller.policies.families.base",
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
-        *("ina.runtime/", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual"),
-    ),
-    # The service, as those who ask it see it.
-    "ina.bench.service": (
-        *(*CONTROLLER, "controller.policies/", "hostlib.command_line", "ina.runtime/"),
-        *("ina.service/", "ina.service.api", "ina.bench.service/"),
+        *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
+        *("softswitch.stf.control", "bmv2_topos.testbeds.netns/"),
     ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/"),
@@ -331,7 +321,7 @@ def calls(files: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def c_files(folder: str) -> dict[str, str]:
-    return {path.name: path.read_text() for path in (ROOT / folder).glob("*.c") if path.name != "bench.c"}
+    return {path.name: path.read_text() for path in (ROOT / folder).glob("*.c")}
 
 
 # --------------------------------------------------------------------------- the rules
@@ -394,10 +384,14 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
 @pytest.mark.parametrize(
     ("module", "imported", "rule"),
     [
-        ("ina.cli.interleave", "benchmarks.interleave", "the product imports nothing of benchmarks"),
-        ("ina.bench.jobs", "examples.digits", "the product imports nothing of benchmarks, examples"),
+        (
+            "ina.cli.interleave",
+            "benchmarks.schedulers.interleave",
+            "the product imports nothing of benchmarks",
+        ),
+        ("ina.bench.mpi", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
-        ("p4src.generate_lanes", "benchmarks", "the product imports nothing of"),
+        ("p4src.programs", "benchmarks", "the product imports nothing of"),
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),
         ("hostlib.fallback.core", "time", "protocol cores do no I/O"),
         ("hostlib.interleave.turn_order", "threading", "protocol cores do no I/O"),
@@ -440,8 +434,8 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.core.core", "ina.runtime.run", "package controller may import p4src"),
         ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),
         ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
-        ("ina.runtime.job", "hostlib.rendezvous", "ina.runtime may import"),
-        ("ina.bench.fallback", "ina.cli.fallback", "ina.bench may import"),
+        ("ina.runtime.launch", "hostlib.rendezvous", "ina.runtime may import"),
+        ("ina.bench.pipeline", "ina.cli.fallback", "ina.bench may import"),
         ("ina.service.daemon", "ina.service.api", "ina.service may import"),
         ("ina.service.api.app", "ina.service.daemon", "ina.service.api may import"),
         ("ina.service.api.app", "ina.service.store", "ina.service.api may import"),

@@ -27,7 +27,7 @@ C_FILE = re.compile(r"(?<![\w./<*-])[a-z]\w*\.[ch]\b(?![\w(])")
 # Entry points, fields of the dissector, files of the kernel, of other projects and of readers.
 OTHERS = {
     *("ina.policies", "ina.memory", "ina.placement", "ina.routing", "ina.congestion", "ina.flags.collision"),
-    *("ina.TESTBED.NODE", "nets/my.yaml", "include/lanes_K.p4"),
+    *("ina.TESTBED.NODE", "nets/my.yaml"),
     *("linux/ethtool.h", "simulator/run_sim.py"),
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from setuptools.dist import Distribution
 
-from softswitch.engine.prebuilt import LEVELS
+from softswitch.engine.c_compiler import LEVELS
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("bmv2_topos", "controller", "hostlib", "ina", "p4src", "softswitch")

@@ -9,13 +9,18 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from softswitch.engine.compiled import _Program
+import pytest
+
+from softswitch.engine.compiled import CProgram
 from softswitch.engine.pipeline import Copy, Verdict
+from softswitch.engine.ports import PortSpec
+from softswitch.engine.switch import Switch
+from tests.twins.switch_engine import TwinEngine
 
 _HERE = Path(__file__).parent
 RUNTIME = _HERE.parents[1] / "softswitch" / "engine" / "runtime"
@@ -37,7 +42,7 @@ class ScriptPipeline:
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(build()))
         self.ops_address = ctypes.addressof(ctypes.c_char.in_dll(self._library, "p4_program"))
-        self.state_address: int = _Program.from_address(self.ops_address).create(0)
+        self.state_address: int = CProgram.from_address(self.ops_address).create(0)
 
     @property
     def met(self) -> int:
@@ -78,7 +83,7 @@ def seen(data: bytes) -> Seen:
 
 
 class ScriptInterpreter:
-    """The same program in Python, for the Python engine."""
+    """The same program in Python, for the engine in C as an interpreted one, and for its twin."""
 
     def ingress(
         self,
@@ -137,3 +142,28 @@ class ScriptInterpreter:
 
     def clone_packet(self, packet: list[Any], data: bytes, field_list: int = -1) -> list[Any]:
         return [data, packet[1], packet[2] if field_list == 1 else 0]
+
+
+ENGINES = [
+    *(
+        pytest.param(name, marks=pytest.mark.skipif(not have_compiler, reason="no C compiler"))
+        for name in ("compiled", "interpreted")
+    ),
+    "twin",
+]
+"""The engine in C with the program in C or in Python, and the twin of the engine."""
+
+
+def scripted(engine: str, ports: Mapping[int, PortSpec], *, loaded: bool = True, **settings: Any) -> Switch:
+    """Return a switch of one of the `ENGINES` that runs the program; for `settings` see `Switch`."""
+    made: Any = TwinEngine() if engine == "twin" else None
+    switch = Switch(ports, engine=made, **settings)
+    if loaded:
+        load_script(switch, engine)
+    return switch
+
+
+def load_script(switch: Switch, engine: str) -> None:
+    """Load the program again."""
+    program: Any = ScriptPipeline() if engine == "compiled" else ScriptInterpreter()
+    switch.load(program)  # a pipeline for the data plane only

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from softswitch.compiler import compile_source, preprocess_file
-from softswitch.engine import engine_build, native, prebuilt
+from softswitch.engine import build as building
+from softswitch.engine import c_compiler, native
 from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
+from softswitch.engine.cache import emit_once
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.interpreter.pipeline import Interpreter
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
-from softswitch.engine.ports import PortError, parse_port
-from softswitch.engine.programs import emit_once
+from softswitch.engine.ports import parse_port
 from softswitch.engine.switch import Switch
 from tests.programs import program_of
 
@@ -122,9 +123,7 @@ def test_a_compiler_that_does_not_even_tell_its_version_is_told_with_its_words(
         build(hand.lanes_program(8))
     assert str(failed.value) == said
     native._library.cache_clear()  # an engine that an earlier test has loaded needs no compiler
-    with pytest.raises(
-        PortError, match=r"port 1: shared memory needs the engine in C, and the C compiler .*/cc does"
-    ):
+    with pytest.raises(NoCompiler, match=r"the C compiler .*/cc does not work"):
         Switch({1: parse_port("shm")})
 
 
@@ -151,20 +150,20 @@ def test_without_a_compiler_the_program_is_interpreted_with_a_warning(
 def test_without_a_compiler_what_came_with_the_package_serves_if_it_fits_the_source(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prebuilt, "FOLDER", tmp_path / "built")
+    monkeypatch.setattr(c_compiler, "FOLDER", tmp_path / "built")
     (tmp_path / "built").mkdir()
-    engine_build._build_for_others(tmp_path / "built", f"{EXCLUSIVE}:32")
+    building._build_for_others(tmp_path / "built", f"{EXCLUSIVE}:32")
     levels = sorted(file.name.partition("-")[2] for file in (tmp_path / "built").iterdir())
-    assert levels == sorted(f"{level}.so" for level, _ in prebuilt.LEVELS[platform.machine()])
+    assert levels == sorted(f"{level}.so" for level, _ in c_compiler.LEVELS[platform.machine()])
     monkeypatch.setenv("CC", "no-such-compiler")
     text = preprocess_file(EXCLUSIVE, defines={"LANES": "32"})
     program = compile_source(text, name="by another name", preprocessed=True)
     found = build(program)
-    assert found.name.endswith(f"-{prebuilt.levels()[0]}.so")
+    assert found.name.endswith(f"-{c_compiler.levels()[0]}.so")
     CompiledPipeline(program, found)
-    monkeypatch.setattr(prebuilt, "levels", lambda: prebuilt.LEVELS[platform.machine()][-1][:1])
+    monkeypatch.setattr(c_compiler, "levels", lambda: c_compiler.LEVELS[platform.machine()][-1][:1])
     oldest = build(program)
-    assert oldest.name == f"{found.name.partition('-')[0]}-{prebuilt.levels()[0]}.so"
+    assert oldest.name == f"{found.name.partition('-')[0]}-{c_compiler.levels()[0]}.so"
     with pytest.raises(NoCompiler, match=r"install one \(Debian: gcc libc6-dev"):
         build(compile_source(preprocess_file(EXCLUSIVE, defines={"LANES": "64"}), preprocessed=True))
     oldest.write_bytes(oldest.read_bytes()[:-1])

@@ -9,8 +9,8 @@ import pytest
 
 from softswitch.compiler import compile_source
 from softswitch.engine.build import FLAGS
-from softswitch.engine.emit_c.cells import Window, stretches, windows
 from softswitch.engine.emit_c.unit import make_unit
+from softswitch.engine.emit_c.wire import Window, stretches, windows
 
 from .differential.compare import Pair
 from .differential.trial import QUICK

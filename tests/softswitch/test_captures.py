@@ -1,4 +1,4 @@
-"""Captures of ports: what both engines record, and the files of a switch that runs."""
+"""Captures of ports: what the engine and its twin record, and the files of a switch that runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
 from softswitch.engine.ports import MemoryPort, PortError
 from softswitch.engine.switch import Switch
 from tests.programs import p4src_program
-from tests.softswitch.script_program import ScriptInterpreter, ScriptPipeline, frame, have_compiler
+from tests.softswitch.script_program import ScriptPipeline, frame, have_compiler, load_script, scripted
 
 needs_compiler = pytest.mark.skipif(not have_compiler, reason="no C compiler")
 FAULTY = Impairments(
@@ -49,16 +49,13 @@ def read(records: bytes, tmp_path: Path, snap: int = 65535) -> list[Seen]:
 def played(engine: str, seed: int, capacity: int = 1 << 20) -> tuple[Switch, list[bytes]]:
     """Random traffic over faulty links, and what was captured at each port."""
     draw = random.Random(seed)
-    switch = Switch(
-        {port: MemoryPort() for port in range(3)},
-        seed=seed,
-        impairments={port: PortImpairments(rx=FAULTY, tx=FAULTY) for port in range(3)},
-        engine=engine,  # type: ignore[arg-type]
-    )
+    links = {port: PortImpairments(rx=FAULTY, tx=FAULTY) for port in range(3)}
+    ports = {port: MemoryPort() for port in range(3)}
+    switch = scripted(engine, ports, seed=seed, impairments=links, loaded=False)
     switch.capture(CaptureSettings(epoch_ns=7 * 10**18, snap=48, capacity=capacity))
     switch.inject(0, [frame("U", 1)] * 4, 0)  # before there is a program
     switch.advance(1000)
-    switch.load(ScriptPipeline() if engine == "native" else ScriptInterpreter())  # type: ignore[arg-type]
+    load_script(switch, engine)
     switch.set_multicast_group(1, [(0, 0), (1, 1), (2, 2)])
     now = 1001
     for _ in range(60):
@@ -74,15 +71,15 @@ def played(engine: str, seed: int, capacity: int = 1 << 20) -> tuple[Switch, lis
 
 @needs_compiler
 @pytest.mark.parametrize("seed", range(5))
-def test_both_engines_record_the_same(seed: int) -> None:
-    records = played("native", seed)[1]
+def test_the_engine_and_its_twin_record_the_same(seed: int) -> None:
+    records = played("compiled", seed)[1]
     assert any(records)
-    assert records == played("python", seed)[1]
+    assert records == played("twin", seed)[1]
 
 
 @needs_compiler
 def test_every_packet_of_the_statistics_is_recorded_by_its_fate(tmp_path: Path) -> None:
-    switch, records = played("native", 2)
+    switch, records = played("compiled", 2)
     times = []
     for port, found in enumerate(records):
         fates = Counter[tuple[int, str]]()
@@ -118,8 +115,8 @@ def test_every_packet_of_the_statistics_is_recorded_by_its_fate(tmp_path: Path) 
 
 @needs_compiler
 def test_what_finds_no_room_is_counted() -> None:
-    switch, few = played("native", 1, capacity=2000)
-    whole = played("native", 1)[1]
+    switch, few = played("compiled", 1, capacity=2000)
+    whole = played("compiled", 1)[1]
     for port in range(3):
         assert 0 < len(few[port]) <= 2000 < len(whole[port])
         assert switch.captured(port) == (b"", switch.captured(port)[1])
@@ -127,10 +124,10 @@ def test_what_finds_no_room_is_counted() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("engine", "backend"), [("native", "compiled"), ("python", "interpreter")])
-def test_what_the_program_says_of_a_packet_is_noted(engine: str, backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
+def test_what_the_program_says_of_a_packet_is_noted(backend: str, tmp_path: Path) -> None:
     program = p4src_program("shared", LANES=32, SLOTS=16)
-    with Switch({1: MemoryPort()}, engine=engine) as switch:  # type: ignore[arg-type]
+    with Switch({1: MemoryPort()}) as switch:
         switch.load(load(program, backend=backend))  # type: ignore[arg-type]
         switch.capture(CaptureSettings(notes=("outcome", "rank_count", "no_such_field")))
         switch.inject(1, [bytes(60)], 5)

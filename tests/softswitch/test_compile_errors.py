@@ -1,8 +1,9 @@
-"""What users see when a program is wrong: one golden file beside each bad program.
+"""What users see when a program is wrong: compile_errors.txt has bad programs, and what is said of each.
 
-``pytest tests/softswitch/test_compile_errors.py --update-golden`` rewrites them.
+``pytest tests/softswitch/test_compile_errors.py --update-golden`` rewrites what is said.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,24 +11,25 @@ import pytest
 from softswitch.compiler import CompileError, Unsupported, compile_file
 from softswitch.compiler.ir import Position
 
-FOLDER = Path(__file__).parent / "compile_errors"
-PROGRAMS = sorted(FOLDER.glob("*.p4"))
+GOLDEN = Path(__file__).parent / "compile_errors.txt"
+FILES = dict(re.findall(r"^#### (\S+)\n(.*?)(?=^####|\Z)", GOLDEN.read_text(), re.M | re.S))
+PROGRAMS = [name for name in FILES if name.endswith(".p4")]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
-def test_message(program: Path, update_golden: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(FOLDER)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_message(name: str, update_golden: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for file, text in FILES.items():
+        Path(file).write_text(text.partition("----\n")[0])
     with pytest.raises(CompileError) as caught:
-        compile_file(program.name)
+        compile_file(name)
     rendered = caught.value.render() + "\n"
-    golden = program.with_suffix(".expected")
+    program, _, golden = FILES[name].partition("----\n")
     if update_golden:
-        golden.write_text(rendered)
-    assert rendered == golden.read_text()
-
-
-def test_every_golden_file_has_its_program():
-    assert {path.stem for path in FOLDER.glob("*.expected")} == {path.stem for path in PROGRAMS}
+        FILES[name] = f"{program}----\n{rendered}"
+        GOLDEN.write_text("".join(f"#### {file}\n{text}" for file, text in FILES.items()))
+    else:
+        assert rendered == golden
 
 
 def test_a_source_in_memory_is_shown_too():

@@ -1,4 +1,4 @@
-"""Cables between switches in virtual time: both engines send the same frames at the same times."""
+"""Cables between switches in virtual time: the engine and its twin send the same frames at the same times."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from softswitch.engine.cables import connect
-from softswitch.engine.cabling import Cable, End
+from softswitch.engine.cables import Cable, Cabling, End, Survives, connect
 from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
-from tests.softswitch.script_program import ScriptInterpreter, ScriptPipeline, frame, have_compiler, seen
+from tests.softswitch.script_program import ENGINES, ScriptPipeline, frame, have_compiler, scripted, seen
+from tests.twins.switch_cables import TwinCabling
 
-NATIVE = pytest.param("native", marks=pytest.mark.skipif(not have_compiler, reason="no C compiler"))
 PORTS = 4
 GROUP = 7
 
@@ -25,10 +24,13 @@ Arrived = tuple[int, int, int, bytes]
 
 
 def make(engine: str, number: int, links: dict[int, PortImpairments] | None = None) -> Switch:
-    ports = {port: MemoryPort() for port in range(PORTS)}
-    switch = Switch(ports, seed=number, impairments=links, engine=engine)  # type: ignore[arg-type]
-    switch.load(ScriptPipeline() if engine == "native" else ScriptInterpreter())  # type: ignore[arg-type]
-    return switch
+    return scripted(engine, {port: MemoryPort() for port in range(PORTS)}, seed=number, impairments=links)
+
+
+def join(
+    engine: str, switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End], survives: Survives
+) -> Cabling | TwinCabling:
+    return (TwinCabling if engine == "twin" else connect)(switches, cables, ends, survives)
 
 
 def impairments(rng: random.Random) -> Impairments:
@@ -69,7 +71,7 @@ def drive(engine: str, seed: int, *, one_step: bool = False) -> tuple[list[Arriv
             switches.append(stack.enter_context(make(engine, number, links)))
             out = [(end.port, 1) for end in ends if end.switch == number]
             switches[-1].set_multicast_group(GROUP, out)
-        cabling = connect(switches, cables, ends, survives)
+        cabling = join(engine, switches, cables, ends, survives)
         stack.callback(cabling.close)
         arrived: list[Arrived] = []
         now = 0
@@ -110,26 +112,26 @@ def drive(engine: str, seed: int, *, one_step: bool = False) -> tuple[list[Arriv
 
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
 @pytest.mark.parametrize("seed", range(60))
-def test_both_engines_send_the_same_frames_at_the_same_times(seed: int) -> None:
-    assert drive("native", seed) == drive("python", seed)
+def test_the_engine_and_its_twin_send_the_same_frames_at_the_same_times(seed: int) -> None:
+    assert drive("compiled", seed) == drive("interpreted", seed) == drive("twin", seed)
 
 
-@pytest.mark.parametrize("engine", [NATIVE, "python"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_step_by_step_is_the_same_as_at_once(engine: str) -> None:
     assert drive(engine, 3, one_step=True) == drive(engine, 3)
 
 
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
 def test_random_networks_carry_frames_over_cables() -> None:
-    arrived = [each for seed in range(10) for each in drive("native", seed)[0]]
+    arrived = [each for seed in range(10) for each in drive("compiled", seed)[0]]
     assert len(arrived) > 300  # or the comparison above compares nothing
 
 
-@pytest.mark.parametrize("engine", [NATIVE, "python"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_frame_that_crosses_a_switch_at_once_is_at_the_next_in_time(engine: str) -> None:
     with make(engine, 0) as a, make(engine, 1) as b:
         cables = [Cable(0, 1, 1, 2, 3), Cable(1, 2, 0, 1, 3)]
-        cabling = connect([a, b], cables, [End(0, 0), End(1, 1)], lambda entrance: True)
+        cabling = join(engine, [a, b], cables, [End(0, 0), End(1, 1)], lambda entrance: True)
         cabling.advance(10)
         cabling.send(0, frame("U", 1, tag=9), array("I", [64]), 10)
         assert cabling.next_event_us() == 13
@@ -139,7 +141,7 @@ def test_a_frame_that_crosses_a_switch_at_once_is_at_the_next_in_time(engine: st
         cabling.close()
 
 
-@pytest.mark.parametrize("engine", [NATIVE, "python"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_who_is_asked_may_lose_frames(engine: str) -> None:
     asked: list[int] = []
 
@@ -149,7 +151,7 @@ def test_who_is_asked_may_lose_frames(engine: str) -> None:
 
     with make(engine, 0) as a, make(engine, 1) as b:
         cables = [Cable(0, 1, 1, 1, 3), Cable(1, 1, 0, 1, 3)]
-        cabling = connect([a, b], cables, [End(0, 0), End(1, 2)], survives)
+        cabling = join(engine, [a, b], cables, [End(0, 0), End(1, 2)], survives)
         cabling.ask(0, True)
         for number in range(4):
             cabling.send(0, frame("U", 1, tag=number), array("I", [64]), 0)
@@ -169,7 +171,7 @@ def test_who_is_asked_may_lose_frames(engine: str) -> None:
 
 
 def refused(cables: Sequence[Cable], ports: Sequence[MemoryPort] = (MemoryPort(),)) -> str:
-    with Switch(dict(enumerate(ports)), engine="python") as switch, pytest.raises(SwitchError) as raised:
+    with Switch(dict(enumerate(ports))) as switch, pytest.raises(SwitchError) as raised:
         connect([switch, switch], cables, [], lambda entrance: True)
     return str(raised.value)
 
@@ -184,7 +186,7 @@ def test_what_cannot_be_connected_is_refused() -> None:
 
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
 def test_a_switch_with_cables_takes_no_other_program() -> None:
-    with make("native", 0) as switch:
+    with make("compiled", 0) as switch:
         cabling = connect([switch], [], [End(0, 0)], lambda entrance: True)
         with pytest.raises(SwitchError):
             switch.load(ScriptPipeline())  # type: ignore[arg-type]

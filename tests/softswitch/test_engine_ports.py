@@ -21,10 +21,16 @@ from softswitch.engine.ports import (
     parse_port,
 )
 from softswitch.engine.switch import Switch
-from tests.softswitch.script_program import ScriptInterpreter, ScriptPipeline, frame, have_compiler, seen
+from tests.softswitch.script_program import (
+    ENGINES,
+    ScriptPipeline,
+    frame,
+    have_compiler,
+    load_script,
+    seen,
+)
 
 UDP_SEGMENT, UDP_GRO = 103, 104
-NATIVE = pytest.param("native", marks=pytest.mark.skipif(not have_compiler, reason="no C compiler"))
 
 
 @pytest.mark.parametrize(
@@ -58,21 +64,16 @@ def test_parse_port_refuses(text: str) -> None:
         parse_port(text)
 
 
-@pytest.fixture(params=[NATIVE, "python"])
+@pytest.fixture(params=ENGINES[:2])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def load(switch: Switch, engine: str) -> None:
-    pipeline = ScriptPipeline() if engine == "native" else ScriptInterpreter()
-    switch.load(pipeline)  # type: ignore[arg-type]  # data plane only
 
 
 @pytest.fixture
 def switch(engine: str) -> Iterator[Switch]:
     ports = {0: UdpPort(), 1: UdpPort(), 510: MemoryPort(cpu=True)}
-    with Switch(ports, engine=engine) as switch:  # type: ignore[arg-type]  # a literal by parametrisation
-        load(switch, engine)
+    with Switch(ports) as switch:
+        load_script(switch, engine)
         switch.start()
         yield switch
 
@@ -123,7 +124,7 @@ class Host:
 
 def test_thousands_of_frames_between_udp_ports(switch: Switch, engine: str) -> None:
     """A window of frames at a time, both ways at once, nothing lost and nothing out of order."""
-    total, window = (40_000, 512) if engine == "native" else (2_000, 64)
+    total, window = (40_000, 512) if engine == "compiled" else (2_000, 64)
     with Host(switch, 0) as a, Host(switch, 1) as b:
         a.introduce(switch, 0)
         b.introduce(switch, 1)
@@ -229,8 +230,8 @@ def test_the_control_plane_gets_its_turn_under_load(switch: Switch) -> None:
 
 
 def test_what_the_kernel_drops_is_counted(engine: str) -> None:
-    with Switch({0: UdpPort()}, engine=engine) as switch, Host(switch, 0) as a:  # type: ignore[arg-type]  # a literal by parametrisation
-        load(switch, engine)
+    with Switch({0: UdpPort()}) as switch, Host(switch, 0) as a:
+        load_script(switch, engine)
         assert switch.statistics(0).rx_socket_full == 0
         while switch.statistics(0).rx_socket_full == 0:  # nobody serves the port
             a.send([frame("D", size=1000)] * 60)
@@ -239,13 +240,13 @@ def test_what_the_kernel_drops_is_counted(engine: str) -> None:
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
 def test_programs_are_swapped_under_load() -> None:
     with Switch({0: UdpPort(), 1: UdpPort()}) as switch, Host(switch, 0) as a, Host(switch, 1) as b:
-        load(switch, "native")
+        load_script(switch, "compiled")
         switch.start()
         b.introduce(switch, 1)
         for turn in range(300):
             a.send([frame("U", 1, size=1000, tag=turn)] * 16)
             switch.load(None if turn % 10 == 3 else ScriptPipeline())  # type: ignore[arg-type]  # data plane only
-        load(switch, "native")
+        load_script(switch, "compiled")
         a.introduce(switch, 0)
         statistics = switch.statistics(0)
         assert statistics.rx_packets == 300 * 16 + 1
@@ -254,8 +255,8 @@ def test_programs_are_swapped_under_load() -> None:
 
 def test_delay_in_real_time(engine: str) -> None:
     late = PortImpairments(tx=Impairments(delay_s=0.02))
-    with Switch({0: UdpPort()}, impairments={0: late}, engine=engine) as switch:  # type: ignore[arg-type]  # a literal by parametrisation
-        load(switch, engine)
+    with Switch({0: UdpPort()}, impairments={0: late}) as switch:
+        load_script(switch, engine)
         switch.start()
         with Host(switch, 0) as a:
             before = switch.next_event_us()
@@ -273,8 +274,8 @@ def test_a_fixed_peer_needs_no_introduction_and_hears_alone(engine: str) -> None
         peer.settimeout(600)
         peer.bind(("127.0.0.1", 0))
         ports = {0: UdpPort(), 1: UdpPort(0, peer.getsockname()[1])}
-        with Switch(ports, engine=engine) as switch:  # type: ignore[arg-type]  # a literal by parametrisation
-            load(switch, engine)
+        with Switch(ports) as switch:
+            load_script(switch, engine)
             switch.start()
             with Host(switch, 0) as a:
                 a.send([frame("U", 1, tag=4)])
@@ -288,8 +289,8 @@ def test_strangers_are_counted_and_neither_heard_nor_answered(engine: str, fixed
         peer.bind(("127.0.0.1", 0))
         local = peer.getsockname()[1]
         ports = {0: UdpPort(0, local if fixed else None)}
-        switch = stack.enter_context(Switch(ports, engine=engine))  # type: ignore[arg-type]  # a literal by parametrisation
-        load(switch, engine)
+        switch = stack.enter_context(Switch(ports))
+        load_script(switch, engine)
         switch.start()
         peer.close()
         a = stack.enter_context(Host(switch, 0, local=local))
@@ -315,9 +316,9 @@ def test_a_socket_that_is_handed_down_is_a_port(engine: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
         made.bind(("127.0.0.1", 0))
         address = made.getsockname()
-        with Switch({0: UdpPort(fd=os.dup(made.fileno()))}, engine=engine) as switch:  # type: ignore[arg-type]  # a literal by parametrisation
+        with Switch({0: UdpPort(fd=os.dup(made.fileno()))}) as switch:
             assert switch.port_address(0) == address
-            load(switch, engine)
+            load_script(switch, engine)
             switch.start()
             with Host(switch, 0) as a:
                 a.introduce(switch, 0)
@@ -331,7 +332,7 @@ def test_what_is_no_bound_udp_socket_is_refused(engine: str) -> None:
     ):
         for fd in (read, tcp.fileno(), unbound.fileno(), 999_999):
             with pytest.raises(PortError, match=f"port 3: file descriptor {fd} is not a UDP socket"):
-                Switch({3: UdpPort(fd=fd)}, engine=engine)  # type: ignore[arg-type]  # a literal by parametrisation
+                Switch({3: UdpPort(fd=fd)})
     os.close(read)
     os.close(write)
 
@@ -341,7 +342,7 @@ def test_a_busy_port_is_refused_with_the_reason(engine: str) -> None:
         taken.bind(("127.0.0.1", 0))
         number = taken.getsockname()[1]
         with pytest.raises(PortError, match=f"port 3: .*127.0.0.1:{number}.* in use"):
-            Switch({3: UdpPort(number)}, engine=engine)  # type: ignore[arg-type]  # a literal by parametrisation
+            Switch({3: UdpPort(number)})
 
 
 def test_start_and_stop_again(switch: Switch) -> None:
@@ -356,12 +357,12 @@ def test_start_and_stop_again(switch: Switch) -> None:
 
 def test_a_udp_port_is_taken_at_every_address(engine: str) -> None:
     """Else another user could send from it at another address, in the switch's name (IP_PKTINFO)."""
-    with Switch({0: UdpPort()}, engine=engine) as switch:  # type: ignore[arg-type]  # as above
+    with Switch({0: UdpPort()}) as switch:
         _, number = switch.port_address(0)
         other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.2", number))
         with pytest.raises(PortError, match="in use"):
-            Switch({0: UdpPort(number)}, engine=engine)  # type: ignore[arg-type]  # as above
-    with Switch({0: UdpPort(number)}, engine=engine):  # type: ignore[arg-type]  # as above
+            Switch({0: UdpPort(number)})
+    with Switch({0: UdpPort(number)}):
         pass

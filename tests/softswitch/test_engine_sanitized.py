@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.engine.engine_build import engine_sources
+from softswitch.engine.build import engine_sources
 from tests.softswitch.script_program import RUNTIME, have_compiler
 
 HERE = Path(__file__).parent

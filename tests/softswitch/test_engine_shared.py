@@ -242,8 +242,6 @@ def test_a_path_of_ones_own(tmp_path: Path) -> None:
     assert not path.exists()
     with pytest.raises(PortError, match="too long"):
         Switch({0: SharedPort("/tmp/" + "x" * 120)})
-    with pytest.raises(PortError, match="engine in C"):
-        Switch({0: SharedPort(str(path))}, engine="python")
 
 
 def test_impairments_and_captures_see_what_passes() -> None:

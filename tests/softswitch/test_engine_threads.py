@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from softswitch import compile_source
+from softswitch.engine.build import engine_sources
 from softswitch.engine.emit_c.program import emit_c
-from softswitch.engine.engine_build import engine_sources
 from tests.softswitch.script_program import RUNTIME, have_compiler
 
 CC = os.environ.get("CC", "cc")

@@ -1,35 +1,30 @@
-"""The traffic manager on memory ports in virtual time, in both engines."""
+"""The traffic manager on memory ports in virtual time: the engine in C, and its twin."""
 
 from __future__ import annotations
 
 import random
 from array import array
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from softswitch.engine.impairments import Impairments, PortImpairments
+from softswitch.engine.pipeline import Copy, Verdict
 from softswitch.engine.ports import MemoryPort, PortError, SwitchError, UdpPort
 from softswitch.engine.switch import Switch
-from tests.softswitch.script_program import ScriptInterpreter, ScriptPipeline, frame, have_compiler, seen
+from tests.softswitch.script_program import ENGINES, ScriptInterpreter, frame, have_compiler, scripted, seen
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 0, 1, 2, 4, 5, 6
-NATIVE = pytest.param("native", marks=pytest.mark.skipif(not have_compiler, reason="no C compiler"))
 
 
 def make(engine: str, *, seed: int = 0, **impairments: PortImpairments) -> Switch:
     """A switch of ports 0 to 4; impairments as ``p1=…``."""
-    switch = Switch(
-        {number: MemoryPort() for number in range(5)},
-        seed=seed,
-        impairments={int(name[1:]): value for name, value in impairments.items()},
-        engine=engine,  # type: ignore[arg-type]  # a literal by parametrisation
-    )
-    switch.load(ScriptPipeline() if engine == "native" else ScriptInterpreter())  # type: ignore[arg-type]  # data plane only
-    return switch
+    links = {int(name[1:]): value for name, value in impairments.items()}
+    return scripted(engine, {number: MemoryPort() for number in range(5)}, seed=seed, impairments=links)
 
 
-@pytest.fixture(params=[NATIVE, "python"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -254,8 +249,7 @@ def test_loading_a_program_discards_what_is_queued(engine: str) -> None:
 
 def test_packet_in_and_packet_out(engine: str) -> None:
     ports = {0: MemoryPort(), 510: MemoryPort(cpu=True)}
-    with Switch(ports, engine=engine) as switch:  # type: ignore[arg-type]  # a literal by parametrisation
-        switch.load(ScriptPipeline() if engine == "native" else ScriptInterpreter())  # type: ignore[arg-type]  # data plane only
+    with scripted(engine, ports) as switch:
         received: list[tuple[int, int]] = []
         switch.on_packet_in(lambda port, data: received.append((port, seen(data).tag)))
         switch.inject(0, [frame("U", 510, tag=1)])
@@ -291,10 +285,10 @@ def test_refusals(engine: str) -> None:
 
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
 @pytest.mark.parametrize("seed", range(20))
-def test_both_engines_do_the_same(seed: int) -> None:
+def test_the_engine_and_its_twin_do_the_same(seed: int) -> None:
     """Random frames, impairments and clocks: same frames out, at the same times, same counters."""
     transcripts = []
-    for engine in ("native", "python"):
+    for engine in ("compiled", "interpreted", "twin"):
         chance = random.Random(seed)
         links = {f"p{port}": PortImpairments(rx=_some(chance), tx=_some(chance)) for port in range(4)}
         with make(engine, seed=seed, **links) as switch:
@@ -315,8 +309,8 @@ def test_both_engines_do_the_same(seed: int) -> None:
             transcript.append([switch.statistics(port) for port in range(5)])
             transcript.append(switch.switch_statistics())
         transcripts.append(transcript)
-    for native, python in zip(*transcripts, strict=True):
-        assert native == python
+    for compiled, interpreted, twin in zip(*transcripts, strict=True):
+        assert compiled == interpreted == twin
 
 
 def _some(chance: random.Random) -> Impairments:
@@ -348,3 +342,17 @@ def _any(chance: random.Random, *, tag: int) -> bytes:
         size=chance.randrange(36, 400),
         tag=tag,
     )
+
+
+def test_what_an_interpreted_program_raises_reaches_whoever_drives_the_switch() -> None:
+    class Failing(ScriptInterpreter):
+        def egress(self, packet: list[Any], copy: Copy) -> tuple[bytes | None, Verdict]:
+            raise KeyError(copy.egress_port)
+
+    with scripted("interpreted", {0: MemoryPort()}) as switch:
+        program: Any = Failing()
+        switch.load(program)
+        with pytest.raises(KeyError, match="0"):
+            switch.inject(0, [frame("U", 0)], now_us=1)
+        assert switch.statistics(0).egress_dropped == 1
+        switch.advance(2)

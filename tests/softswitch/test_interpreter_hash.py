@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.engine.interpreter.hash import ALGORITHMS
+from softswitch.engine.interpreter.externs import ALGORITHMS
 
 CHECK = b"123456789"  # the customary check string of CRC catalogues
 

@@ -9,9 +9,9 @@ import pytest
 
 from softswitch.compiler import Choice, compile_source, p4info, preprocess_file
 from softswitch.compiler.errors import CompileError
-from softswitch.engine import cache, programs
+from softswitch.engine import cache
+from softswitch.engine.cache import compile_once, emit_once, p4info_once, preprocess_once
 from softswitch.engine.emit_c.program import emit_c
-from softswitch.engine.programs import compile_once, emit_once, p4info_once, preprocess_once
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*/program.p4")]
@@ -32,7 +32,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         return compile_source(text, name=name, preprocessed=preprocessed, undefined=undefined)
 
-    monkeypatch.setattr(programs, "compile_source", count)
+    monkeypatch.setattr(cache, "compile_source", count)
     return names
 
 
@@ -84,7 +84,7 @@ def test_without_a_folder_programs_are_compiled(monkeypatch: pytest.MonkeyPatch,
     def refuse() -> cache.Folder:
         raise cache.NoCache("no folder")
 
-    monkeypatch.setattr(programs, "find_folder", refuse)
+    monkeypatch.setattr(cache, "find_folder", refuse)
     compile_once(TEXT, name="a")
     compile_once(TEXT, name="a")
     assert compiled == ["a", "a"]

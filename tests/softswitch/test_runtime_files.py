@@ -14,7 +14,7 @@ from softswitch.compiler import compile_source, ir
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.stf.plane import EmbeddedPlane
+from softswitch.stf.control import EmbeddedPlane
 from softswitch.stf.runtime import RuntimeFileError, configure
 from tests.softswitch.lowering import source
 
@@ -86,7 +86,7 @@ class Noted(EmbeddedPlane):
 @pytest.fixture
 def plane(program: ir.Program) -> Iterator[Noted]:
     pipeline = load(program, backend="interpreter")
-    with Switch({1: MemoryPort()}, engine="python") as switch:
+    with Switch({1: MemoryPort()}) as switch:
         switch.load(pipeline)
         yield Noted(switch, pipeline)
 

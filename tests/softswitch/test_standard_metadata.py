@@ -66,8 +66,7 @@ def test_packets_leave_a_slow_port_by_the_priority_of_the_program(
 ):
     text = source("standard_metadata.priority = (bit<3>)hdr.h.a; standard_metadata.egress_spec = 1;")
     slow = PortImpairments(tx=Impairments(rate_bps=8e6))
-    engine: Literal["auto", "python"] = "auto" if backend == "compiled" else "python"
-    with Switch({0: MemoryPort(), 1: MemoryPort()}, impairments={1: slow}, engine=engine) as switch:
+    with Switch({0: MemoryPort(), 1: MemoryPort()}, impairments={1: slow}) as switch:
         switch.load(load(compile_source(text, name="t.p4"), backend=backend))
         switch.inject(0, [bytes([each, 0, 0, 0]) for each in (0, 1, 0, 7, 8, 2)], now_us=0)
         switch.advance(1000)

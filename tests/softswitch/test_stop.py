@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from softswitch.stop import SIGNALS, Stop
+from softswitch.daemon import SIGNALS, Stop
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import convergence, training, turns
+from benchmarks.training import convergence, training, turns
 from controller.vocabulary import parse_jobs
 from ina.bench import mpi
 from tests.system.command import PATIENT, ROOT, here, ina
@@ -162,9 +162,14 @@ def test_collectives_that_move_shards_are_measured_beside_gloos(collective: str)
     assert metrics["ratio_vs_gloo"] == pytest.approx(metrics["gloo_time_s"] / metrics["time_s"])
 
 
+def speed(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.speed", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 def test_several_jobs_are_measured_against_one() -> None:
     tiny = ("--jobs", 2, "-np", 1, "--size", "64KB", "--iterations", 4, "--rounds", 1, "--lanes", 32)
-    done = here("bench", "jobs", *tiny, "--json")
+    done = speed("jobs", *tiny, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["setup"]["program"] == "shared"
@@ -175,7 +180,7 @@ def test_several_jobs_are_measured_against_one() -> None:
 
 
 def test_the_fallback_server_is_measured_alone() -> None:
-    done = here("bench", "fallback", "--contributions", 4000, "--lanes", 32, "-np", 2, "--json")
+    done = speed("fallback", "--contributions", 4000, "--lanes", 32, "-np", 2, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["setup"]["contributions"] == 4000

@@ -52,11 +52,11 @@ def racks() -> Iterator[Racks]:
     racks.close()
 
 
-def check(found: Explored, states: int) -> None:
+def check(found: Explored, states: int, rounds: int = ROUNDS_PER_PACKET) -> None:
     """Hold what was found to the invariants: exact, there is a way on from everywhere, and it is short."""
     assert not found.wrong, "\n".join(found.wrong[0])
     assert not found.hopeless, "\n".join(found.hopeless[0])
-    assert found.recovery.rounds_per_packet <= ROUNDS_PER_PACKET
+    assert found.recovery.rounds_per_packet <= rounds
     # fewer would mean that something is not explored any more
     assert found.states > states
 
@@ -113,6 +113,18 @@ def test_so_it_does_below_a_switch_without_takers(
         other_region=region,
     )
     check(explore(case, racks.of(program)), states)
+
+
+@pytest.mark.slow
+def test_so_it_does_where_answers_come_to_a_server_that_forgot(racks: Racks) -> None:
+    """With the least memory, and no slots. Rank 1 does not take the sum: it answers with what it contributed.
+
+    That begins nothing at the server, and it is raw: the server has to ask rank 0 for its raw values too.
+    """
+    case = Case(
+        *(1, Budget(losses=1, restarts=2)), target=0, memory=2, region=NO_SLOTS, other_region=NO_SLOTS
+    )
+    check(explore(case, racks.of("shared")), 90_000, ROUNDS_PER_PACKET + 1)
 
 
 def exclusive(psns: int, slots: int, budget: Budget) -> Case:

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from hostlib.fallback import Count
-from softswitch.engine.build import SANITIZE_FLAGS, build, build_c
-from softswitch.engine.engine_build import engine_sources
+from softswitch.engine.build import SANITIZE_FLAGS, build, build_c, engine_sources, sanitizer_environment
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
-from softswitch.engine.sanitizers import sanitizer_environment
 from tests import effort
 from tests.programs import p4src_program
 from tests.system.command import ROOT

@@ -38,9 +38,9 @@ from tests import effort, started
 from tests.system.command import ROOT, WORKERS, family, ina
 from tests.system.test_testbeds import PREFIX, needs_namespaces
 
-RARE = ("keeper ended", "keeper described", "granted", "frozen", "log removed", "asked to end")
-REACHED = ["keeper described", *(point for point in POINTS if point not in RARE)]
-"""Fault points that a short life reaches; a fallback server is described, and an older one ended, only once.
+RARE = ("granted", "frozen", "log removed", "asked to end")
+REACHED = [point for point in POINTS if point not in RARE]
+"""Fault points that a short life reaches.
 
 Workers are told of a grant when memory is divided again, a snapshot needs thousands of events, a log is
 removed with a job that is forgotten, and only jobs whose workers somebody else starts are asked to end: tests

@@ -19,8 +19,8 @@ pytest.importorskip("httpx")
 
 from benchmarks.service import live
 from benchmarks.service.jobs import CLUSTER
-from benchmarks.service.leaks import left_of_jobs
 from benchmarks.service.live import Bed, Controller, running, until
+from benchmarks.service.mishaps import fallback_servers, left_of_jobs
 from ina.service import executor, files
 from ina.service.client import Client, Refused
 from ina.service.errors import RunnerGone
@@ -245,14 +245,11 @@ def test_a_fallback_server_that_is_killed_is_started_again_and_its_job_goes_on(s
     site.until_running(name)
     server = site.client.job(name)["fallback"]
     assert server is not None
-    keeper = files.process_of(site.state / "fallback" / server)
-    assert keeper is not None
-    os.kill(keeper, signal.SIGKILL)
-
-    def again() -> bool:
-        return files.process_of(site.state / "fallback" / server) not in (None, keeper)
-
-    until(again, "another one serves", WITHIN_S)
+    (killed,) = fallback_servers(site.bed.state.name, server)
+    os.kill(killed, signal.SIGKILL)
+    until(
+        lambda: fallback_servers(site.bed.state.name, server) not in ([], [killed]), "another one", WITHIN_S
+    )
     job = site.over(name)
     assert job["state"] == "completed", (job, site.client.log(name, 0))
     assert "x" in site.marks(name)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("matplotlib")
 
-from benchmarks.service import compare, reallocation, trial
+from benchmarks.service import compare, trial
 from tests.system.command import family
 from tests.system.test_testbeds import needs_namespaces
 
@@ -47,19 +47,6 @@ def test_the_same_jobs_are_simulated_and_live(tmp_path: Path) -> None:
         assert parts == pytest.approx(row["live_s"] - row["simulated_s"], abs=1e-6)
     simulated, live = (row for row in rows if "run" in row)
     assert live["places"].keys() == simulated["places"].keys()
-
-
-@needs_namespaces
-def test_memory_policies_are_compared_by_jobs_that_run(tmp_path: Path) -> None:
-    with family():
-        assert reallocation.main(["--quick", "--output", str(tmp_path)]) == 0
-    rows = reallocation.read([tmp_path / "service-reallocation.json"])
-    assert [(row.policy, row.job) for row in rows] == [
-        (policy, job) for policy in ("shared", "deadline, once") for job in ("j1", "j2")
-    ]
-    assert all(row.took_s > row.iteration_s > row.ideal_s > 0 for row in rows)
-    assert "Of 1 loose deadlines missed: shared" in (tmp_path / "service-reallocation.md").read_text()
-    assert (tmp_path / "service-reallocation.svg").stat().st_size > 1000
 
 
 def test_testbeds_are_refused_without_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,6 +79,20 @@ def test_a_schedule_that_broke_an_invariant_holds_it_now(seed: int) -> None:
     assert [failure.reason for failure in tally.failures] == []
 
 
+def test_late_answers_do_not_take_the_least_memory_of_a_fallback_server() -> None:
+    """Ranks that had a result sent what they had contributed, after it was finished and forgotten.
+
+    Each such answer began it anew, with a lower PSN than the one that all ranks lacked.
+    """
+    schedule = replace(draw_schedule(4100000036142), server_capacity=3)
+    racks = Racks()
+    with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
+        course = run_schedule(schedule, built)
+    racks.close()
+    assert max(recovery.share for recovery in course.recoveries) < 0.5
+    assert course.happened["server: unasked"]
+
+
 @pytest.mark.parametrize(
     ("program", "seed"),
     [

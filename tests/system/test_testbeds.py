@@ -282,6 +282,18 @@ def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) ->
 
 
 @needs_namespaces
+def test_that_there_is_no_c_compiler_is_said_before_namespaces_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "nocc")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "bare.p4").write_text(BARE)
+    missed = bad("up", "single-switch:1", "--name", f"{PREFIX}-f", "--p4", tmp_path / "bare.p4")
+    assert "no C compiler: nocc is not on PATH; install one" in missed
+    assert "making namespaces" not in missed
+
+
+@needs_namespaces
 @pytest.mark.parametrize("runner", ["netns", pytest.param("mininet", marks=have_mininet)])
 def test_a_topology_of_the_tutorials_runs_with_its_own_files(runner: str, tmp_path: Path) -> None:
     name = f"{PREFIX}-x"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.speed import jobs as bench_jobs
+from benchmarks.speed.jobs import throughput_bps
 from controller import Member
 from controller.switches.layout import Branch, Deployment, lay_out
 from controller.vocabulary.places import spread
-from ina.bench import jobs as bench_jobs
-from ina.bench.jobs import throughput_bps
 from ina.cli.errors import Failure
 from ina.cli.options import parse_numbers
 from ina.cli.run_options import parse_tree

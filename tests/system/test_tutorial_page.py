@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_needs_no_root_prints_what_the_page_shows(folder: Path) -> None:
-    assert (folder / "mine" / "include" / "lanes_32.p4").exists()
+    assert (folder / "mine" / "include" / "lanes.p4").exists()
     assert (folder / "ours" / "include" / "path_control.p4").exists()
 
 

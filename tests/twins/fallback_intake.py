@@ -75,6 +75,11 @@ class Intake:
             return
         job.counters[Count.GRADIENT_BYTES] += 4 * header.lanes
         job.advance(header.psn)
+        if header.flags & wire.FLAGS_OF_ANSWER == wire.FLAGS_OF_ANSWER:
+            header = header._replace(flags=header.flags & ~wire.FLAG_BYPASS)
+            if header.psn not in job.entries:
+                job.counters[Count.UNASKED] += 1
+                return
         self._take_partial(job, header, lanes, now)
 
     def _take_result(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:

@@ -648,7 +648,8 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
     """Keep what a reminder of this packet asks for: the result, in a frame of ours.
 
     Or, if the values went elsewhere, our own contribution. Of a RAW sum that must be RAW; so may be any of
-    int32, which other ranks might have to repair whose sums were added in another order.
+    int32, which other ranks might have to repair whose sums were added in another order. Its flags say that
+    we have the result: it begins no sum anew.
     """
     core = state.struct
     state.kept[chain] |= Kept.THERE
@@ -656,7 +657,7 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
     if not header.lanes:
         raw = header.flags & wire.FLAG_RAW or state.status[chain] & Chain.RAW or not core.is_float
         raw = raw and core.pattern != Pattern.GATHER
-        flags = np.array([wire.FLAG_RESEND | (wire.FLAG_RAW if raw else 0)])
+        flags = np.array([wire.FLAGS_OF_ANSWER | (wire.FLAG_RAW if raw else 0)])
         _fill(state, packet, state.index[chain : chain + 1], flags)
         return
     start = core.prefix + wire.INA_BYTES

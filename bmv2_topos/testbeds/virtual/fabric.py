@@ -24,8 +24,7 @@ from bmv2_topos.testbeds.virtual.recorder import Recorder
 from controller.vocabulary import Link, Topology
 from softswitch import Impairments, PortImpairments, Switch, load, parse_port
 from softswitch.compiler import ir
-from softswitch.engine.cables import connect
-from softswitch.engine.cabling import Cable, End
+from softswitch.engine.cables import Cable, End, connect
 from softswitch.engine.pipeline import Pipeline
 
 _HOST_QUEUE_PACKETS = 16384

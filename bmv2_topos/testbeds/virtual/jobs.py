@@ -23,6 +23,7 @@ from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
+from controller.vocabulary.words import plural
 from hostlib import wire
 from hostlib.core.congestion import SPREAD, Congestion
 from hostlib.core.kernel import Kernel
@@ -54,7 +55,6 @@ class RunningJob:
     starts_ns: int
     """Time of its next admission."""
     recorder: Recorder | None = None
-    admitted: TreeAdmission | None = None
     workers: list[Worker] = field(default_factory=list)
     server: PolledServer | None = None
     """Its fallback server; stays when the job is withdrawn."""
@@ -78,23 +78,27 @@ class RunningJob:
         Raises a ControllerError if the switches cannot take it, unless that is to be reported.
         """
         try:
-            self.admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))
+            admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))
         except ControllerError as error:
             if not self.settings.report_refusals:
                 raise
             self.refused = str(error)
             self.leave(now)
             return
-        tree = Tree.of(self.admitted.tree)
+        tree, epoch = Tree.of(admitted.tree), admitted.epoch
         host = self.request.placement.server
         if host is not None:
             if self.server is None:
                 socket = self.interfaces.open(host, self.ports.server)
                 self.server = PolledServer(socket, self.topology, self.settings)
-            self.server.add_job(FallbackJob(self.id, self.admitted.epoch, tree, window=self.request.window))
-        epoch = self.admitted.epoch
+            self.server.add_job(FallbackJob(self.id, epoch, tree, window=self.request.window))
         rule = Rule()
         self.workers = [self._worker(rank, now, epoch, tree, rule) for rank in range(self.entry.workers)]
+
+    @property
+    def admitted(self) -> TreeAdmission | None:
+        """The job as the switches are to serve it; None: they are not."""
+        return self.fleet.jobs.get(self.id)
 
     @property
     def mean_iteration_s(self) -> float | None:
@@ -127,8 +131,7 @@ class RunningJob:
         if self.admitted is not None:
             for counts in self.fleet.counters(self.admitted).values():
                 self._outcomes.update(counts)
-            self.fleet.remove(self.admitted)
-            self.admitted = None
+            self.fleet.withdraw(self.id)
             if self.server is not None:
                 self.server.remove_job(self.id)
 
@@ -297,6 +300,8 @@ def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topolog
         placement: Its hosts.
         settings: Settings of the simulation.
         topology: The network.
+
+    Raises BadSpec for a link so slow that workers would give up before a window is through.
     """
     at: Counter[str] = Counter(placement.workers)
     hosts = {*at, placement.server}
@@ -304,6 +309,13 @@ def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topolog
     slowest = min((link.rate_bps for link in links if link.rate_bps), default=FAST_BPS)
     frame_bits = 8 * (wire.FRAME_PREFIX_BYTES + wire.INA_BYTES + 4 * settings.lanes)
     packets = (entry.window or DEFAULT_WINDOW) * max(at.values())
+    window_s, most_s = packets * frame_bits / slowest, settings.patience_s / 2
+    if window_s > most_s:
+        raise BadSpec(
+            f"job {entry.name!r}: a window of {plural(packets, 'packet')} takes {window_s:,.0f} s through a"
+            f" link of {slowest:g} b/s; it must take at most {most_s:g} s. Rates are in bits per second"
+            " (100 Gb/s is 100e9); else give a smaller window"
+        )
     return max(0.0, packets * frame_bits * (1 / slowest - 1 / FAST_BPS))
 
 

@@ -277,8 +277,8 @@ class VirtualTestbed:
                     job.server.restart(now, round(fault.down_s * 1e9))
             case ChangeRegion():
                 if self.settings.shares:
-                    places = (fault.switch,) if fault.switch else None
-                    self.fleet.resize(job.admitted, fault.region, switches=places)
+                    places = (fault.switch,) if fault.switch else job.admitted.switches
+                    self.fleet.move(job.id, dict.fromkeys(places, fault.region))
             case Straggle():
                 job.workers[fault.rank].training.compute_ns = round(fault.compute_s * 1e9)
             case _:

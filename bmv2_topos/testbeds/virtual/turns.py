@@ -27,7 +27,7 @@ from bmv2_topos.testbeds.virtual.worker import BATCH_PACKETS, Worker
 from hostlib._native import NativeKernel, library_path
 from hostlib.core.state import NEVER
 from softswitch import build_c
-from softswitch.engine.cabling import Cabling
+from softswitch.engine.cables import Cabling
 
 _TURN: Final = 7  # any number without a common factor with most numbers of seats
 
@@ -86,10 +86,10 @@ class Turns:
     """The seats, and their turns. Times are nanoseconds."""
 
     def __init__(self, fabric: Fabric, interfaces: Interfaces, *, quick: bool) -> None:
-        """See the module; `quick`: take turns in C that need no Python, where there is a compiler."""
+        """See the module; `quick`: take turns in C that need no Python."""
         self._fabric = fabric
         self._interfaces = interfaces
-        self._quick = _Quick(fabric.cabling) if quick and fabric.cabling.addresses else None
+        self._quick = _Quick(fabric.cabling) if quick else None
         self._seated: list[Seated] = []
         self._seats = np.zeros(0, _SEAT)
         self._by_end = _ByEnd(np.zeros(0, np.uint32), fabric.hosts)

@@ -160,7 +160,7 @@ def read_rows(
                 again = [column for number, column in enumerate(columns) if column in columns[:number]]
                 if renamed := [column for column in columns if column in (old or {})]:
                     now = (old or {})[renamed[0]]
-                    raise BadTrace(name, reader.line_num, renamed[0], f"is called {now}")
+                    raise BadTrace(name, reader.line_num, renamed[0], f"is no column: want {now}")
                 if again:
                     raise BadTrace(name, reader.line_num, again[0], "there twice")
                 if missing:

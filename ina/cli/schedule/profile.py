@@ -22,6 +22,7 @@ from ina.cli.live import print_output
 from ina.cli.output import table
 from ina.cli.plain import Result, seconds
 from ina.runtime.fabric import open_fabric
+from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd
 from ina.runtime.spec import FabricSpec, LaunchSpec
@@ -138,7 +139,7 @@ def running(command: list[str]) -> Iterator[JobOnCpus]:
     """Run a job of one worker that reports its iterations, and end it afterwards."""
     spec = LaunchSpec(job=Job(name="profiled", workers=1, command=tuple(command)))
     with open_fabric(FabricSpec(), [1]) as fabric, ThreadPoolExecutor(1) as pool:
-        group = GroupRun(fabric, [spec], (0,), on_output=_complaint)
+        group = GroupRun(FabricLauncher(fabric), [spec], (0,), on_output=_complaint)
         future = pool.submit(group.run)
         try:
             yield JobOnCpus(group.turns, spec.job.name, lambda: _end(future))

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-import typer
-
 from hostlib.interfaces import known_as
 from ina.cli.cluster_options import names_of
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import say
 from ina.cli.run_options import EMBEDDED, FaultOptions, MemoryOptions, PortKind, SwitchOptions
@@ -26,7 +25,7 @@ class WaitOptions:
 
     wait: Annotated[
         float,
-        typer.Option(
+        Declared(
             metavar="SECONDS",
             min=0,
             rich_help_panel=CONTROLLER,
@@ -103,7 +102,7 @@ def admitted(
         machines: Names and addresses of each machine, with commas; none: this machine.
         listen: Address at which the ranks meet.
         on_ready: Called with the ranks' configurations.
-        starter_left: See `ina.runtime.served.serve`.
+        starter_left: See `ina.runtime.launch.attend`.
 
     Raises Failure, WorkerFailed.
     """

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 
 if TYPE_CHECKING:
@@ -21,7 +20,8 @@ CONTROLLER = "Controller"
 
 JobName = Annotated[
     str,
-    typer.Argument(
+    Declared(
+        argument=True,
         metavar="JOB",
         help="Name the job: its name, its id or number of 'ina jobs', or, as an operator, TENANT/NAME.",
     ),
@@ -34,7 +34,7 @@ class ControllerOptions:
 
     controller: Annotated[
         str,
-        typer.Option(
+        Declared(
             "--controller",
             metavar="URL",
             envvar="INA_CONTROLLER",
@@ -46,7 +46,7 @@ class ControllerOptions:
     ] = ""
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=CONTROLLER,
             help="Present the token in this file, where the controller asks for one. Default: the "
@@ -55,7 +55,7 @@ class ControllerOptions:
     ] = None
     controller_ca: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=CONTROLLER,
             help="Check the controller's certificate against this CA (PEM). Default: those of the system.",
@@ -119,11 +119,19 @@ def state_of(job: JobView) -> str:
     return "completed late" if job["state"] == "completed" and job["late"] else job["state"]
 
 
-COLUMNS = ("job", "state", "workers", "done", "left", "deadline", "slots", "why")
+_COLUMNS = ("job", "tenant", "state", "workers", "done", "left", "deadline", "slots", "why")
 
 
-def row(job: JobView, now_s: float) -> list[str]:
-    """Return a job's line of a table with `COLUMNS`."""
+def rows(jobs: Sequence[JobView], now_s: float) -> tuple[list[str], list[list[str]]]:
+    """Return the columns of a table of jobs, and its lines; tenants only where there are some."""
+    found = [list(_COLUMNS), *(_row(job, now_s) for job in jobs)]
+    if not any(job["tenant"] for job in jobs):
+        for line in found:
+            del line[1]
+    return found[0], found[1:]
+
+
+def _row(job: JobView, now_s: float) -> list[str]:
     due_s, over = job["due_s"], job["over"]
     due = ""
     if due_s is not None and not over:
@@ -132,6 +140,7 @@ def row(job: JobView, now_s: float) -> list[str]:
     slots = ", ".join(f"{switch}: {each['slots']}" for switch, each in sorted(job["slots"].items()))
     return [
         plain(job["id"]),
+        plain(job["tenant"]),
         state_of(job),
         str(job["workers"]),
         f"{min(1.0, job['done'] / job['iterations']):.0%}",
@@ -146,7 +155,8 @@ def show_jobs(title: str, jobs: Sequence[JobView], now_s: float) -> None:
     """Print jobs as a table."""
     from ina.cli.output import table
 
-    table(title, COLUMNS, [row(job, now_s) for job in jobs], left=("job", "state", "slots", "why"))
+    columns, lines = rows(jobs, now_s)
+    table(title, columns, lines, left=("job", "tenant", "state", "slots", "why"))
 
 
 def line(decision: DecisionView) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
+from ina.cli.declared import Declared
 
 JOB = "The job, for a controller"
 
@@ -16,7 +16,7 @@ class JobOptions:
 
     name: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="NAME",
             rich_help_panel=JOB,
             help="Give the job this name. Default: the program's name, or 'admitted', and a random number.",
@@ -24,7 +24,7 @@ class JobOptions:
     ] = None
     deadline: Annotated[
         float | None,
-        typer.Option(
+        Declared(
             metavar="SECONDS",
             rich_help_panel=JOB,
             help="Give the job a deadline, in seconds after its submission. Default: none.",
@@ -32,11 +32,11 @@ class JobOptions:
     ] = None
     iterations: Annotated[
         int | None,
-        typer.Option(metavar="COUNT", rich_help_panel=JOB, help="Expect this many iterations. Default: 100."),
+        Declared(metavar="COUNT", rich_help_panel=JOB, help="Expect this many iterations. Default: 100."),
     ] = None
     compute: Annotated[
         float | None,
-        typer.Option(
+        Declared(
             metavar="SECONDS",
             rich_help_panel=JOB,
             help="Expect an iteration to compute for this many seconds. Default: 0.001.",
@@ -44,7 +44,7 @@ class JobOptions:
     ] = None
     model_bytes: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             metavar="BYTES",
             rich_help_panel=JOB,
             help="Expect an iteration to sum this many bytes. Default: 262144. With 'ina admit', the "

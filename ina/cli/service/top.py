@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ina.cli import options
 from ina.cli.output import out
-from ina.cli.service.common import COLUMNS, ControllerOptions, clock, plain, row
+from ina.cli.service.common import ControllerOptions, clock, plain, rows
 
 if TYPE_CHECKING:
     from ina.service.views import ClusterView, JobView, SwitchView
@@ -68,9 +68,10 @@ def _screen(cluster: ClusterView, jobs: list[JobView]) -> Group:
     for server in cluster["servers"]:
         names = [plain(name) for name in server["jobs"]]
         nodes.add_row(*_node(server["name"], server["used"], server["gpus"], "GPUs", names, server["down"]))
-    listed = Table(*COLUMNS, box=None, pad_edge=False)
-    for job in active[: max(5, out.height - nodes.row_count - 6)]:
-        listed.add_row(*(Text(cell) for cell in row(job, now_s)))
+    columns, lines = rows(active[: max(5, out.height - nodes.row_count - 6)], now_s)
+    listed = Table(*columns, box=None, pad_edge=False)
+    for line in lines:
+        listed.add_row(*map(Text, line))
     return Group(head, Text(), nodes, Text(), listed)
 
 

@@ -70,6 +70,7 @@ def up_(
     Hosts have the addresses that 'ina topo show' lists, and static neighbour entries for each other. Links
     have the rate, delay and loss of the topology. The testbed stays up until 'ina topo down'. Needs root.
     """
+    import softswitch
     from bmv2_topos.testbeds import netns
     from ina.runtime.fabric import server_at_root
     from ina.runtime.programs import bundle
@@ -85,7 +86,10 @@ def up_(
             server_at_root(shape, offers)
     elif target is Target.EMBEDDED:  # what is wrong with a program is one error, before anything starts
         for own in {chosen.name, *(each.program for each in shape.switches if each.program)}:
-            bundle(own, chosen.lanes)
+            compiled = softswitch.compile_once(
+                bundle(own, chosen.lanes).device_config.decode(), name=Path(own).stem
+            )
+            softswitch.load(compiled, backend="compiled")  # or the C compiler is missed late
     testbeds = made_by(runner)
     if dry_run:
         planned = [command.text for command in testbeds.planned(called, shape, chosen)]

@@ -60,20 +60,7 @@ control Lane(inout bit<32> value, in index_t index, in bit<2> meeting,
     }
 }
 
-// P4 has no loops over registers: these write `each` for the lanes n to n + 7, and for all.
-#define EIGHT(each, a, b, c, d, e, f, g, h) \
-    each(a) each(b) each(c) each(d) each(e) each(f) each(g) each(h)
-#define LANES_0_TO_31(each) \
-    EIGHT(each, 0, 1, 2, 3, 4, 5, 6, 7) EIGHT(each, 8, 9, 10, 11, 12, 13, 14, 15) \
-    EIGHT(each, 16, 17, 18, 19, 20, 21, 22, 23) EIGHT(each, 24, 25, 26, 27, 28, 29, 30, 31)
-#define LANES_32_TO_63(each) \
-    EIGHT(each, 32, 33, 34, 35, 36, 37, 38, 39) EIGHT(each, 40, 41, 42, 43, 44, 45, 46, 47) \
-    EIGHT(each, 48, 49, 50, 51, 52, 53, 54, 55) EIGHT(each, 56, 57, 58, 59, 60, 61, 62, 63)
-#if LANES == 32
-#define EVERY_LANE(each) LANES_0_TO_31(each)
-#elif LANES == 64
-#define EVERY_LANE(each) LANES_0_TO_31(each) LANES_32_TO_63(each)
-#else
+#if LANES > 64
 #error "LANES must be 32 or 64"
 #endif
 

@@ -2,13 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import cycle
+from typing import NoReturn, TypeVar
 
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.frontend.lexer import KEYWORDS, Token, integer, string
-from softswitch.compiler.frontend.parse_base import Cursor
+from softswitch.compiler.ir import Position
+
+T = TypeVar("T")
+
+
+class Cursor:
+    """A place in a list of tokens.
+
+    Whether ``(a) - b`` is a cast depends on whether ``a`` is a type, so the names of types
+    in scope are known here. All other such questions are answered by looking ahead.
+    """
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self.token = tokens[0]
+        self.types: frozenset[str] = frozenset()
+
+    def next_token(self) -> Token:
+        """Return the token behind the current one."""
+        return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+
+    def advance(self) -> Token:
+        """Step over the current token and return it."""
+        token = self.token
+        if token.kind != "end":
+            self._at += 1
+            self.token = self._tokens[self._at]
+        return token
+
+    def fail(self, expected: str) -> NoReturn:
+        """Raise the error that the current token is not what was expected."""
+        raise self.failure(expected)
+
+    def failure(self, expected: str) -> CompileError:
+        """Return the error that the current token is not what was expected."""
+        match self.token.kind:
+            case "end":
+                message = "the file ends too early"
+            case "unknown":
+                message = f"unexpected character {self.token}"
+            case _:
+                message = f"unexpected {self.token}"
+        return CompileError(message, self.token.pos, expected)
+
+    def accept(self, kind: str) -> Token | None:
+        """Step over the current token if it is of this kind."""
+        return self.advance() if self.token.kind == kind else None
+
+    def accept_word(self, word: str) -> Token | None:
+        """Step over the current token if it is this keyword, which elsewhere may be a name."""
+        return self.advance() if self.token.kind == "id" and self.token.text == word else None
+
+    def expect(self, kind: str, where: str) -> Token:
+        """Step over a token of this kind; `where` completes the error message."""
+        if self.token.kind != kind:
+            self.fail(f"'{kind}' {where}")
+        return self.advance()
+
+    def name(self, what: str) -> Token:
+        """Step over a name; `what` it is of completes the error message."""
+        if self.token.kind != "id":
+            self.fail(f"{what}; {self.token} is a keyword" if self.token.kind in KEYWORDS else what)
+        return self.advance()
+
+    def semicolon(self, what: str) -> None:
+        """Step over the semicolon that ends `what`."""
+        if self.token.kind != ";":
+            last = self._tokens[self._at - 1]
+            if (last.pos.file, last.pos.line) != (self.token.pos.file, self.token.pos.line):
+                # It is missed where it belongs, not at the beginning of the next line.
+                behind = Position(last.pos.file, last.pos.line, last.pos.column + len(last.text))
+                raise CompileError("a semicolon is missing", behind, f"';' at the end of {what}")
+            self.fail(f"';' at the end of {what}")
+        self.advance()
+
+    def attempt(self, parse: Callable[[], T]) -> T | None:
+        """Return the result of `parse`; step back to here if that is None or an error."""
+        at, token = self._at, self.token
+        result: T | None
+        try:
+            result = parse()
+        except CompileError:
+            result = None
+        if result is None:
+            self._at, self.token = at, token
+        return result
+
+    def comma_separated(
+        self, item: Callable[[], T], close: str, where: str, *, trailing: bool = False
+    ) -> tuple[T, ...]:
+        """Parse any number of items, then the closing token; with `trailing`, a comma may precede that."""
+        if self.accept(close):
+            return ()
+        items = [item()]
+        while self.accept(","):
+            if trailing and self.token.kind == close:
+                break
+            items.append(item())
+        if self.token.kind != close:
+            self.fail(f"',' or '{close}' {where}")
+        self.advance()
+        return tuple(items)
+
+    def until(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
+        """Parse items up to the closing token and step over that."""
+        items: list[T] = []
+        while self.token.kind != close:
+            items.append(item())
+        self.advance()
+        return tuple(items)
+
+    def braced(self, item: Callable[[], T], where: str) -> tuple[T, ...]:
+        """Parse ``{ items }``."""
+        self.expect("{", where)
+        return self.until(item, "}")
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end which names were declared inside."""
+        types = self.types
+        yield
+        self.types = types
+
+    def declare_type(self, name: str) -> None:
+        """Let `name` mean a type from here on."""
+        self.types |= {name}
+
+    def declare_object(self, name: str) -> None:
+        """Let `name` mean something else than a type from here on."""
+        if name in self.types:
+            self.types -= {name}
+
 
 # Binary operators by how tightly they bind; all are left-associative.
 # Other than in C, ``& ^ |`` bind tighter than comparisons.
@@ -40,7 +174,7 @@ class ExpressionParser(Cursor):
         while True:
             if token := self.accept("pragma"):
                 _, name, *body = token.text.split(None, 2)
-                found.append(ast.Annotation(name, "".join(body).strip(), None, token.pos))
+                found.append(ast.Annotation(name, "".join(body).strip(), None, pos=token.pos))
             elif self.accept("@"):
                 annotation = self._annotation()
                 _check_repeated(annotation, found)
@@ -59,13 +193,15 @@ class ExpressionParser(Cursor):
             tokens: list[Token] = []
             self._balanced(tokens)
             body = _text(name, tokens) if name.text in _TEXTS else _joined(tokens)
-            return ast.Annotation(name.text, body, None, name.pos)
+            return ast.Annotation(name.text, body, None, pos=name.pos)
         if self.accept("["):
             first = self._at
             elements = self.comma_separated(self.argument, "]", "in the annotation", trailing=True)
             _check_elements(elements)
-            return ast.Annotation(name.text, _joined(self._tokens[first : self._at - 1]), elements, name.pos)
-        return ast.Annotation(name.text, "", None, name.pos)
+            return ast.Annotation(
+                name.text, _joined(self._tokens[first : self._at - 1]), elements, pos=name.pos
+            )
+        return ast.Annotation(name.text, "", None, pos=name.pos)
 
     def _balanced(self, tokens: list[Token]) -> None:
         """Collect the tokens in parentheses, of which the first has been read; drop the last one."""
@@ -99,7 +235,7 @@ class ExpressionParser(Cursor):
             sizes.append((self.bracketed(), token.pos))
             self.expect("]", "behind the size of a stack")
         for size, pos in reversed(sizes):
-            element = ast.StackType(element, size, pos)
+            element = ast.StackType(element, size, pos=pos)
         return element
 
     def bracketed(self) -> ast.Expr:
@@ -119,25 +255,25 @@ class ExpressionParser(Cursor):
         self.advance()
         match kind:
             case "bool":
-                return ast.BoolType(token.pos)
+                return ast.BoolType(pos=token.pos)
             case "error":
-                return ast.ErrorType(token.pos)
+                return ast.ErrorType(pos=token.pos)
             case "match_kind":
-                return ast.MatchKindType(token.pos)
+                return ast.MatchKindType(pos=token.pos)
             case "string":
-                return ast.StringType(token.pos)
+                return ast.StringType(pos=token.pos)
             case "tuple":
                 self.expect("<", "behind 'tuple'")
-                return ast.TupleType(self._type_args(), token.pos)
+                return ast.TupleType(self._type_args(), pos=token.pos)
             case "varbit":
                 self.expect("<", "behind 'varbit'")
-                return ast.VarbitType(self._width(), token.pos)
+                return ast.VarbitType(self._width(), pos=token.pos)
             case "bit" if self.token.kind != "<":
-                return ast.BitsType(ast.IntLiteral(1, None, False, token.pos), False, token.pos)
+                return ast.BitsType(ast.IntLiteral(1, None, False, pos=token.pos), False, pos=token.pos)
             case "int" if self.token.kind != "<":
-                return ast.IntegerType(token.pos)
+                return ast.IntegerType(pos=token.pos)
         self.advance()
-        return ast.BitsType(self._width(), kind == "int", token.pos)
+        return ast.BitsType(self._width(), kind == "int", pos=token.pos)
 
     def refuse_width(self) -> None:
         """Raise CompileError if a name with a width is next: only types that are keywords have one."""
@@ -153,8 +289,8 @@ class ExpressionParser(Cursor):
         if self.accept("<"):
             args = self._type_args()
             if token.text == "list" and not absolute and len(args) == 1:
-                return ast.ListType(args[0], token.pos)
-        return ast.NamedType(token.text, absolute, args, token.pos)
+                return ast.ListType(args[0], pos=token.pos)
+        return ast.NamedType(token.text, absolute, args, pos=token.pos)
 
     def _width(self) -> ast.Expr:
         outer, self._greater_closes = self._greater_closes, True
@@ -170,9 +306,9 @@ class ExpressionParser(Cursor):
 
     def _type_arg(self) -> ast.TypeRef:
         if token := self.accept("_"):
-            return ast.DontCareType(token.pos)
+            return ast.DontCareType(pos=token.pos)
         if token := self.accept("void"):
-            return ast.VoidType(token.pos)
+            return ast.VoidType(pos=token.pos)
         return self.type_ref()
 
     # ----------------------------------------------------------------- expressions
@@ -183,7 +319,7 @@ class ExpressionParser(Cursor):
         if token := self.accept("?"):
             then = self.expression()
             self.expect(":", "between the two values of '?'")
-            return ast.Mux(left, then, self.expression(), token.pos)
+            return ast.Mux(left, then, self.expression(), pos=token.pos)
         return left
 
     def _binary(self, level: int) -> ast.Expr:
@@ -203,14 +339,14 @@ class ExpressionParser(Cursor):
             self.advance()
             if operator == ">>":
                 self.advance()
-            left = ast.Binary(operator, left, self._binary(precedence + 1), token.pos)
+            left = ast.Binary(operator, left, self._binary(precedence + 1), pos=token.pos)
 
     def unary(self) -> ast.Expr:
         """Parse an expression without binary operators outside of parentheses."""
         token = self.token
         if token.kind in _UNARY:
             self.advance()
-            return ast.Unary(token.kind, self.unary(), token.pos)
+            return ast.Unary(token.kind, self.unary(), pos=token.pos)
         if token.kind == "(":
             return self._parenthesised()
         return self.postfix(self._primary())
@@ -224,7 +360,7 @@ class ExpressionParser(Cursor):
         else:
             type_ref = self.attempt(self._cast_type)
         if type_ref is not None:
-            return ast.Cast(type_ref, self.unary(), opening.pos)
+            return ast.Cast(type_ref, self.unary(), pos=opening.pos)
         inner = self.bracketed()
         self.expect(")", "at the end of the expression in parentheses")
         return self.postfix(inner)
@@ -244,33 +380,33 @@ class ExpressionParser(Cursor):
         match token.kind:
             case "id":
                 self.advance()
-                return ast.Name(token.text, False, token.pos)
+                return ast.Name(token.text, False, pos=token.pos)
             case "number":
                 self.advance()
-                return ast.IntLiteral(*integer(token), token.pos)
+                return ast.IntLiteral(*integer(token), pos=token.pos)
             case ".":
                 self.advance()
-                return ast.Name(self.name("a name behind the leading '.'").text, True, token.pos)
+                return ast.Name(self.name("a name behind the leading '.'").text, True, pos=token.pos)
             case "true" | "false":
                 self.advance()
-                return ast.BoolLiteral(token.kind == "true", token.pos)
+                return ast.BoolLiteral(token.kind == "true", pos=token.pos)
             case "quoted":
                 self.advance()
-                return ast.StringLiteral(string(token), token.pos)
+                return ast.StringLiteral(string(token), pos=token.pos)
             case "this":
                 self.advance()
-                return ast.This(token.pos)
+                return ast.This(pos=token.pos)
             case "error":
                 self.advance()
                 if self.token.kind != ".":
                     self.fail("'.' and the name of an error")
-                return ast.TypeExpr(ast.ErrorType(token.pos), token.pos)
+                return ast.TypeExpr(ast.ErrorType(pos=token.pos), pos=token.pos)
             case "{#}":
                 self.advance()
-                return ast.InvalidHeader(token.pos)
+                return ast.InvalidHeader(pos=token.pos)
             case "...":
                 self.advance()
-                return ast.Dots(token.pos)
+                return ast.Dots(pos=token.pos)
             case "{":
                 return self._braces()
         self.fail("an expression")
@@ -282,9 +418,9 @@ class ExpressionParser(Cursor):
                 case ".":
                     self.advance()
                     member = self.name("the name of a member behind '.'")
-                    base = ast.Member(base, member.text, member.pos)
+                    base = ast.Member(base, member.text, pos=member.pos)
                 case "(":
-                    base = ast.Call(base, (), self.arguments(), base.pos)
+                    base = ast.Call(base, (), self.arguments(), pos=base.pos)
                 case "[":
                     base = self._index(base)
                 case "<" if isinstance(base, ast.Name | ast.Member):
@@ -309,21 +445,21 @@ class ExpressionParser(Cursor):
         if args is None:
             return None
         if self.token.kind == "(":
-            return ast.Call(base, args, self.arguments(), base.pos)
+            return ast.Call(base, args, self.arguments(), pos=base.pos)
         if not isinstance(base, ast.Name):
             self.fail("'(' behind the list of types")
-        return ast.TypeExpr(ast.NamedType(base.name, base.absolute, args, base.pos), base.pos)
+        return ast.TypeExpr(ast.NamedType(base.name, base.absolute, args, pos=base.pos), pos=base.pos)
 
     def _index(self, base: ast.Expr) -> ast.Expr:
         bracket = self.advance()
         first = self.bracketed()
         parsed: ast.Expr
         if self.accept(":"):
-            parsed = ast.Slice(base, first, self.bracketed(), bracket.pos)
+            parsed = ast.Slice(base, first, self.bracketed(), pos=bracket.pos)
         elif self.accept("+:"):
-            parsed = ast.PlusSlice(base, first, self.bracketed(), bracket.pos)
+            parsed = ast.PlusSlice(base, first, self.bracketed(), pos=bracket.pos)
         else:
-            parsed = ast.Index(base, first, bracket.pos)
+            parsed = ast.Index(base, first, pos=bracket.pos)
         self.expect("]", "behind the index")
         return parsed
 
@@ -343,8 +479,8 @@ class ExpressionParser(Cursor):
             name = self.advance().text
             self.advance()
         if ignored := self.accept("_"):
-            return ast.Argument(name, ast.DontCare(ignored.pos), token.pos)
-        return ast.Argument(name, self.expression(), token.pos)
+            return ast.Argument(name, ast.DontCare(pos=ignored.pos), pos=token.pos)
+        return ast.Argument(name, self.expression(), pos=token.pos)
 
     def _braces(self) -> ast.Expr:
         """Parse ``{a, b}`` or ``{a = x, b = y}``, either with ``...`` at the end."""
@@ -357,13 +493,13 @@ class ExpressionParser(Cursor):
             elements = elements[:-1]
         named = [element for element in elements if element.name is not None]
         if named and len(named) == len(elements):
-            return ast.StructExpr(elements, dots, opening.pos)
+            return ast.StructExpr(elements, dots, pos=opening.pos)
         for element in elements:
             if named and element.name is None:
                 raise CompileError("a value without name among named ones", element.pos, "name = value")
             if isinstance(element.value, ast.DontCare):
                 raise CompileError("'_' is not a value", element.value.pos, "an expression")
-        return ast.ListExpr(tuple(element.value for element in elements), dots, opening.pos)
+        return ast.ListExpr(tuple(element.value for element in elements), dots, pos=opening.pos)
 
     # ----------------------------------------------------------------- keysets
 
@@ -385,14 +521,14 @@ class ExpressionParser(Cursor):
 
     def _key(self) -> ast.Expr:
         if token := self.accept("_"):
-            return ast.DontCare(token.pos)
+            return ast.DontCare(pos=token.pos)
         if token := self.accept("default"):
-            return ast.Default(token.pos)
+            return ast.Default(pos=token.pos)
         key = self.expression()
         if token := self.accept("&&&"):
-            return ast.Mask(key, self.expression(), token.pos)
+            return ast.Mask(key, self.expression(), pos=token.pos)
         if token := self.accept(".."):
-            return ast.Range(key, self.expression(), token.pos)
+            return ast.Range(key, self.expression(), pos=token.pos)
         return key
 
 

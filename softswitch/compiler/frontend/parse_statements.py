@@ -26,7 +26,7 @@ class StatementParser(ExpressionParser):
         with self.scope():
             body = self.statements("}")
         self.advance()
-        return ast.Block(body, opening.pos, annotations)
+        return ast.Block(body, pos=opening.pos, annotations=annotations)
 
     def statements(self, *ends: str) -> tuple[ast.Stmt, ...]:
         """Parse statements up to one of the closing tokens."""
@@ -59,11 +59,11 @@ class StatementParser(ExpressionParser):
                 self.advance()
                 value = None if self.token.kind == ";" else self.expression()
                 self.semicolon("the return statement")
-                return ast.Return(value, token.pos)
+                return ast.Return(value, pos=token.pos)
             case "exit" | "break" | "continue":
                 self.advance()
                 self.semicolon(f"'{token.kind}'")
-                return _JUMPS[token.kind](token.pos)
+                return _JUMPS[token.kind](pos=token.pos)
         parsed = self._simple_statement()
         self.semicolon("the statement")
         return parsed
@@ -71,7 +71,7 @@ class StatementParser(ExpressionParser):
     def _body(self) -> ast.Stmt:
         """Parse the statement that another one governs, which may be empty."""
         if empty := self.accept(";"):
-            return ast.Block((), empty.pos)
+            return ast.Block((), pos=empty.pos)
         if self.token.kind == "end":
             self.fail("a statement")
         parsed = self.statement()
@@ -84,7 +84,7 @@ class StatementParser(ExpressionParser):
         condition = self._condition("if")
         then = self._body()
         otherwise = self._body() if self.accept("else") else None
-        return ast.If(condition, then, otherwise, token.pos)
+        return ast.If(condition, then, otherwise, pos=token.pos)
 
     def _condition(self, keyword: str) -> ast.Expr:
         self.expect("(", f"behind '{keyword}'")
@@ -96,17 +96,17 @@ class StatementParser(ExpressionParser):
         token = self.advance()
         subject = self._condition("switch")
         self.expect("{", "before the cases")
-        return ast.Switch(subject, self.until(self._switch_case, "}"), token.pos)
+        return ast.Switch(subject, self.until(self._switch_case, "}"), pos=token.pos)
 
     def _switch_case(self) -> ast.SwitchCase:
         start = self.token
         label: ast.Expr
         if start.kind in ("{", "end"):
             self.fail("a label of a switch case or '}'")
-        label = ast.Default(start.pos) if self.accept("default") else self.expression()
+        label = ast.Default(pos=start.pos) if self.accept("default") else self.expression()
         self.expect(":", "behind the label of a switch case")
         body = self.block(self.annotations()) if self.token.kind in ("{", "@") else None
-        return ast.SwitchCase(label, body, start.pos)
+        return ast.SwitchCase(label, body, pos=start.pos)
 
     def _for(self, annotations: tuple[ast.Annotation, ...]) -> ast.For | ast.ForIn:
         token = self.advance()
@@ -118,14 +118,16 @@ class StatementParser(ExpressionParser):
                 type_ref, name = header
                 collection = self.expression()
                 if dots := self.accept(".."):
-                    collection = ast.Range(collection, self.expression(), dots.pos)
+                    collection = ast.Range(collection, self.expression(), pos=dots.pos)
                 self.expect(")", "at the end of the head of 'for'")
-                return ast.ForIn(type_ref, name, collection, self._body(), token.pos, annotations)
+                return ast.ForIn(
+                    type_ref, name, collection, self._body(), pos=token.pos, annotations=annotations
+                )
             init = self._for_part(";", own)
             condition = self.expression()
             self.expect(";", "behind the condition of 'for'")
             update = self._for_part(")", ())
-            return ast.For(init, condition, update, self._body(), token.pos, annotations)
+            return ast.For(init, condition, update, self._body(), pos=token.pos, annotations=annotations)
 
     def _for_in_variable(self) -> tuple[ast.TypeRef | None, str] | None:
         if self.token.kind == "id" and self.next_token().kind == "in":
@@ -160,9 +162,9 @@ class StatementParser(ExpressionParser):
         left = self.unary()
         if self.token.kind in _ASSIGNMENTS:
             operator = self.advance().kind
-            return ast.Assign(left, operator, self.expression(), token.pos)
+            return ast.Assign(left, operator, self.expression(), pos=token.pos)
         if isinstance(left, ast.Call):
-            return ast.CallStatement(left, token.pos)
+            return ast.CallStatement(left, pos=token.pos)
         self.fail("'=' or '(': a statement is an assignment or a call")
 
     # ----------------------------------------------------------------- declarations
@@ -195,13 +197,15 @@ class StatementParser(ExpressionParser):
         self.declare_object(name.text)
         if args is None:
             value = self.expression() if self.accept("=") else None
-            return ast.VarDecl(type_ref, name.text, value, name.pos, annotations)
+            return ast.VarDecl(type_ref, name.text, value, pos=name.pos, annotations=annotations)
         initializer = None
         if self.accept("="):
             self.expect("{", "before the initialiser of an instance")
             with self.scope():
                 initializer = self.until(self._initializer, "}")
-        return ast.Instantiation(type_ref, args, name.text, initializer, name.pos, annotations)
+        return ast.Instantiation(
+            type_ref, args, name.text, initializer, pos=name.pos, annotations=annotations
+        )
 
     def _initializer(self) -> ast.FunctionDecl | ast.Instantiation:
         annotations = self.annotations()
@@ -224,7 +228,7 @@ class StatementParser(ExpressionParser):
         value = self.expression()
         self.semicolon("the constant")
         self.declare_object(name.text)
-        return ast.ConstDecl(type_ref, name.text, value, name.pos, annotations)
+        return ast.ConstDecl(type_ref, name.text, value, pos=name.pos, annotations=annotations)
 
     # ----------------------------------------------------------------- functions
 
@@ -236,14 +240,14 @@ class StatementParser(ExpressionParser):
     def result_type(self) -> ast.TypeRef:
         """Parse a type or void."""
         token = self.accept("void")
-        return ast.VoidType(token.pos) if token else self.type_ref()
+        return ast.VoidType(pos=token.pos) if token else self.type_ref()
 
     def function(self, annotations: tuple[ast.Annotation, ...], result: ast.TypeRef) -> ast.FunctionDecl:
         """Parse what follows the result type of a function."""
         with self.scope():
             prototype = self.prototype(annotations, result)
             body = self.block()
-        return ast.FunctionDecl(prototype, body, prototype.pos)
+        return ast.FunctionDecl(prototype, body, pos=prototype.pos)
 
     def prototype(
         self, annotations: tuple[ast.Annotation, ...], result: ast.TypeRef | None, abstract: bool = False
@@ -251,7 +255,15 @@ class StatementParser(ExpressionParser):
         """Parse name, type parameters and parameters."""
         name = self.name("the name of a function")
         type_params = self.type_params()
-        return ast.Prototype(result, name.text, type_params, self.params(), name.pos, annotations, abstract)
+        return ast.Prototype(
+            result,
+            name.text,
+            type_params,
+            self.params(),
+            pos=name.pos,
+            annotations=annotations,
+            abstract=abstract,
+        )
 
     def type_params(self) -> tuple[ast.TypeParam, ...]:
         """Parse ``<A, B>`` if there is one, and let the names mean types."""
@@ -262,7 +274,7 @@ class StatementParser(ExpressionParser):
     def _type_param(self) -> ast.TypeParam:
         name = self.name("the name of a type parameter")
         self.declare_type(name.text)
-        return ast.TypeParam(name.text, name.pos)
+        return ast.TypeParam(name.text, pos=name.pos)
 
     def params(self) -> tuple[ast.Param, ...]:
         """Parse parameters in parentheses."""
@@ -277,4 +289,4 @@ class StatementParser(ExpressionParser):
         type_ref = self.stack_sizes(type_ref)
         default = self.expression() if self.accept("=") else None
         self.declare_object(name.text)
-        return ast.Param(direction, type_ref, name.text, default, name.pos, annotations)
+        return ast.Param(direction, type_ref, name.text, default, pos=name.pos, annotations=annotations)

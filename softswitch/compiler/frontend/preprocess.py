@@ -20,8 +20,8 @@ from typing import Any
 import pcpp
 
 from softswitch.compiler.errors import CompileError
-from softswitch.compiler.frontend.text import read_source
 from softswitch.compiler.ir import Position
+from softswitch.compiler.source import read_source
 
 STANDARD_INCLUDES = Path(__file__).parents[1] / "include"
 

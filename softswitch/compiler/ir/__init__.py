@@ -7,7 +7,7 @@ By the time a program is IR, everything that P4 does at compile time is done:
   (``Ingress.admission.job``), every local variable by a name unique in the program.
 * The parameters of the blocks are three storages that live as long as the packet:
   ``hdr``, ``meta`` and ``standard_metadata`` (whatever the source calls them). In programs for Tofino each
-  is a struct of what the two gresses have (`softswitch.compiler.lowering.tofino`).
+  is a struct of what the two gresses have (`softswitch.compiler.lowering.architectures.tna`).
 * Types are explicit on every expression, constants are folded, ``int`` literals have the width
   of their context, serialisable enums and ``typedef``s are their underlying type.
 * Calls have no arguments left to bind: an action's parameters are variables which the caller
@@ -38,23 +38,54 @@ in the program itself (`softswitch.compiler.undefined`).
 
 from __future__ import annotations
 
-from softswitch.compiler.ir.expressions import (
+from softswitch.compiler.ir.nodes import (
+    Advance,
+    Apply,
+    Assign,
     Binary,
+    Bits,
+    Bool,
+    Break,
+    Call,
     Cast,
     Const,
+    Continue,
+    Emit,
+    Enum,
+    Exit,
     Expr,
+    Extern,
+    Extract,
+    Forget,
+    Header,
+    If,
     Index,
     IsValid,
     Last,
     LastIndex,
     Lookahead,
+    Loop,
     Member,
     Mux,
     Next,
     PacketLength,
+    Return,
+    Scalar,
+    Scope,
+    SetValidity,
+    Shift,
+    Skip,
     Slice,
+    Stack,
+    Stmt,
+    Struct,
+    Switch,
+    Type,
     Unary,
     Var,
+    VarBits,
+    Verify,
+    width_of,
 )
 from softswitch.compiler.ir.program import (
     Action,
@@ -84,41 +115,7 @@ from softswitch.compiler.ir.program import (
     members_table,
     plain_name,
 )
-from softswitch.compiler.ir.statements import (
-    Advance,
-    Apply,
-    Assign,
-    Break,
-    Call,
-    Continue,
-    Emit,
-    Exit,
-    Extern,
-    Extract,
-    Forget,
-    If,
-    Loop,
-    Return,
-    Scope,
-    SetValidity,
-    Shift,
-    Skip,
-    Stmt,
-    Switch,
-    Verify,
-)
-from softswitch.compiler.ir.types import (
-    Bits,
-    Bool,
-    Enum,
-    Header,
-    Scalar,
-    Stack,
-    Struct,
-    Type,
-    VarBits,
-)
-from softswitch.compiler.position import Position
+from softswitch.compiler.source import Position
 
 __all__ = [
     "Action",
@@ -194,4 +191,5 @@ __all__ = [
     "group_action",
     "members_table",
     "plain_name",
+    "width_of",
 ]

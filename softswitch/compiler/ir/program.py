@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from softswitch.compiler.ir.expressions import Expr
-from softswitch.compiler.ir.statements import Stmt
-from softswitch.compiler.ir.types import Bits, Bool, Enum, Struct, Type
-from softswitch.compiler.position import Position
+from softswitch.compiler.ir.nodes import Bits, Bool, Enum, Expr, Stmt, Struct, Type
+from softswitch.compiler.source import Position
 
 V1MODEL = "v1model"
 BLOCKS = ("verify", "ingress", "ingress_deparser", "egress", "compute", "deparser")
@@ -346,7 +344,7 @@ class Program:
 
     @property
     def tofino(self) -> bool:
-        """True of programs for Tofino: see `softswitch.compiler.lowering.tofino`."""
+        """True of programs for Tofino: see `softswitch.compiler.lowering.architectures.tna`."""
         return self.architecture != V1MODEL
 
     @property

@@ -8,33 +8,34 @@ from contextlib import suppress
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
-from softswitch.compiler.frontend.text import unescape
 from softswitch.compiler.ir import fold
-from softswitch.compiler.lowering import signatures
+from softswitch.compiler.lowering import passing
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.architectures.packages import check_package, package_of
 from softswitch.compiler.lowering.expressions.check import known, reader, type_at, whole_number
 from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
-from softswitch.compiler.lowering.items import Action
-from softswitch.compiler.lowering.packages import check_package, is_v1model
+from softswitch.compiler.lowering.passing import Role
 from softswitch.compiler.lowering.resolve import Fields, check_fields, make_fields, wire_fields
-from softswitch.compiler.lowering.scope import (
+from softswitch.compiler.lowering.statements import declare_constant
+from softswitch.compiler.lowering.syntax import control_name, ir_annotations
+from softswitch.compiler.lowering.unit import Action, Body, Unit, constant_body
+from softswitch.compiler.lowering.values import (
     BlockDef,
     ExternDef,
     ExternFunctions,
     Functions,
     GenericType,
     Local,
+    Run,
     Scope,
     Signature,
     TypeName,
     Variable,
+    show,
+    type_of,
 )
-from softswitch.compiler.lowering.signatures import Role
-from softswitch.compiler.lowering.statements import declare_constant
-from softswitch.compiler.lowering.syntax import control_name, ir_annotations
-from softswitch.compiler.lowering.unit import Body, Unit, constant_body
-from softswitch.compiler.lowering.values import Run, show, type_of
+from softswitch.compiler.source import unescape
 
 VERSIONS = (20180101, 20200408)
 """What ``V1MODEL_VERSION`` may be."""
@@ -111,11 +112,12 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
 def _is_part(unit: Unit, decl: ast.Instantiation) -> bool:
     """Return True if an instance of a package is what another package is made of."""
     assert isinstance(decl.type, ast.NamedType)
-    return decl.name != "main" and decl.type.name in unit.parts
+    return decl.name != "main" and decl.type.name in unit.architecture.parts
 
 
 def _check_package(unit: Unit, decl: ast.Instantiation) -> None:
-    if not is_v1model(unit, decl):
+    package = package_of(unit, decl)
+    if unit.architecture.checks != (package.name, len(package.params)):
         with unit.only_checking(), suppress(Unsupported):
             check_package(unit, decl)
 
@@ -153,24 +155,24 @@ def _declare(body: Body, decl: ast.Decl) -> None:
         case ast.TypedefDecl():
             names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
         case ast.ExternFunctionDecl(prototype):
-            signatures.check_prototype(body.unit, names, prototype, Role.METHOD)
+            passing.check_prototype(body.unit, names, prototype, Role.METHOD)
             _declare_extern_function(names, prototype)
         case ast.ExternDecl():
             before = Scope(names)
             names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
-            signatures.check_extern(body.unit, before, decl)
+            passing.check_extern(body.unit, before, decl)
         case ast.FunctionDecl():
-            signatures.check_prototype(body.unit, names, decl.prototype, Role.FUNCTION)
+            passing.check_prototype(body.unit, names, decl.prototype, Role.FUNCTION)
             _declare_function(names, decl)
         case ast.ActionDecl():
-            signatures.check_action(body.unit, names, decl)
+            passing.check_action(body.unit, names, decl)
             action = Action(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
             names.declare(decl.name, Local(action, decl.pos))
         case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
-            signatures.check_block_type(body.unit, names, decl)
+            passing.check_block_type(body.unit, names, decl)
             names.declare(decl.name, Signature(decl, decl.pos))
         case ast.ParserDecl() | ast.ControlDecl():
-            signatures.check_block(body.unit, names, decl)
+            passing.check_block(body.unit, names, decl)
             names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
         case ast.ErrorDecl() | ast.MatchKindDecl():
             pass  # these are known from the start

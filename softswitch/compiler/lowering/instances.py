@@ -8,14 +8,26 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.data_types import data_type
 from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, whole_number
-from softswitch.compiler.lowering.items import Instance
 from softswitch.compiler.lowering.passing import bind
-from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Symbol, TypeName, Variable
 from softswitch.compiler.lowering.syntax import applications, control_name, ir_annotations, spelling
-from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import OBJECTS, Block, Object, Run, Value, show
+from softswitch.compiler.lowering.types import data_type
+from softswitch.compiler.lowering.unit import Body, Instance
+from softswitch.compiler.lowering.values import (
+    OBJECTS,
+    Block,
+    BlockDef,
+    ExternDef,
+    Local,
+    Object,
+    Run,
+    Scope,
+    Symbol,
+    TypeName,
+    Value,
+    Variable,
+    show,
+)
 
 MAX_REGISTER = 1 << 28
 """Cells of one register, counter or meter."""
@@ -125,14 +137,14 @@ def _block_argument(
     """Return the instance that a constructor gets: one that has a name, or one made in its place."""
     found: Instance | None = None
     match expr:
-        case ast.Call(ast.Name(name, absolute, pos), (), args):
+        case ast.Call(ast.Name(name, absolute, pos=pos), (), args):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
             if isinstance(symbol, BlockDef):
                 block = make_block(body, symbol, args, expr.pos)
                 calls = applications((decl,), param.name)
                 found = Instance(block, param.name, Scope(symbol.scope), sites=max(1, len(calls)))
                 found.copied = _different(symbol.decl.params, calls)
-        case ast.Name(name, absolute, pos):
+        case ast.Name(name, absolute, pos=pos):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
             found = symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, Instance) else None
             if found is not None:  # applied here and there, with different arguments
@@ -151,7 +163,7 @@ def _make_object(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
     if symbol.decl.name not in OBJECTS:
-        return body.unit.foreign(body, symbol, ref, decl, name)
+        return body.unit.architecture.make_object(body, symbol, ref, decl, name)
     if decl.initializer is not None:
         raise CompileError(f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } behind it")
     type_ = type_at(body, ref)
@@ -269,11 +281,11 @@ def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) ->
     assert isinstance(call, ast.Call)
     symbol = None
     if isinstance(call.callee, ast.Name):
-        ref = ast.NamedType(call.callee.name, call.callee.absolute, call.type_args, call.callee.pos)
+        ref = ast.NamedType(call.callee.name, call.callee.absolute, call.type_args, pos=call.callee.pos)
         symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
     if not isinstance(symbol, ExternDef):
         raise CompileError(f"this is no {prop.name}", prop.value.pos, expected)
-    decl = ast.Instantiation(ref, call.args, prop.name, None, prop.pos, prop.annotations)
+    decl = ast.Instantiation(ref, call.args, prop.name, None, pos=prop.pos, annotations=prop.annotations)
     return _make_object(body, symbol, ref, decl, control_name(prefix, decl.name, decl.annotations))
 
 

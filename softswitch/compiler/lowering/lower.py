@@ -4,7 +4,7 @@ Lowering starts at ``main`` and follows what is used; each control is checked wh
 The steps, each in a module of its own::
 
     declare        global names, in source order                  → scope
-    architecture   the six blocks of V1Switch and their storages; `tofino`: those of a Pipeline
+    architectures  the blocks of ``main`` and their storages; what externs there are, of v1model and TNA
     controls       ┐
     parsers        │ bodies, lowered where they are applied
     actions        │
@@ -17,41 +17,130 @@ The steps, each in a module of its own::
     limits         what is right but too wide for the back ends
 
 Code that nothing uses is checked too (`unused`), but leaves no trace in the program.
+
+Checking what the program declares but never uses.
+
+It is lowered with stand-ins for what only a use would give: variables for parameters, a type that nothing is
+known of for a type parameter, an instance without a body for a block that a constructor gets.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.verify import verify_program
-from softswitch.compiler.lowering.architecture import (
-    check_architecture,
-    check_type_arguments,
-    lower_package,
-)
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.architectures.tna import TNA, is_for_tofino
+from softswitch.compiler.lowering.architectures.v1model import V1MODEL
+from softswitch.compiler.lowering.blocks.actions import formals_of
+from softswitch.compiler.lowering.blocks.controls import check_action, lower_control
+from softswitch.compiler.lowering.blocks.parsers import check_parser
 from softswitch.compiler.lowering.calls.dispatch import call
-from softswitch.compiler.lowering.calls.field_lists import annotated_lists
-from softswitch.compiler.lowering.calls.foreign import (
-    foreign_function,
-    foreign_instance,
-    foreign_method,
-)
+from softswitch.compiler.lowering.calls.functions import check_function
 from softswitch.compiler.lowering.declare import declare_all, error_type, match_kind_type
+from softswitch.compiler.lowering.expressions.check import reader, type_at
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.limits import check_limits
-from softswitch.compiler.lowering.remarks import collecting
+from softswitch.compiler.lowering.passing import passed_to_nothing, stand_in_object, with_type_params
+from softswitch.compiler.lowering.resolve import make_fields
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
-from softswitch.compiler.lowering.tofino.accesses import check_accesses
-from softswitch.compiler.lowering.tofino.calls import call_function, call_object
-from softswitch.compiler.lowering.tofino.objects import make_object
-from softswitch.compiler.lowering.tofino.switch import PARTS, architecture_of, is_for_tofino, lower_switch
-from softswitch.compiler.lowering.unit import Stage, Unit
-from softswitch.compiler.lowering.unused import check_uncalled
+from softswitch.compiler.lowering.unit import (
+    Action,
+    Body,
+    Instance,
+    Place,
+    Stage,
+    Unit,
+    collecting,
+    constant_body,
+)
+from softswitch.compiler.lowering.values import (
+    Block,
+    BlockDef,
+    Functions,
+    GenericType,
+    Local,
+    Scope,
+    Signature,
+)
+
+
+def check_uncalled(unit: Unit) -> None:
+    """Lower unused declarations and drop the result; errors are reported.
+
+    What is `Unsupported` in it does no harm. Blocks that are constructed with values are not looked at:
+    widths and sizes may depend on them.
+    """
+    with unit.only_checking():
+        for _, symbol in list(unit.globals.names.values()):
+            with unit.scratch(), unit.reporting(), suppress(Unsupported):
+                _check(unit, symbol)
+
+
+def _check(unit: Unit, symbol: object) -> None:
+    match symbol:
+        case BlockDef(decl) if id(decl) not in unit.instantiated:
+            _check_block(unit, decl, symbol.scope)
+        case Functions(overloads, scope):
+            for function in overloads:
+                if id(function) not in unit.instantiated:
+                    own = with_type_params(scope, function.prototype.type_params)
+                    body = Body(unit, own, Place.CONTROL, Stage.NONE, "unused")
+                    formals = formals_of(unit, function.prototype.params, own)
+                    check_function(body, function, formals, passed_to_nothing(body, formals), own)
+        case Local(Action(used=False) as action):
+            check_action(Body(unit, action.scope, Place.CONTROL, Stage.NONE, "unused"), action)
+        case GenericType(decl, scope, _, made) if not made:
+            own = with_type_params(scope, decl.type_params)
+            body = constant_body(unit, own)
+            make_fields(decl, decl.name, own, reader(body))
+
+
+def _check_block(unit: Unit, decl: ast.ParserDecl | ast.ControlDecl, scope: Scope) -> None:
+    parses = isinstance(decl, ast.ParserDecl)
+    own = with_type_params(scope, decl.type_params)
+    body = Body(unit, unit.globals, Place.CONSTANT, Stage.PARSER if parses else Stage.NONE, decl.name)
+    formals = formals_of(unit, decl.params, own)
+    passed = passed_to_nothing(body, formals)
+    block = Block(decl, _constructed(body, decl, own), decl.pos)
+    if parses:
+        check_parser(body, block, own, formals, passed)
+    else:
+        lower_control(body, block, own, decl.name, formals, passed, repeats=False)
+
+
+def _constructed(
+    body: Body, decl: ast.ParserDecl | ast.ControlDecl, scope: Scope
+) -> tuple[tuple[str, object], ...]:
+    """Return placeholders for constructor arguments."""
+    declaring = constant_body(body.unit, scope)
+    args: list[tuple[str, object]] = []
+    for param in decl.constructor_params:
+        type_ = type_at(declaring, param.type)
+        if isinstance(type_, t.BlockType):
+            args.append((param.name, _bodiless(body, param, type_)))
+        elif isinstance(type_, t.ExternType):
+            args.append((param.name, stand_in_object(body, type_, param.name, param.pos)))
+        else:
+            raise Unsupported("a value as a constructor parameter of an unused block", param.pos)
+    return tuple(args)
+
+
+def _bodiless(body: Body, param: ast.Param, type_: t.BlockType) -> Instance:
+    """Return an instance of a parser or control of which only the type is known."""
+    symbol = body.unit.globals.find(type_.name)
+    if not isinstance(symbol, Signature) or not isinstance(symbol.decl, ast.ControlTypeDecl):
+        raise Unsupported(f"a {type_.kind} as a constructor parameter of an unused block", param.pos)
+    if symbol.decl.type_params:
+        raise Unsupported("a generic constructor parameter of an unused block", param.pos)
+    nothing = ast.Block((), pos=symbol.pos)
+    decl = ast.ControlDecl(symbol.decl.name, (), symbol.decl.params, (), (), nothing, pos=symbol.pos)
+    return Instance(Block(decl, (), symbol.pos), param.name, Scope(body.unit.globals), sites=2)
 
 
 def lower(program: ast.Program, name: str, *, single_access: bool = False) -> ir.Program:
@@ -87,80 +176,21 @@ def _gather(program: ast.Program, name: str, single_access: bool) -> ir.Program:
 
 
 def _lowered(unit: Unit, program: ast.Program, name: str, single_access: bool) -> ir.Program:
-    unit.call = call
-    unit.statements = lower_statements
-    tofino = is_for_tofino(program.declarations)
-    if tofino:
-        unit.foreign, unit.foreign_method, unit.foreign_function = make_object, call_object, call_function
-        unit.parts = PARTS
-    else:
-        unit.foreign, unit.foreign_method, unit.foreign_function = (
-            foreign_instance,
-            foreign_method,
-            foreign_function,
-        )
+    unit.call, unit.statements = call, lower_statements
+    unit.architecture = architecture = TNA if is_for_tofino(program.declarations) else V1MODEL
     main = declare_all(unit, program.declarations)
     if main is None:
         check_uncalled(unit)
         unit.raise_errors()
         raise CompileError("the program instantiates no package", program.pos, "V1Switch(…) main;")
-    if tofino:
-        return _for_tofino(unit, main, name, single_access)
     try:
-        check_architecture(unit, main)
+        architecture.check(unit, main)
     except Unsupported:
         check_uncalled(unit)
         raise
-    storages, bodies = lower_package(unit, main)
-    check_type_arguments(unit, main, storages)
+    pipeline = architecture.lower(unit, main)
     check_uncalled(unit)
     unit.raise_errors()
-    return _program(
-        unit,
-        main,
-        name,
-        hdr=storages.hdr.ir,
-        meta=storages.meta.ir,
-        standard_metadata=storages.standard_metadata.ir,
-        states=unit.states,
-        verify=bodies[Stage.VERIFY],
-        ingress=bodies[Stage.INGRESS],
-        egress=bodies[Stage.EGRESS],
-        compute=bodies[Stage.COMPUTE],
-        deparser=bodies[Stage.DEPARSER],
-        field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
-    )
-
-
-def _for_tofino(unit: Unit, main: ast.Instantiation, name: str, single_access: bool) -> ir.Program:
-    pipeline = lower_switch(unit, main)
-    check_uncalled(unit)
-    unit.raise_errors()
-    check_accesses(
-        pipeline.bodies.values(), unit.actions, unit.tables, unit.register_arrays, refuse=single_access
-    )
-    return _program(
-        unit,
-        main,
-        name,
-        architecture=architecture_of(unit),
-        hdr=pipeline.hdr,
-        meta=pipeline.meta,
-        standard_metadata=pipeline.standard_metadata,
-        states=pipeline.states,
-        egress_states=pipeline.egress_states,
-        ingress_parser=pipeline.ingress_parser,
-        verify=(),
-        ingress=pipeline.bodies[Stage.INGRESS],
-        ingress_deparser=pipeline.bodies[Stage.INGRESS_DEPARSER],
-        egress=pipeline.bodies[Stage.EGRESS],
-        compute=(),
-        deparser=pipeline.bodies[Stage.DEPARSER],
-    )
-
-
-def _program(unit: Unit, main: ast.Instantiation, name: str, **pipeline: Any) -> ir.Program:
-    """Return the program that a pipeline is with all that was declared."""
     return flattened(
         ir.Program(
             name=name,
@@ -178,6 +208,6 @@ def _program(unit: Unit, main: ast.Instantiation, name: str, **pipeline: Any) ->
             meters=unit.meters,
             digests=unit.digests,
             controller_headers=unit.controller_headers,
-            **pipeline,
+            **pipeline(single_access),
         )
     )

@@ -13,16 +13,17 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.limits import check_stored
-from softswitch.compiler.lowering.scope import (
+from softswitch.compiler.lowering.values import (
     BlockDef,
     ExternDef,
     GenericType,
+    Number,
+    Run,
     Scope,
     Signature,
     TypeName,
     Variable,
 )
-from softswitch.compiler.lowering.values import Number, Run
 
 Fields = ast.StructDecl | ast.HeaderDecl | ast.HeaderUnionDecl
 

@@ -15,15 +15,24 @@ from softswitch.compiler.lowering.expressions.check import (
     type_at,
     writable,
 )
-from softswitch.compiler.lowering.expressions.convert import convert, mismatch
-from softswitch.compiler.lowering.expressions.operands import Operand
+from softswitch.compiler.lowering.expressions.convert import Operand, convert, mismatch
 from softswitch.compiler.lowering.expressions.operators import binary
-from softswitch.compiler.lowering.items import Table
 from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.paths import path_of
-from softswitch.compiler.lowering.scope import Local, Scope, Variable, unknown
-from softswitch.compiler.lowering.unit import Body, Place
-from softswitch.compiler.lowering.values import Group, Outcome, Run, Value, parts_of, show, type_of
+from softswitch.compiler.lowering.unit import Body, Place, Table
+from softswitch.compiler.lowering.values import (
+    Group,
+    Local,
+    Outcome,
+    Run,
+    Scope,
+    Value,
+    Variable,
+    parts_of,
+    show,
+    type_of,
+    unknown,
+)
 
 
 def lower_statements(body: Body, statements: tuple[ast.Stmt, ...]) -> None:
@@ -136,7 +145,7 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
 def _collection(body: Body, expr: ast.Expr) -> Value:
     """Return the elements of a loop; those of a list are as they are before its first round."""
     match expr:
-        case ast.Cast(ast.ListType(element), ast.ListExpr() as given, pos):
+        case ast.Cast(ast.ListType(element), ast.ListExpr() as given, pos=pos):
             type_ = type_at(body, element)
             value = evaluate(body, given)
             assert isinstance(value, Group)
@@ -318,7 +327,7 @@ def _switch(body: Body, statement: ast.Switch) -> None:
 def _table_of(body: Body, subject: ast.Expr) -> Table | None:
     """Return the table of ``table.apply().action_run``."""
     match subject:
-        case ast.Member(ast.Call(ast.Member(ast.Name(name, absolute, pos), "apply")), "action_run"):
+        case ast.Member(ast.Call(ast.Member(ast.Name(name, absolute, pos=pos), "apply")), "action_run"):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
             if isinstance(symbol, Local) and isinstance(symbol.item, Table):
                 return symbol.item

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,3 +350,33 @@ def contains_varbits(type_: Type) -> bool:
             return contains_varbits(type_.element)
         case _:
             return any(contains_varbits(part) for part in (fields_of(type_) or {}).values())
+
+
+def data_type(type_: Type, pos: ir.Position) -> ir.DataType:
+    """Return the type of a digest's data or of a register's cells. Raises CompileError."""
+    match type_:
+        case ir.Bits():
+            return ir.DataType("bits", scalar=type_)
+        case ir.Bool():
+            return ir.DataType("bool", scalar=type_)
+        case ir.Enum("error"):
+            return ir.DataType("error", scalar=type_)
+        case ir.Enum(name, members):
+            values = tuple((member, number) for number, member in enumerate(members))
+            return ir.DataType("enum", name, type_, values=values)
+        case SerialEnum(name, underlying, members):
+            return ir.DataType("serializable_enum", name, underlying, values=tuple(members.items()))
+        case NewType(name, underlying):
+            return ir.DataType("new_type", name, data_type(underlying, pos).scalar)
+        case HeaderType(name) | StructType(name):
+            kind = "header" if isinstance(type_, HeaderType) else "struct"
+            return ir.DataType(kind, name, members=_members(type_, pos))
+        case Tuple():
+            return ir.DataType("tuple", members=_members(type_, pos))
+        case _:
+            expected = "structs, headers, tuples and scalars"
+            raise CompileError(f"{describe(type_)} as data of the control plane", pos, expected)
+
+
+def _members(type_: StructType | HeaderType | Tuple, pos: ir.Position) -> tuple[tuple[str, ir.DataType], ...]:
+    return tuple((name, data_type(part, pos)) for name, part in (fields_of(type_) or {}).items())

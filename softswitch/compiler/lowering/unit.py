@@ -1,18 +1,46 @@
-"""The state of one compilation: the program so far, and the place where code is being emitted."""
+"""The state of one compilation: the program so far, and the place where code is being emitted.
+
+Declarations of controls and parsers that may be used more than once: actions, tables, instances.
+
+Each is lowered when it is first used, in the scope that it was declared in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.scope import AlreadySaid, ExternDef, Scope
-from softswitch.compiler.lowering.values import Object, Value
+from softswitch.compiler.lowering.values import AlreadySaid, Block, Scope, Value
+
+if TYPE_CHECKING:
+    from softswitch.compiler.lowering.architectures import Architecture
+    from softswitch.compiler.lowering.passing import Passed
+
+_found: ContextVar[dict[ir.Remark, None]] = ContextVar("remarks")
+
+
+@contextmanager
+def collecting() -> Iterator[dict[ir.Remark, None]]:
+    """Yield the remarks that are made inside, each once, in order."""
+    found: dict[ir.Remark, None] = {}
+    token = _found.set(found)
+    try:
+        yield found
+    finally:
+        _found.reset(token)
+
+
+def remark(message: str, pos: ir.Position) -> None:
+    """Make a remark."""
+    _found.get({})[ir.Remark(message, pos)] = None
 
 
 class Place(Enum):
@@ -65,11 +93,8 @@ class Unit:
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
         # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
         self.call: Callable[[Body, ast.Call], Value]
-        self.foreign: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
-        self.foreign_method: Callable[[Body, Object, ast.Prototype, ast.Call, Mapping[str, t.Type]], Value]
-        self.foreign_function: Callable[[Body, ast.Prototype, ast.Call, str], Value]
-        self.parts: tuple[str, ...] = ()  # the types of packages that other packages are made of
-        self.packages: dict[str, ast.Instantiation] = {}  # instances of these
+        self.architecture: Architecture
+        self.packages: dict[str, ast.Instantiation] = {}  # those that other packages are made of
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
         self._checking = False
         self._errors: list[CompileError] = []
@@ -255,3 +280,71 @@ class Body:
 def constant_body(unit: Unit, scope: Scope) -> Body:
     """Return a place for expressions that must be known at compile time."""
     return Body(unit, scope, Place.CONSTANT, Stage.NONE, "constant")
+
+
+@dataclass(slots=True, eq=False)
+class Action:
+    """An action; `owner` is the control that it is declared in (None: the program)."""
+
+    decl: ast.ActionDecl
+    name: str
+    scope: Scope
+    owner: Body | None
+    lowered: ir.Action | None = None
+    used: bool = False
+    exits: bool = False
+    specialised: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selector:
+    """Chooses a member of a group: a hash of `data`, cut to `count`, is the `slot`."""
+
+    algorithm: str
+    data: tuple[ir.Expr, ...]
+    count: ir.Var
+    slot: ir.Var
+    index: int
+
+
+@dataclass(slots=True, eq=False)
+class Table:
+    """A table. `prelude` computes what its keys need and `names` are its actions as the source calls them."""
+
+    decl: ast.TableDecl
+    name: str
+    scope: Scope
+    owner: Body
+    lowered: ir.Table | None = None
+    used: bool = False
+    exits: bool = False
+    prelude: tuple[ir.Stmt, ...] = ()
+    names: tuple[str, ...] = ()
+    selector: Selector | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueSet:
+    """A value set: the table of its members, and that table's keys, which are variables."""
+
+    name: str
+    keys: tuple[ir.Key, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """An instance of a control or parser.
+
+    `sites` is how often it is applied, and `copied` which parameters differ between those sites:
+    they must be variables. The first application fills `passed` and `body`.
+    """
+
+    block: Block
+    name: str
+    scope: Scope
+    sites: int = 1
+    copied: frozenset[str] = frozenset()
+    variables: dict[str, ir.Var] = field(default_factory=dict)
+    passed: Passed | None = None
+    body: tuple[ir.Stmt, ...] = ()
+    exits: bool = False

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import member_path
-from softswitch.compiler.position import NOWHERE
-from softswitch.compiler.slots.state import State, facts_of, joined
-from softswitch.compiler.slots.values import (
+from softswitch.compiler.slots.state import (
     Argument,
     Atom,
     Chosen,
@@ -17,9 +15,13 @@ from softswitch.compiler.slots.values import (
     Hash,
     Hit,
     Lookup,
+    State,
     Values,
+    facts_of,
+    joined,
     truth,
 )
+from softswitch.compiler.source import NOWHERE
 
 MAX_WIDTH = 64
 """Widest value that an index is computed from."""

@@ -16,8 +16,8 @@ program, so that all back ends do the same::
 
 from __future__ import annotations
 
+from softswitch.compiler.undefined.conditions import Finding
 from softswitch.compiler.undefined.find import find
-from softswitch.compiler.undefined.reads import Finding
 from softswitch.compiler.undefined.settle import settled
 
 __all__ = ["Finding", "find", "settled"]

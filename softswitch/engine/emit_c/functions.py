@@ -9,8 +9,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import all_statements, statement_expressions, subexpressions
 from softswitch.engine.emit_c.expressions import Expressions
 from softswitch.engine.emit_c.externs import HANDLERS
-from softswitch.engine.emit_c.lanes import write_statements
-from softswitch.engine.emit_c.loop_functions import reads
+from softswitch.engine.emit_c.lanes import reads, write_statements
 from softswitch.engine.emit_c.statements import Body, Handler
 from softswitch.engine.emit_c.text import PARAMETERS, RESERVED, Names, Writer, comment, is_wide, storage_type
 from softswitch.engine.emit_c.unit import Unit

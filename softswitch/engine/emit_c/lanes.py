@@ -1,19 +1,194 @@
-"""Writes rolled lanes: runs of alike statements as C loops over arrays."""
+"""Writes rolled lanes: runs of alike statements as C loops over arrays.
+
+Rolled loops as functions of their own.
+
+Deep inside a larger function gcc takes a loop for cold code and does not vectorise it. What the loop needs
+goes in and out by value, in registers: the state of the packet is passed only where the loop touches it, and
+what nobody reads later does not come out.
+
+Rolled loops over a large header that need not be loaded into storage first.
+
+A large header stays in the frame until something needs its fields (`HeaderHome.where`). A loop over
+its lanes can take them from there in passing; one that overwrites them all need not take them at all.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 from softswitch.compiler import ir
-from softswitch.compiler.ir.walk import all_statements, subexpressions
-from softswitch.engine.emit_c.layout import ArrayRef
-from softswitch.engine.emit_c.lazy import Lazy, find_lazy
-from softswitch.engine.emit_c.loop_functions import loop_function, passing_variables
+from softswitch.compiler.ir.walk import all_statements, statement_expressions, subexpressions
+from softswitch.engine.emit_c.layout import ArrayRef, HeaderHome
 from softswitch.engine.emit_c.roll import Run, find_runs, independent, mentioned
 from softswitch.engine.emit_c.statements import Body, where_name
-from softswitch.engine.emit_c.text import RESERVED, Names, c_integer, comment, is_wide, storage_type
+from softswitch.engine.emit_c.text import (
+    PARAMETERS,
+    RESERVED,
+    Names,
+    Writer,
+    c_integer,
+    comment,
+    is_wide,
+    storage_type,
+)
+from softswitch.engine.emit_c.walk import variables_read_first
+
+
+@contextmanager
+def loop_function(
+    body: Body, scalars: Mapping[str, str], assigned: Set[str], passing: Set[str], *, lanes: bool
+) -> Iterator[None]:
+    """Write what is written inside as a function of its own, and here its call.
+
+    Args:
+        body: The function that the loop is part of.
+        scalars: C locals that the loop mentions, with their types.
+        assigned: Those of them that it assigns.
+        passing: Those that nobody needs before the loop or behind it.
+        lanes: Whether it reads `lanes`, a pointer into the frame.
+    """
+    out, inner = body.out, Writer()
+    body.out = inner
+    with inner.indented():
+        yield
+    body.out = out
+    pointers = [
+        *zip("spv", PARAMETERS.split(", "), strict=True),
+        *((pointer, f"struct {group} *{pointer}") for (group, _), pointer in body.slots.items()),
+        *((("lanes", "const uint8_t *restrict lanes"),) if lanes else ()),
+    ]
+    text = "\n".join(inner.lines)
+    given = [(local, f"{c_type} {local}") for local, c_type in scalars.items() if local not in passing]
+    parameters = {name: declared for name, declared in (*pointers, *given) if re.search(rf"\b{name}\b", text)}
+    results = [local for local in scalars if local in assigned and local not in passing]
+    name = body.unit.loop_names.unique("lanes_loop")
+    result = f"struct {name}" if results else "void"
+    loops = body.loops
+    if results:
+        with loops.block(result, "};"):
+            for local in results:
+                loops.line(f"{scalars[local]} {local};")
+    with loops.block(f"P4_LANES {result} {name}({', '.join(parameters.values()) or 'void'})"):
+        for local in sorted(passing):
+            loops.line(f"{scalars[local]} {local} = 0;")
+        loops.lines += inner.lines
+        if results:
+            loops.line(f"return ({result}){{{', '.join(results)}}};")
+    loops.line()
+    call = f"{name}({', '.join(parameters)});"
+    if not results:
+        out.line(call)
+        return
+    with out.block(""):
+        out.line(f"{result} done = {call}")
+        for local in results:
+            out.line(f"{local} = done.{local};")
+
+
+def passing_variables(body: Body, group: Sequence[ir.Stmt], repeats: int) -> set[str]:
+    """Return the C locals that keep something from one statement of a repeated group to the next only.
+
+    They are assigned before they are read in each repetition, and read nowhere else in the function.
+    """
+    carried, inside = variables_read_first(group, set()), reads(group)
+    return {
+        local
+        for variable, local in body.expressions.locals.items()
+        if inside[variable] and variable not in carried and repeats * inside[variable] == body.reads[variable]
+    }
+
+
+def reads(statements: Iterable[ir.Stmt]) -> Counter[str]:
+    """Count how often variables are mentioned where that may read them."""
+    found: Counter[str] = Counter()
+    for statement in all_statements(statements):
+        exprs = list(statement_expressions(statement))
+        if isinstance(statement, ir.Assign) and isinstance(statement.target, ir.Var):
+            exprs = [statement.value]
+        for outer in exprs:
+            found.update(expr.name for expr in subexpressions(outer) if isinstance(expr, ir.Var))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A run's use of the lanes of a large header, all of which it visits once, in order."""
+
+    home: HeaderHome
+    element: ArrayRef
+    offset: int  # bytes from the header's start to its first lane
+    bits: int
+    read: bool  # before they are written
+    written: bool
+
+
+def find_lazy(body: Body, group: Sequence[ir.Stmt], run: Run) -> Lazy | None:
+    """Return the use that a run makes of its one large header; None if that should be in storage."""
+    fields = list(_large_fields(body, mentioned(group)))
+    places = {(place.text, place.array) for place in fields}
+    if len(places) != 1:
+        return None
+    home, element = fields[0].owner, fields[0].array
+    if home is None or home.where in body.brought or element is None or element.index != 0:
+        return None
+    layout = home.layout
+    if len(layout.runs) != 1 or layout.varbit is not None:
+        return None
+    lanes = layout.runs[0]
+    if lanes.count != len(layout.slots) or run.repeats != lanes.count:
+        return None
+    if not all(step == 1 for found, step in zip(run.elements, run.steps, strict=True) if found == element):
+        return None
+    read = written = False
+    for statement in group:
+        target = _target(statement)
+        sources = [expr for expr in statement_expressions(statement) if expr is not target]
+        if target is None or list(_large_fields(body, iter([target]))) == []:
+            sources += [] if target is None else [target]
+            target = None
+        if isinstance(statement, ir.If):
+            sources += mentioned(statement.then + statement.otherwise)
+            if any(_writes(body, inner) for inner in all_statements(statement.then + statement.otherwise)):
+                return None
+        read |= not written and any(True for _ in _large_fields(body, iter(sources)))
+        written |= target is not None
+        read |= isinstance(target, ir.Slice)
+    return Lazy(home, element, layout.slots[0].offset // 8, lanes.bits, read, written)
+
+
+def _large_fields(body: Body, exprs: Iterator[ir.Expr]) -> Iterator[_Field]:
+    for outer in exprs:
+        for expr in subexpressions(outer):
+            if isinstance(expr, ir.Member) and isinstance(expr.base.type, ir.Header):
+                place = body.expressions.scalar(expr)
+                if place.owner is not None:
+                    yield _Field(place.text, place.array, place.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    text: str
+    array: ArrayRef | None
+    owner: HeaderHome | None
+
+
+def _target(statement: ir.Stmt) -> ir.Expr | None:
+    match statement:
+        case ir.Assign(target=target):
+            return target
+        case ir.Extern(function="register.read", args=args):
+            return args[0][0]
+        case _:
+            return None
+
+
+def _writes(body: Body, statement: ir.Stmt) -> bool:
+    target = _target(statement)
+    return target is not None and any(True for _ in _large_fields(body, iter([target])))
 
 
 def write_statements(body: Body, statements: Sequence[ir.Stmt]) -> None:

@@ -4,16 +4,12 @@
 module                what it writes
 ====================  ===================================================================
 `layout`              where headers, metadata and variables live
-`registers`           registers, interleaved by slot
+`unit`                what all parts share; registers, interleaved by slot
 `packet`              the state of a packet
 `expressions`         expressions
 `statements`          statements; `externs`: calls of externs
-`roll`, `lanes`       loops for what the program repeats lane by lane; `lazy`:
-                      those that take their lanes straight from the frame;
-                      `loop_functions`: the loops, apart from the rest
-`wire`                headers from and to bytes; `cells`: many fields at a time;
-                      `raw`: those that mostly pass
-`standard`            standard metadata, as far as somebody looks at it
+`roll`, `lanes`       loops for what the program repeats lane by lane, as functions apart
+`wire`                headers from and to bytes, many fields at a time
 `parser`              parser and deparser
 `alike_tables`        tables that decide the same, decided once
 `functions`           actions and blocks
@@ -29,8 +25,8 @@ from __future__ import annotations
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
-from softswitch.compiler.position import NOWHERE
 from softswitch.compiler.slots import find_slots
+from softswitch.compiler.source import NOWHERE
 from softswitch.engine.emit_c.alike_tables import with_joint_decisions
 from softswitch.engine.emit_c.entry import declare_state, emit_entry_points
 from softswitch.engine.emit_c.functions import emit_actions, emit_block, find_locals

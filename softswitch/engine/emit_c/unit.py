@@ -1,16 +1,204 @@
-"""Layouts and names that all parts of one generated program share."""
+"""Layouts and names that all parts of one generated program share.
+
+The layout of registers: those used together are side by side.
+
+A group is an array of structs, one struct per index. Its registers have the same size and are
+indexed by the same expression wherever the program uses them, so that a packet finds its slot's
+cells in consecutive cache lines, whatever the order or number of registers in the P4 source.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
-from softswitch.compiler.ir.walk import all_statements
-from softswitch.compiler.position import NOWHERE
-from softswitch.engine.emit_c.layout import HeaderLayout, Homes, header_types, lay_out_header
-from softswitch.engine.emit_c.registers import Registers
-from softswitch.engine.emit_c.text import Names
+from softswitch.compiler.ir.walk import all_statements, bodies
+from softswitch.compiler.source import NOWHERE
+from softswitch.engine.emit_c.layout import (
+    CACHE_LINE,
+    RUN,
+    ArrayRef,
+    HeaderLayout,
+    Homes,
+    header_types,
+    lay_out_header,
+)
+from softswitch.engine.emit_c.text import (
+    Names,
+    Writer,
+    comment,
+    is_wide,
+    literal,
+    storage_bits,
+    too_wide,
+)
+from softswitch.engine.emit_c.walk import without_positions
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A register's place in its group."""
+
+    group: str  # the member of struct p4_pipeline, and the C struct's name
+    size: int
+    member: str
+    array: ArrayRef | None
+    bits: int  # of the C integer
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Registers that share an array of structs."""
+
+    name: str
+    size: int
+    registers: tuple[ir.Register, ...]
+    lines: tuple[str, ...]
+    align: int
+
+
+class Registers:
+    """The groups of a program and each register's cell."""
+
+    def __init__(self, program: ir.Program) -> None:
+        self.groups: list[Group] = []
+        self.cells: dict[str, Cell] = {}
+        names = Names()
+        for registers in _grouped(program):
+            self._lay_out(registers, names)
+
+    def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
+        """Single cells first, from wide to narrow, so that nothing needs padding, then arrays.
+
+        A packet looks at a slot's single cells before it works on the arrays: processors, which read ahead in
+        the order of addresses, have begun with these by then.
+        """
+        shared = _common_prefix([register.name for register in registers]) if len(registers) > 1 else ""
+        group = names.unique(f"{shared}slots" if len(registers) > 1 else registers[0].name)
+        members = Names()
+        runs = list(_runs(registers))
+        arrays = [run for run in runs if len(run) >= RUN]
+        singles = [register for run in runs if len(run) < RUN for register in run]
+        lines: list[str] = []
+        total = 0
+        for register in sorted(singles, key=lambda register: -_bits(register)):
+            bits = _bits(register)
+            name = members.unique(_short(register))
+            lines.append(f"{_c_type(bits)} {name};  /* {comment(register.pos)} */")
+            total += bits // 8
+            self.cells[register.name] = Cell(group, register.size, name, None, bits)
+        for run in arrays:
+            name = members.unique(f"{_short(run[0])}_to_{_short(run[-1])}")
+            bits = _bits(run[0])
+            aligned = f" __attribute__((aligned({CACHE_LINE})))" if len(run) * bits // 8 >= CACHE_LINE else ""
+            lines.append(f"{_c_type(bits)} {name}[{len(run)}]{aligned};")
+            total += len(run) * bits // 8
+            for index, register in enumerate(run):
+                ref = ArrayRef(f"{group}.{name}", index)
+                cell = Cell(group, register.size, f"{name}[{index}]", ref, bits)
+                self.cells[register.name] = cell
+        align = 1
+        if len(registers) > 1:
+            align = min(CACHE_LINE, 1 << (total - 1).bit_length())
+        self.groups.append(Group(group, registers[0].size, tuple(registers), tuple(lines), align))
+
+    def declare(self, out: Writer) -> None:
+        """Write the C structs of all groups."""
+        for group in self.groups:
+            attribute = f" __attribute__((aligned({group.align})))" if group.align > 1 else ""
+            with out.block(f"struct {group.name}", f"}}{attribute};"):
+                for line in group.lines:
+                    out.line(line)
+            out.line()
+
+    def initial_values(self) -> list[str]:
+        """Return the statements that give cells what they start with, where that is not zero."""
+        lines = []
+        for group in self.groups:
+            for register in group.registers:
+                if register.initial:
+                    cell = self.cells[register.name]
+                    value = literal(register.initial, ir.width_of(register.type))
+                    lines.append(f"    for (size_t i = 0; i < {cell.size}; i++)")
+                    lines.append(f"        s->{cell.group}[i].{cell.member} = ({_c_type(cell.bits)}){value};")
+        return lines
+
+    def describe(self, out: Writer) -> None:
+        """Write the table that the control plane reads and writes cells by."""
+        with out.block("static const struct p4_register p4_registers[] =", "};"):
+            for name, cell in self.cells.items():
+                where = f"offsetof(struct {cell.group}, {cell.member})"
+                out.line(
+                    f'{{"{name}", offsetof(struct p4_pipeline, {cell.group}), {where}, '
+                    f"sizeof(struct {cell.group}), {cell.size}, {cell.bits // 8}}},"
+                )
+            out.line("{NULL, 0, 0, 0, 0, 0},")
+        out.line()
+
+
+def _grouped(program: ir.Program) -> list[list[ir.Register]]:
+    index_of: dict[str, set[ir.Expr]] = {name: set() for name in program.registers}
+    for body in bodies(program):
+        for statement in all_statements(body):
+            if isinstance(statement, ir.Extern) and statement.function.startswith("register."):
+                index = statement.args[1 if statement.function == "register.read" else 0][0]
+                index_of[statement.instance].add(without_positions(index))
+    groups: dict[object, list[ir.Register]] = {}
+    for name, register in program.registers.items():
+        if is_wide(register.type):
+            raise too_wide("a register", ir.width_of(register.type), register.pos)
+        indices = index_of[name]
+        key: object = (register.size, next(iter(indices))) if len(indices) == 1 else name
+        groups.setdefault(key, []).append(register)
+    return list(groups.values())
+
+
+def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
+    """Yield neighbours of the same width, lanes apart from others: so that an array of lanes begins a line.
+
+    Lanes are `RUN` registers or more whose names differ in digits only.
+    """
+    for _, same in groupby(registers, _bits):
+        others: list[ir.Register] = []
+        for _, group in groupby(same, _without_digits):
+            alike = list(group)
+            if len(alike) < RUN:
+                others += alike
+                continue
+            if others:
+                yield others
+                others = []
+            yield alike
+        if others:
+            yield others
+
+
+def _without_digits(register: ir.Register) -> str:
+    return re.sub(r"\d+", "", register.name)
+
+
+def _common_prefix(names: list[str]) -> str:
+    first = names[0].split(".")
+    common = 0
+    while common < len(first) and all(name.split(".")[: common + 1] == first[: common + 1] for name in names):
+        common += 1
+    return "_".join(first[:common]) + "_" if common else ""
+
+
+def _short(register: ir.Register) -> str:
+    return register.name.rsplit(".", 1)[-1]
+
+
+def _bits(register: ir.Register) -> int:
+    return storage_bits(ir.width_of(register.type))
+
+
+def _c_type(bits: int) -> str:
+    return "p4_u128" if bits == 128 else f"uint{bits}_t"
 
 
 @dataclass(frozen=True, slots=True)

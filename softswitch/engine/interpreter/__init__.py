@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from softswitch.compiler import ir
-from softswitch.engine.interpreter.pipeline import Interpreter
-from softswitch.engine.interpreter.tofino import TofinoInterpreter
+from softswitch.engine.interpreter.pipeline import Interpreter, TofinoInterpreter
 from softswitch.engine.trace import Trace
 
 __all__ = ["Interpreter", "interpreter"]

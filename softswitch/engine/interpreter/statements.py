@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import assert_never
 
 from softswitch.compiler import ir
-from softswitch.compiler.ir.text import written
+from softswitch.compiler.ir.walk import written
 from softswitch.engine.interpreter.expressions import compile_expression, compile_store
 from softswitch.engine.interpreter.externs import ExternState, compile_extern, cost
 from softswitch.engine.interpreter.parser import (
@@ -16,8 +16,7 @@ from softswitch.engine.interpreter.parser import (
     compile_extract,
     current_width,
 )
-from softswitch.engine.interpreter.storage import PacketState, ParserError, blank, overwrite
-from softswitch.engine.interpreter.tables import TableState
+from softswitch.engine.interpreter.storage import PacketState, ParserError, TableState, blank, overwrite
 from softswitch.engine.trace import Event
 
 

@@ -8,10 +8,20 @@ from pathlib import Path
 import pytest
 
 from benchmarks.pages import preemption
-from benchmarks.pages.preemption_mixes import FAVOURABLE, LOWEST, MIXES, STARVATION, WITHOUT
-from benchmarks.pages.preemption_page import findings, gain, spread, tables, worst_job, worth
-from benchmarks.pages.preemption_policies import EQUAL, FCFS, INVERTED, PREEMPT
+from benchmarks.pages.preemption import gain, spread, tables, worst_job, worth
+from benchmarks.pages.preemption_mixes import (
+    EQUAL,
+    FAVOURABLE,
+    FCFS,
+    INVERTED,
+    LOWEST,
+    MIXES,
+    PREEMPT,
+    STARVATION,
+    WITHOUT,
+)
 from bmv2_topos.harness import ResultRow, Value, write
+from bmv2_topos.harness.page import rows_of
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
 from controller.vocabulary import Job, Straggler, float32_bytes
 
@@ -138,12 +148,6 @@ def test_the_page_says_what_the_rows_say() -> None:
     gains = "1.33 (1.00..2.00) | 1.11 (0.83..1.67) | 1.00 (1.00..1.00)"
     assert f"| {FAVOURABLE} | 64 | 20.00 ms | {gains} | **1.20** | 1.10 |" in text
     assert "| 64 | 4.00 ms | 6.00 ms | 8.00 ms | 1.50 | 0.75 | 3.00 ms | 25.0% |" in text
-    said = findings(ROWS)
-    assert "gain up to 1.33 (64 slots)" in said
-    assert "Least gain of any mix: 1.333" in said
-    assert "in the favourable mix 1.20 with 64 slots" in said
-    assert "at most 1.10 times its time under FCFS" in said
-    assert "needs at most 0.75 of the time that it needs without slots" in said
 
 
 def test_the_files_are_written(tmp_path: Path) -> None:
@@ -155,4 +159,4 @@ def test_the_files_are_written(tmp_path: Path) -> None:
         "preemption.svg",
         "preemption-jobs.svg",
     ]
-    assert json.loads(files[0].read_text())["rows"] == ROWS
+    assert rows_of(json.loads(files[0].read_text())) == ROWS

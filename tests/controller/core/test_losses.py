@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.core import Core, Desired, Ended, Log, Rules, ServerBack, ServerGone, Submitted, Tick
+from controller.core import (
+    Cancelled,
+    Core,
+    Desired,
+    Ended,
+    Interrupted,
+    Log,
+    Rules,
+    ServerBack,
+    ServerGone,
+    Submitted,
+    Tick,
+)
 from controller.core.events import event_of, plain
 from controller.errors import BadSpec
 from controller.policies import registry
@@ -91,6 +104,41 @@ def test_no_policy_minds_servers_that_go_and_come_back(policy: str, seed: int) -
         if event_of(event) == Tick(again.now_s):
             wanted.append(again.desired())
     assert wanted == room.wanted
+
+
+@settings(deadline=None, max_examples=effort.cases(40))
+@given(st.sampled_from(POLICIES), st.integers(0, 10_000), st.sampled_from([0.0, 2.0]))
+def test_no_policy_stops_a_job_that_cannot_be_started_again(policy: str, seed: int, mishaps: float) -> None:
+    """Every other job is one; they share no GPUs, and wait again only if something happened to them."""
+    specs = [replace(each, once=at % 2 == 0) for at, each in enumerate(jobs_for(policy, seed))]
+    once = {each.name for each in specs if each.once}
+    room = Room(
+        core_of(policy),
+        [Submitted(each.arrival_s, each) for each in specs],
+        seed,
+        servers=[each.name for each in SERVERS.servers],
+        mishaps=mishaps,
+    )
+    servers, seen, numbers = Servers(room), [0], dict[str, int]()
+
+    def check(desired: Desired) -> None:
+        servers.check(desired)
+        news = room.events[seen[0] :]
+        seen[0] = len(room.events)
+        hit = {each.job for each in news if isinstance(each, Ended | Interrupted | Cancelled)}
+        lost = any(isinstance(each, ServerGone) for each in news)
+        runs = {name: run for run in desired.runs for name in run.jobs if name in once}
+        for name, number in numbers.items():
+            assert lost or name in hit or runs[name].number == number
+        numbers.clear()
+        numbers.update({name: run.number for name, run in runs.items()})
+        for run in runs.values():
+            assert not any(other is not run and {*run.gpus} & {*other.gpus} for other in desired.runs)
+            assert len(run.jobs) == 1
+
+    room.check = check
+    room.run()
+    assert {each.job.spec.name for each in room.core.over} == {each.name for each in specs}
 
 
 @pytest.mark.parametrize("policy", ["weave-s", "weave-l", "themis", "muri-s", "sharing:sharing"])

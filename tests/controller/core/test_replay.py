@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -136,7 +137,8 @@ def network_jobs(network: Network, seed: int, count: int) -> list[Submitted]:
             arrival_s=arrival_s,
             deadline_s=rng.uniform(5, 200) if rng.random() < 0.4 else None,
         )
-        found.append(Submitted(arrival_s, submission_of(job, network), job))
+        once = rng.random() < 0.3
+        found.append(Submitted(arrival_s, replace(submission_of(job, network), once=once), job))
     return found
 
 
@@ -276,7 +278,9 @@ def test_a_job_that_is_too_late_ends_or_goes_on_as_its_owner_said() -> None:
     assert place.standing.value == "shared"
     assert core.log is not None
     (said,) = [entry.text for entry in core.log.entries if entry.event == "late"]
-    assert said.startswith("cannot be done by its deadline, 0.5 s, any more: alone it would be done at 1")
+    assert said.startswith(
+        "cannot be done by its deadline, 0.5 s after its arrival, any more: alone it would be done 1"
+    )
 
 
 def test_memory_follows_what_is_measured_of_a_job() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -91,6 +92,19 @@ def test_the_error_of_told_durations_is_that_of_jobs_that_were_completed() -> No
     jobs[1].finish(130.0, completed=True)
     policy.decide(View(130.0, TWO, {}, [], jobs[1:], []))
     assert policy.urgency.error == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("ended", "error"), [(1, 1.38), (3, 0.228), (10, 0.143)])
+def test_few_jobs_that_lasted_as_told_may_have_done_so_by_luck(ended: int, error: float) -> None:
+    """All lasted exp(0.1) times as long: the error is 0.1 times what few jobs leave likely."""
+    policy = OnTime()
+    jobs = [JobState(spec(str(order), 100, gpus=1), order, 1.0, 0.0) for order in range(ended)]
+    policy.decide(View(0.0, TWO, {job.spec.name: job for job in jobs}, jobs, [], []))
+    for job in jobs:
+        job.launch(0.0, Group((job,), (0,)), math.exp(0.1), 0.0)
+        job.finish(100 * math.exp(0.1))
+    policy.decide(View(200.0, TWO, {}, [], jobs, []))
+    assert policy.urgency.error == pytest.approx(error, rel=0.01)
 
 
 def _said(**factors: float) -> Told:

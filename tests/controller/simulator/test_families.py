@@ -275,7 +275,7 @@ def test_estimates_are_read_by_job(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("name,estimate\na,1\n", ":1: column estimate_s: missing; the columns are name, estimate"),
-        ("job_id,estimate_s\na,1\n", ":1: column job_id: is called name"),
+        ("job_id,estimate_s\na,1\n", ":1: column job_id: is no column: want name"),
         ("estimate_s\n1\n", ":1: column name: missing; the columns are estimate_s"),
         ("name,estimate_s\na,1\na,2\n", ":3: column name: job 'a' appears twice"),
         ("name,estimate_s\na,soon\n", ":2: column estimate_s: 'soon' is not a number of seconds"),

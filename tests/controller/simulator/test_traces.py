@@ -88,9 +88,9 @@ def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
     ("text", "line", "column", "complaint"),
     [
         ("name,arrival_s,gpus\n1,0,1\n", 1, "duration_s", "missing"),
-        ("job_id,submit_s,duration_s,gpus\n1,0,5,1\n", 1, "job_id", "is called name"),
-        ("name,submit_s,gpus\n1,0,1\n", 1, "submit_s", "is called arrival_s"),
-        (CSV.replace("gpus", "gpus,priority") + "1,0,5,1,2\n", 1, "priority", "is called opportunistic"),
+        ("job_id,submit_s,duration_s,gpus\n1,0,5,1\n", 1, "job_id", "is no column: want name"),
+        ("name,submit_s,gpus\n1,0,1\n", 1, "submit_s", "is no column: want arrival_s"),
+        (CSV.replace("gpus", "gpus,priority") + "1,0,5,1,2\n", 1, "priority", "is no column: want opp"),
         (CSV.replace("gpus", "gpus,opportunistic") + "1,0,5,1,2\n", 2, "opportunistic", "must be 0 or 1"),
         (CSV + "1,0,-5,1\n", 2, "duration_s", "must be positive"),
         (CSV + "1,0,0,1\n", 2, "duration_s", "must be positive"),

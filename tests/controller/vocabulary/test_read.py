@@ -114,7 +114,7 @@ def test_lines_are_those_of_the_keys(name: str) -> None:
         ('[fabric]\nshape = "star"\nservers = 2\nk = 4', "k: it has servers only"),
         ('[fabric]\nshape = "fat-tree"\nk = 3\nhosts = 1', "k = 3: want an even number"),
         ('[fabric]\nshape = "star"\nservers = 2\nrate_bps = 2e15', "fabric: rate_bps = 2000000000000000.0"),
-        ('[[switch]]\nname = "s1"\nslots = 0\naggregates = true', "aggregates is said by slots: 0"),
+        ('[[switch]]\nname = "s1"\nslots = 0\naggregates = true', "aggregates is not a key: want slots = 0"),
         ('[[switch]]\nname = "s1"\n[[server]]\nname = "h1"', "f.toml:3: server 'h1' has 0 links"),
         (
             '[[switch]]\nname = "s1"\n[[server]]\nname = "s1"\nswitch = "s1"',

@@ -151,13 +151,26 @@ def test_reminders_end_with_an_answer_from_below(make_core: Make) -> None:
 def test_an_answer_says_of_marks_and_priority_what_its_sender_has_seen(make_core: Make) -> None:
     """All ranks have to see the same, whatever those who ask again have met with meanwhile."""
     core = core_of(make_core)
-    met = wire.FLAG_RESEND | wire.FLAG_ECN | wire.FLAG_BYPASS
+    met = wire.FLAG_ECN | wire.FLAG_BYPASS
     absorb(core, [partial(STAR, bitmap=1, flags=met, priority=9)], 0)
     seen = wire.FLAG_RESEND | wire.FLAG_COLLISION
     absorb(core, [packet(wire.KIND_RESULT, STAR, bitmap=2, flags=seen, priority=4)], 0)
     (result,) = map(header_of, emitted(core, 0))
     assert result["flags"] == wire.FLAG_COLLISION | wire.FLAG_BYPASS
     assert result["priority"] == 4
+
+
+def test_a_contribution_of_a_worker_that_has_the_result_begins_nothing(make_core: Make) -> None:
+    """It answers a reminder, and may come when the sum is finished and forgotten: it would begin anew."""
+    core = core_of(make_core)
+    answer = partial(STAR, bitmap=0b010, lanes=[5] * 4, flags=wire.FLAGS_OF_ANSWER)
+    absorb(core, [answer], 0)
+    assert counters(core) == {"packets": 1, "gradient_bytes": 4 * LANES, "unasked": 1}
+    assert emitted(core, 10**12) == []
+    absorb(core, [partial(STAR, bitmap=0b101, lanes=[1] * 4, flags=wire.FLAG_RESEND), answer], 0)
+    (result,) = emitted(core, 0)
+    assert lanes_of(result).tolist() == [6] * 4
+    assert header_of(result)["flags"] == 0, "no contribution was sent with BYPASS"
 
 
 def test_what_was_dropped_with_an_overlap_is_asked_for_again_soon(make_core: Make) -> None:

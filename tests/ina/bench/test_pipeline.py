@@ -6,8 +6,8 @@ import pytest
 
 import softswitch
 from controller.errors import ProgramMismatch
+from ina.bench.frame_loop import FrameLoop
 from ina.bench.pipeline import Traffic, admit_by_hand, admit_jobs, bench_pipeline
-from softswitch.engine.bench import FrameLoop
 from softswitch.engine.pipeline import Copy, PipelineError
 from tests.programs import P4SRC, p4src_program, program_of
 

@@ -15,8 +15,8 @@ from controller.switches.target import Kind, ProgramInfo, Revision
 from ina.runtime.programs import bundle
 from softswitch.compiler import p4info
 from softswitch.engine.build import load
+from softswitch.engine.cache import compile_once
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 
 LANES = 32

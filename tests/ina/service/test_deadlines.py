@@ -12,7 +12,7 @@ import pytest
 from controller.core import Ended, Overdue, Retried
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
-from ina.cli.service.common import row
+from ina.cli.service.common import rows
 from ina.service import views
 from ina.service.api.metrics import render
 from ina.service.ledger import Ledger
@@ -84,7 +84,7 @@ def test_a_job_that_goes_on_as_best_effort_is_completed_late_everywhere() -> Non
         assert (record.state, record.late) == ("completed", True)
         view = views.of_job(record, daemon.now_s)
         assert (view["state"], view["late"]) == ("completed", True)
-        assert "completed late" in row(view, daemon.now_s)
+        assert "completed late" in rows([view], daemon.now_s)[1][0]
         texts = [(each.entry.event, each.entry.text) for each in daemon.explain("patient").decisions]
         assert [text for event, text in texts if event == "late" and "has passed" in text]
         assert [text for event, text in texts if event == "ended" and "after its deadline" in text]

@@ -262,12 +262,41 @@ def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_s
         everywhere = tuple(CLUSTER.servers_for("worker"))
         await daemon.submit([Job(name="own", workers=4, command=("train",), iterations=400, **stages)])
         await daemon.admit(Job(name="job", workers=4, servers=everywhere, **stages), holder="")
-        while not daemon.record("job").over:
+        while not daemon.record("own").over:
+            assert daemon.record("job").state == "queued"
             await daemon.renew("job")
             await asyncio.sleep(1.0)
-        assert "take turns" in daemon.record("job").reason
-        await served.until(lambda: daemon.record("own").over)
         assert daemon.record("own").state == "completed"
+        assert any("take turns" in each.entry.text for each in daemon.decisions())
+        await served.state("job", "running")
+        await daemon.leave("job")
         await served.clean()
 
     play(story, scheduler="muri-s")
+
+
+@pytest.mark.parametrize("scheduler", ["joint", "edf", "srsf"])
+def test_no_policy_stops_workers_that_it_cannot_start_again(scheduler: str) -> None:
+    """A job that is urgent and short waits for them, or runs beside them; then they end well."""
+
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        everywhere = tuple(CLUSTER.servers_for("worker"))
+        await daemon.admit(Job(name="job", workers=4, servers=everywhere, iterations=10_000), holder="")
+        await served.state("job", "running")
+        served.world.iterations["urgent"] = 10
+        urgent = Job(name="urgent", workers=4, command=("train",), iterations=10, deadline_s=500.0)
+        await daemon.submit([urgent])
+        for _ in range(30):
+            assert (await daemon.renew("job")).stop == ""
+            await asyncio.sleep(1.0)
+        assert daemon.record("urgent").state == "queued"
+        await served.again()
+        assert daemon.record("job").state == "running"
+        await served.daemon.leave("job")
+        await served.until(lambda: served.daemon.record("urgent").over)
+        assert {each.state for each in served.daemon.records()} == {"completed"}
+        await served.clean()
+
+    usual = Policies.by_default(len(CLUSTER.servers), {}).allocation
+    play(story, scheduler=scheduler, **({"allocation": usual} if scheduler == "joint" else {}))

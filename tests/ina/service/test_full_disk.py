@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.speed.controller_process import NoFallbacks, NoWorkers, cluster
 from controller import Controller
 from controller.vocabulary import Job
-from ina.bench.service.process import NoFallbacks, NoWorkers, cluster
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.errors import Conflict, StoreError

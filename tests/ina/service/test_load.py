@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ina.bench.service.process import NoFallbacks, NoWorkers, cluster
+from benchmarks.speed.controller_process import NoFallbacks, NoWorkers, cluster
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import grpc
 import pytest
 
-from benchmarks.switchml.client import Client, Table
+from benchmarks.p4.switchml.client import Client, Table
 from p4src.messages import bfruntime, status_pb2
 from softswitch.bfrt import BfrtService
 from softswitch.engine.ports import MemoryPort
@@ -76,7 +76,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    with Switch({port: MemoryPort() for port in PORTS}, engine="python") as switch:
+    with Switch({port: MemoryPort() for port in PORTS}) as switch:
         service = serve(switch, source=PROGRAM, backend="interpreter")
         drivers = BfrtService(service.device, name="Tofino")
         client = Client(drivers.address, "tofino")

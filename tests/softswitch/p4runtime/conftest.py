@@ -9,8 +9,8 @@ import pytest
 
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.compiler import p4info, preprocess_file
+from softswitch.engine.cache import compile_once
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream

@@ -7,7 +7,7 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import CompileError, compile_source, p4info, preprocess_file
-from softswitch.engine.programs import compile_once
+from softswitch.engine.cache import compile_once
 from softswitch.p4runtime import action_profiles, tables
 from softswitch.p4runtime.errors import (
     AlreadyExists,

@@ -2,7 +2,6 @@
 
 import pytest
 
-from softswitch.p4runtime.arbitration import MAX_STREAMS, Arbitration, Notification, Standing
 from softswitch.p4runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -10,6 +9,7 @@ from softswitch.p4runtime.errors import (
     PermissionDenied,
     ResourceExhausted,
 )
+from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, Standing
 
 PRIMARY, BACKUP, NO_PRIMARY = Standing.PRIMARY, Standing.BACKUP, Standing.NO_PRIMARY
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.p4runtime.bytestrings import decode, encode
 from softswitch.p4runtime.errors import InvalidArgument
+from softswitch.p4runtime.translate import decode, encode
 
 
 @given(st.integers(0, 2**256))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
-from softswitch.p4runtime import decode, encode
+from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied, RequestError
 from softswitch.p4runtime.schema import Action, Field, Param, Schema, Table
 
@@ -83,7 +83,7 @@ def action(id_: int, *params: tuple[int, bytes]) -> Any:
 )
 def test_a_bad_match_is_refused(table: Table, matches: list[Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        decode.match_key(table, matches)
+        translate.match_key(table, matches)
 
 
 @pytest.mark.parametrize(
@@ -118,25 +118,25 @@ def test_a_bad_match_is_refused(table: Table, matches: list[Any], message: str) 
 )
 def test_a_bad_action_is_refused(sent: Any, default: bool, kind: type[RequestError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        decode.invocation(SCHEMA, ACL, sent, default=default)
+        translate.invocation(SCHEMA, ACL, sent, default=default)
 
 
 def test_priorities_are_for_tables_whose_entries_overlap() -> None:
-    assert decode.priority(ACL, 1) == 1
-    assert decode.priority(ROUTES, 0) == 0
+    assert translate.priority(ACL, 1) == 1
+    assert translate.priority(ROUTES, 0) == 0
     with pytest.raises(InvalidArgument, match="need one above zero"):
-        decode.priority(ACL, 0)
+        translate.priority(ACL, 0)
     with pytest.raises(InvalidArgument, match="it must be 0"):
-        decode.priority(ROUTES, 1)
+        translate.priority(ROUTES, 1)
 
 
 def test_an_unknown_table_is_named_for_what_it_is() -> None:
     with pytest.raises(InvalidArgument, match="0x01000001 is not a table but the action 'set'"):
-        decode.table(SCHEMA, SET.id)
+        translate.table(SCHEMA, SET.id)
     with pytest.raises(
         InvalidArgument, match=r"no table has id 0x00000007; the tables are 'acl' \(0x02000001\)"
     ):
-        decode.table(SCHEMA, 7)
+        translate.table(SCHEMA, 7)
 
 
 @st.composite
@@ -173,11 +173,11 @@ def entries(draw: st.DrawFn, table: Table) -> ir.ConstEntry:
 @given(st.sampled_from([ACL, ROUTES]).flatmap(lambda t: st.tuples(st.just(t), entries(t))))
 def test_what_is_encoded_decodes_to_the_same(case: tuple[Table, ir.ConstEntry]) -> None:
     table, entry = case
-    message = encode.table_entry(SCHEMA, table, entry)
-    assert decode.table(SCHEMA, message.table_id) is table
-    assert decode.match_key(table, message.match) == entry.patterns
-    assert decode.invocation(SCHEMA, table, message.action, default=False) == entry.invocation
-    assert decode.priority(table, message.priority) == entry.priority
+    message = translate.table_entry(SCHEMA, table, entry)
+    assert translate.table(SCHEMA, message.table_id) is table
+    assert translate.match_key(table, message.match) == entry.patterns
+    assert translate.invocation(SCHEMA, table, message.action, default=False) == entry.invocation
+    assert translate.priority(table, message.priority) == entry.priority
 
 
 def test_an_action_that_came_before_decodes_as_it_did_and_long_ones_are_not_kept() -> None:
@@ -185,15 +185,15 @@ def test_an_action_that_came_before_decodes_as_it_did_and_long_ones_are_not_kept
     for _ in range(2):
         for number in range(3000):
             sent = action(SET.id, (1, b"\7"), (2, number.to_bytes(6, "big")))
-            assert decode.called(SCHEMA, ACL, sent) == ir.Invocation("set", (7, number))
-        assert decode.called(SCHEMA, ACL, action(SET.id, (1, padded), (2, padded))).args == (1, 1)
+            assert translate.called(SCHEMA, ACL, sent) == ir.Invocation("set", (7, number))
+        assert translate.called(SCHEMA, ACL, action(SET.id, (1, padded), (2, padded))).args == (1, 1)
         with pytest.raises(PermissionDenied):
-            decode.called(SCHEMA, ACL, action(ONLY_DEFAULT.id))
+            translate.called(SCHEMA, ACL, action(ONLY_DEFAULT.id))
     assert all(len(data) < 100 for data in ACL.decoded)
 
 
 def test_a_table_keeps_so_many_actions_decoded() -> None:
     for number in range(5000):
-        decode.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, number.to_bytes(6, "big"))))
+        translate.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, number.to_bytes(6, "big"))))
         assert len(ACL.decoded) <= 4096
-    assert decode.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, b"\3"))).args == (1, 3)
+    assert translate.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, b"\3"))).args == (1, 3)

@@ -10,7 +10,7 @@ from google.protobuf import any_pb2
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import p4info, preprocess_file
-from softswitch.engine.programs import compile_once
+from softswitch.engine.cache import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, roles, serve
 from tests.softswitch.p4runtime.clients import Client, Source, Stream, errors

@@ -11,13 +11,12 @@ from p4src.messages import p4data_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info, preprocess_file
 from softswitch.engine.build import load
+from softswitch.engine.cache import compile_once
 from softswitch.engine.meters import GREEN, RED, YELLOW, MeterRates
 from softswitch.engine.pipeline import Copy, Pipeline
-from softswitch.engine.programs import compile_once
-from softswitch.p4runtime import counters, digests, meters, registers, tables, watch
+from softswitch.p4runtime import cells, digests, tables
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, RequestError, Unimplemented
-from softswitch.p4runtime.state import Backend, Bundle, prepare
-from softswitch.p4runtime.subscription import Subscription
+from softswitch.p4runtime.state import Backend, Bundle, Subscription, prepare
 from tests import effort
 
 INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
@@ -91,14 +90,16 @@ def test_an_array_of_meters_marks_packets_by_their_bytes(bundle: Bundle) -> None
     meter = next(iter(bundle.schema.meters.values()))
     config = p4.MeterConfig(cir=100, cburst=100, pir=1000, pburst=250)
     written = p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=1), config=config)
-    meters.write(bundle, MODIFY, written)
-    assert list(meters.read(bundle, p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=1)))) == [written]
+    cells.write_meter(bundle, MODIFY, written)
+    assert list(cells.read_meters(bundle, p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=1)))) == [
+        written
+    ]
     assert [colour(bundle, 0x81, 10, 100) for _ in range(3)] == [GREEN, YELLOW, RED]
     assert colour(bundle, 0x81, 51_000, 100) == YELLOW  # 51 ms at 1000 bytes/s: 50 more to spare
     assert colour(bundle, 0x81, 1_002_000, 100) == GREEN  # a second at 100 bytes/s
     assert colour(bundle, 0x82, 1_002_000, 9000) == GREEN  # another cell
     assert colour(bundle, 0x87, 1_002_000, 9000) == GREEN  # beyond the end
-    (found,) = meters.read(
+    (found,) = cells.read_meters(
         bundle,
         p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=1), counter_data=p4.MeterCounterData()),
     )
@@ -108,8 +109,8 @@ def test_an_array_of_meters_marks_packets_by_their_bytes(bundle: Bundle) -> None
         "yellow": (2, 200),
         "red": (1, 100),
     }
-    meters.write(bundle, MODIFY, p4.MeterEntry(meter_id=meter.id))
-    assert not any(m.HasField("config") for m in meters.read(bundle, p4.MeterEntry(meter_id=0)))
+    cells.write_meter(bundle, MODIFY, p4.MeterEntry(meter_id=meter.id))
+    assert not any(m.HasField("config") for m in cells.read_meters(bundle, p4.MeterEntry(meter_id=0)))
 
 
 def test_direct_meters_and_counters_of_an_entry_and_of_the_default(bundle: Bundle) -> None:
@@ -143,15 +144,15 @@ def test_direct_meters_and_counters_of_an_entry_and_of_the_default(bundle: Bundl
 def test_bad_meter_configurations_are_refused(bundle: Bundle, config: Any, message: str) -> None:
     meter = next(iter(bundle.schema.meters.values()))
     with pytest.raises(InvalidArgument, match=message):
-        meters.write(bundle, MODIFY, p4.MeterEntry(meter_id=meter.id, config=config))
+        cells.write_meter(bundle, MODIFY, p4.MeterEntry(meter_id=meter.id, config=config))
     with pytest.raises(InvalidArgument, match=message):
         tables.write(bundle, INSERT, entry(bundle, 1, meter_config=config))
     assert list(tables.read(bundle, p4.TableEntry())) == []
     with pytest.raises(OutOfRange):
-        meters.write(bundle, MODIFY, p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=4)))
+        cells.write_meter(bundle, MODIFY, p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=4)))
     counted = p4.MeterEntry(meter_id=meter.id, counter_data=p4.MeterCounterData())
     with pytest.raises(Unimplemented):
-        meters.write(bundle, MODIFY, counted)
+        cells.write_meter(bundle, MODIFY, counted)
 
 
 rates = st.builds(
@@ -190,17 +191,17 @@ def test_registers_are_read_and_written(bundle: Bundle) -> None:
     send(bundle.pipeline, 2)
     send(bundle.pipeline, 2)
     by_name = {register.name: register for register in bundle.schema.registers.values()}
-    cells, plain = by_name["MyIngress.cells"], by_name["MyIngress.plain"]
-    request = p4.RegisterEntry(register_id=cells.id, index=p4.Index(index=2))
-    (found,) = registers.read(bundle, request)
+    array, plain = by_name["MyIngress.cells"], by_name["MyIngress.plain"]
+    request = p4.RegisterEntry(register_id=array.id, index=p4.Index(index=2))
+    (found,) = cells.read_registers(bundle, request)
     last, difference, seen = found.data.struct.members
     assert (last.bitstring, difference.bitstring, seen.bool) == (b"\2", b"\xfd", True)
     difference.bitstring = b"\x05"
-    registers.write(bundle, MODIFY, found)
-    assert list(registers.read(bundle, request)) == [found]
-    assert len(list(registers.read(bundle, p4.RegisterEntry()))) == 8
+    cells.write_register(bundle, MODIFY, found)
+    assert list(cells.read_registers(bundle, request)) == [found]
+    assert len(list(cells.read_registers(bundle, p4.RegisterEntry()))) == 8
     number = p4.RegisterEntry(register_id=plain.id, data=p4data_pb2.P4Data(bitstring=b"\x11"))
-    registers.write(bundle, MODIFY, number)  # all cells
+    cells.write_register(bundle, MODIFY, number)  # all cells
     assert [bundle.pipeline.read_register(plain.name, i) for i in range(4)] == [0x11] * 4
 
 
@@ -215,9 +216,9 @@ def test_registers_are_read_and_written(bundle: Bundle) -> None:
 def test_bad_register_writes_are_refused(bundle: Bundle, data: Any, message: str) -> None:
     plain = next(r for r in bundle.schema.registers.values() if r.name.endswith("plain"))
     with pytest.raises(InvalidArgument, match=message):
-        registers.write(bundle, MODIFY, p4.RegisterEntry(register_id=plain.id, data=data))
+        cells.write_register(bundle, MODIFY, p4.RegisterEntry(register_id=plain.id, data=data))
     with pytest.raises(RequestError, match="only be modified"):
-        registers.write(bundle, INSERT, p4.RegisterEntry(register_id=plain.id, data=data))
+        cells.write_register(bundle, INSERT, p4.RegisterEntry(register_id=plain.id, data=data))
 
 
 def subscribe(bundle: Bundle, **config: int) -> int:
@@ -233,15 +234,15 @@ def test_digests_come_in_lists_with_what_the_program_sent(bundle: Bundle, clock:
     id_ = subscribe(bundle, max_list_size=2, max_timeout_ns=1_000_000)
     for key in (0x11, 0x12, 0x13):
         send(bundle.pipeline, key)
-    (message,) = watch.look(bundle)
+    (message,) = digests.look(bundle)
     assert (message.digest.digest_id, message.digest.list_id, len(message.digest.data)) == (id_, 1, 2)
     port, probe, problem = message.digest.data[0].struct.members
     assert port.bitstring == b"\3"
     assert probe.header.bitstrings == [b"\x11", b"\0", b"\0"]
     assert problem.error == "NoError"
-    assert list(watch.look(bundle)) == []
+    assert list(digests.look(bundle)) == []
     clock.us += 1000
-    (message,) = watch.look(bundle)
+    (message,) = digests.look(bundle)
     assert (message.digest.list_id, len(message.digest.data)) == (2, 1)
 
 
@@ -268,24 +269,24 @@ def test_digests_that_the_controller_is_about_to_know_are_not_sent_again() -> No
 def test_idle_entries_are_told_once_after_each_hit(bundle: Bundle, clock: Clock) -> None:
     clock.us = 1000
     tables.write(bundle, INSERT, entry(bundle, 7, idle_timeout_ns=2_000_000))
-    assert list(watch.look(bundle)) == []
+    assert list(digests.look(bundle)) == []
     clock.us = 2500
     send(bundle.pipeline, 7, 2500)
     (read,) = tables.read(bundle, entry(bundle, 7, **EVERYTHING))
     assert (read.idle_timeout_ns, read.time_since_last_hit.elapsed_ns) == (2_000_000, 0)
     clock.us = 4499
-    assert list(watch.look(bundle)) == []
+    assert list(digests.look(bundle)) == []
     clock.us = 4500
-    (message,) = watch.look(bundle)
+    (message,) = digests.look(bundle)
     (told,) = message.idle_timeout_notification.table_entry
     assert (told.match[0].ternary.value, told.priority, told.idle_timeout_ns) == (b"\7", 1, 2_000_000)
     clock.us = 9000
-    assert list(watch.look(bundle)) == []
+    assert list(digests.look(bundle)) == []
     send(bundle.pipeline, 7, 9000)
     clock.us = 11_000
-    assert len(list(watch.look(bundle))) == 1
+    assert len(list(digests.look(bundle))) == 1
     tables.write(bundle, DELETE, entry(bundle, 7))
-    assert watch.interval_s(bundle) is None
+    assert digests.interval_s(bundle) is None
 
 
 def test_what_only_such_tables_have_is_refused_elsewhere(bundle: Bundle) -> None:
@@ -298,7 +299,7 @@ def test_what_only_such_tables_have_is_refused_elsewhere(bundle: Bundle) -> None
     with pytest.raises(InvalidArgument, match="counters start at 0; got -1 packets"):
         tables.write(bundle, INSERT, entry(bundle, 1, counter_data=p4.CounterData(packet_count=-1)))
     assert list(tables.read(bundle, p4.TableEntry())) == []  # nor has any left its entry behind
-    assert list(counters.read(bundle, p4.CounterEntry())) == []
+    assert list(cells.read_counters(bundle, p4.CounterEntry())) == []
 
 
 def test_p4info_tells_of_all_of_it(text: str) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import compile_source, p4info, preprocess_file
+from softswitch.engine.cache import compile_once
 from softswitch.engine.pipeline import Copy
-from softswitch.engine.programs import compile_once
-from softswitch.p4runtime import value_sets
+from softswitch.p4runtime import tables
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, ResourceExhausted
 from softswitch.p4runtime.state import Backend, Bundle, prepare
 from tests.softswitch.lowering import source
@@ -68,33 +68,37 @@ def parsed_more(bundle: Bundle, a: int, b: int) -> bool:
 def test_members_decide_the_transition(bundle: Bundle) -> None:
     assert not parsed_more(bundle, 5, 0)
     assert parsed_more(bundle, 1, 2)
-    value_sets.write(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [exact(1, 5)], [exact(1, 6)]))
+    tables.write_value_set(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [exact(1, 5)], [exact(1, 6)]))
     assert parsed_more(bundle, 5, 0)
     assert parsed_more(bundle, 6, 0)
     assert not parsed_more(bundle, 7, 0)
-    value_sets.write(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [exact(1, 7)]))
+    tables.write_value_set(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [exact(1, 7)]))
     assert not parsed_more(bundle, 5, 0)
     assert parsed_more(bundle, 7, 0)
     given = members(bundle, "P.pairs", [ternary(1, 0x20, 0xF0), exact(2, 3)])
-    value_sets.write(bundle, p4.Update.MODIFY, given)
+    tables.write_value_set(bundle, p4.Update.MODIFY, given)
     assert parsed_more(bundle, 0x2F, 3)
     assert not parsed_more(bundle, 0x2F, 4)
-    assert list(value_sets.read(bundle, p4.ValueSetEntry(value_set_id=set_id(bundle, "P.pairs")))) == [given]
-    assert len(list(value_sets.read(bundle, p4.ValueSetEntry()))) == 2
+    assert list(tables.read_value_set(bundle, p4.ValueSetEntry(value_set_id=set_id(bundle, "P.pairs")))) == [
+        given
+    ]
+    assert len(list(tables.read_value_set(bundle, p4.ValueSetEntry()))) == 2
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing(bundle: Bundle) -> None:
-    value_sets.write(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [exact(1, 7)]))
+    tables.write_value_set(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [exact(1, 7)]))
     with pytest.raises(InvalidArgument, match="can only be modified"):
-        value_sets.write(bundle, p4.Update.INSERT, members(bundle, "P.plain"))
+        tables.write_value_set(bundle, p4.Update.INSERT, members(bundle, "P.plain"))
     with pytest.raises(ResourceExhausted, match="3 members for"):
-        value_sets.write(
+        tables.write_value_set(
             bundle, p4.Update.MODIFY, members(bundle, "P.plain", *([exact(1, n)] for n in (1, 2, 3)))
         )
     with pytest.raises(InvalidArgument, match="twice"):
-        value_sets.write(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [exact(1, 1)], [exact(1, 1)]))
+        tables.write_value_set(
+            bundle, p4.Update.MODIFY, members(bundle, "P.plain", [exact(1, 1)], [exact(1, 1)])
+        )
     with pytest.raises(NotFound, match="no value set has id"):
-        value_sets.write(bundle, p4.Update.MODIFY, p4.ValueSetEntry(value_set_id=1))
+        tables.write_value_set(bundle, p4.Update.MODIFY, p4.ValueSetEntry(value_set_id=1))
     assert parsed_more(bundle, 7, 0)
 
 
@@ -111,4 +115,4 @@ def test_p4info_has_the_sets_and_no_table_of_theirs() -> None:
 def test_the_field_of_a_set_of_numbers_has_no_name_in_p4info_but_one_in_messages(bundle: Bundle) -> None:
     empty = p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=b""))
     with pytest.raises(InvalidArgument, match="match field 'value' is empty"):
-        value_sets.write(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [empty]))
+        tables.write_value_set(bundle, p4.Update.MODIFY, members(bundle, "P.plain", [empty]))

@@ -4,9 +4,9 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import p4info
+from softswitch.engine.cache import compile_once
 from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime.errors import InvalidArgument
 from softswitch.p4runtime.state import Device
@@ -23,7 +23,7 @@ def test_programs_for_other_architectures_are_refused(architecture: str) -> None
     )
     request = p4.SetForwardingPipelineConfigRequest
     message = f"it is for architecture {architecture}, and the switch runs {other} only"
-    with Switch({1: MemoryPort()}, engine="python") as switch:
+    with Switch({1: MemoryPort()}) as switch:
         device = Device(switch, backend="interpreter", architecture=other)
         with pytest.raises(PipelineError, match=message):
             device.preload(source)

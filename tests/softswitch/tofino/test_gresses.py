@@ -112,15 +112,15 @@ def test_group_0_is_a_group_like_others_once_a_program_asks_for_it() -> None:
     assert sent(gone, frame()) == []
 
 
-@pytest.mark.parametrize(("backend", "engine"), [("compiled", "native"), ("interpreter", "python")])
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
 def test_the_engines_send_to_both_groups_and_exclude_by_the_second_level(
-    backend: Literal["compiled", "interpreter"], engine: Literal["native", "python"]
+    backend: Literal["compiled", "interpreter"],
 ) -> None:
     ingress = (
         "tm.mcast_grp_a = 5; tm.mcast_grp_b = 6; tm.ucast_egress_port = 3; tm.rid = 9;"
         " tm.level2_exclusion_id = intrinsic.ingress_port;"
     )
-    with Switch({port: MemoryPort() for port in (1, 2, 3)}, engine=engine) as switch:
+    with Switch({port: MemoryPort() for port in (1, 2, 3)}) as switch:
         switch.load(load(program(ingress=ingress), backend=backend))
         switch.set_multicast_group(5, [(1, 9), (2, 9), (1, 8)])
         switch.set_multicast_group(6, [(2, 7), (1, 9)])
@@ -129,7 +129,7 @@ def test_the_engines_send_to_both_groups_and_exclude_by_the_second_level(
     assert left == {1: 1, 2: 2, 3: 1}
 
 
-@pytest.mark.parametrize(("backend", "engine"), [("compiled", "native"), ("interpreter", "python")])
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -146,9 +146,8 @@ def test_members_are_excluded_by_their_own_id_or_by_ports_and_rid(
     asked: str,
     expected: dict[int, int],
     backend: Literal["compiled", "interpreter"],
-    engine: Literal["native", "python"],
 ) -> None:
-    with Switch({port: MemoryPort() for port in (1, 2, 3)}, engine=engine) as switch:
+    with Switch({port: MemoryPort() for port in (1, 2, 3)}) as switch:
         switch.load(load(program(ingress=f"tm.mcast_grp_b = 5; {asked}"), backend=backend))
         switch.set_multicast_group(5, [(1, 9), (2, 10), (3, 9)], exclusions=[40, 0, 50])
         switch.set_exclusion(7, [1, 2, 3])

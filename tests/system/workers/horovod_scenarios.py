@@ -361,6 +361,7 @@ def horovod_refusals() -> Any:
         lambda: hvd.broadcast(torch.ones(3), 0, "v") if rank else hvd.allreduce(torch.ones(3), name="v"),
     )
     refused("roots", lambda: hvd.broadcast(torch.ones(3), rank, "r"))
+    refused("no rank", lambda: hvd.broadcast(torch.ones(3), 5, "n"))
     refused("adasum", lambda: hvd.allreduce(torch.ones(3), op=hvd.Adasum))
     refused("elastic", lambda: hvd.elastic)
     found["has elastic"] = hasattr(hvd, "elastic")
@@ -531,12 +532,14 @@ def horovod_timeline() -> Any:
         file = Path(folder) / "timeline.json"
         os.environ["HOROVOD_TIMELINE"] = str(file)
         hvd.init()
+        hvd.stop_timeline()
+        hvd.start_timeline(str(file), mark_cycles=True)
         hvd.allreduce(torch.ones(3), name="w")
         hvd.stop_timeline()
         hvd.shutdown()
         name = "timeline.json" if int(os.environ["RANK"]) == 0 else "timeline.1.json"
         events = json.loads((Path(folder) / name).read_text())
-    return [[event.get("ph"), event.get("name")] for event in events]
+    return [[event.get("ph"), event.get("name"), event.get("args")] for event in events]
 
 
 def horovod_stall() -> Any:

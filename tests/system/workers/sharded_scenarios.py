@@ -183,12 +183,22 @@ def sharded_example() -> Any:
     return [losses, expected, paths]
 
 
+def connections_to_store() -> int:
+    """Return the number of this process's connections to the store of ``MASTER_PORT``."""
+    remote = f":{int(os.environ['MASTER_PORT']):04X}"
+    own = {str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
+    tables = [Path("/proc/net", kind).read_text().splitlines() for kind in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table]
+    return sum(line[2].endswith(remote) and f"socket:[{line[9]}]" in own for line in lines)
+
+
 def grouped() -> Any:
     """As many groups at once as there is room for, and one more; then again."""
     rank, _ = begin()
-    found = []
+    found, connections = [], connections_to_store()
     for _ in range(2):
         opened = [dist.new_group([3, 1, 0]) for _ in range(5)]
+        assert connections_to_store() == connections > 0
         works = []
         for number, group in enumerate(opened):
             if rank != 2:
@@ -208,13 +218,12 @@ def grouped() -> Any:
 
 
 def restarted() -> list[bool]:
-    """Whether processes find what others have left in a store: of the same start by torchrun, of the next."""
+    """Whether ranks find in a store what another rank, an earlier group, an earlier process has left."""
     store = dist.HashStore()
     found = []
-    for attempt in ("0", "0", "1"):
+    for rank, attempt in ((0, "0"), (1, "0"), (1, "0"), (0, "1")):
         os.environ["TORCHELASTIC_RESTART_COUNT"] = attempt
-        hostlib.torch.group._round = 0  # as in a new process
-        fresh = hostlib.torch.group._fresh(store, whole=True)
+        fresh = hostlib.torch.group._fresh(store, rank)
         found.append(fresh.check(["key"]))
         fresh.set("key", "value")
     return found

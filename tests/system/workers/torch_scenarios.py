@@ -668,11 +668,12 @@ def too_late() -> Any:
 def late_in_a_group() -> Any:
     """Rank 1 comes to a group when rank 0 has given up; return what each saw, after how long, and a sum."""
     rank, store, found = begin(), dist.distributed_c10d._get_default_store(), []
+    dist.destroy_process_group(dist.new_group([0, 1], use_local_synchronization=True))  # of the same name
     if rank:
         store.wait(["given up"], timedelta(minutes=1))
     began_s = time.monotonic()
     try:
-        dist.new_group([0, 1], timeout=timedelta(seconds=1))
+        dist.new_group([0, 1], timeout=timedelta(seconds=1), use_local_synchronization=True)
     except hostlib.RendezvousError as error:
         found += [str(error), time.monotonic() - began_s]
     store.set("given up", "")

@@ -15,13 +15,11 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import type_at
-from softswitch.compiler.lowering.items import Action
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, check_arguments, pass_arguments
 from softswitch.compiler.lowering.paths import Path, path_of
-from softswitch.compiler.lowering.scope import Local, Scope, Variable
 from softswitch.compiler.lowering.syntax import ir_annotations
-from softswitch.compiler.lowering.unit import Body, Place, Unit, constant_body
-from softswitch.compiler.lowering.values import Run
+from softswitch.compiler.lowering.unit import Action, Body, Place, Unit, constant_body
+from softswitch.compiler.lowering.values import Local, Run, Scope, Variable
 
 
 def formals_of(unit: Unit, params: Sequence[ast.Param], scope: Scope) -> list[Formal]:
@@ -168,7 +166,7 @@ def bound_action(
         type_ = formals[len(exprs)].type
         value = Run(type_, ir.Var(param.type, param.variable, pos))
         body.scope.declare(hidden, Variable(value, pos))
-        exprs.append(ast.Name(hidden, False, pos))
+        exprs.append(ast.Name(hidden, False, pos=pos))
     passed = pass_arguments(body, formals, exprs, prefix=action.name, reached=_reached_by(action))
     inline(body, action, formals, passed, pos)
     lowered = _made(action, name, params, body)

@@ -12,18 +12,16 @@ from dataclasses import replace
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
-from softswitch.compiler.lowering import signatures
+from softswitch.compiler.lowering import passing
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of, inline
 from softswitch.compiler.lowering.blocks.tables import lowered_table
 from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
-from softswitch.compiler.lowering.items import Action, Instance, Table
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, named, pass_arguments
-from softswitch.compiler.lowering.scope import BlockDef, Local, Scope
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, spelling
-from softswitch.compiler.lowering.unit import Body, Place
-from softswitch.compiler.lowering.values import Block, Run, Value
+from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Table
+from softswitch.compiler.lowering.values import Block, BlockDef, Local, Run, Scope, Value
 
 
 def apply_type(body: Body, symbol: BlockDef, expr: ast.Call) -> None:
@@ -145,7 +143,7 @@ def _declare_local(
         case ast.Instantiation():
             declare_instance(body, local, prefix, decl.body)
         case ast.ActionDecl():
-            signatures.check_action(body.unit, body.scope, local)
+            passing.check_action(body.unit, body.scope, local)
             action = Action(
                 local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body
             )

@@ -14,19 +14,26 @@ from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.blocks.value_sets import declare_value_set, look_up
+from softswitch.compiler.lowering.blocks.keysets import ANY, declare_value_set, look_up, pattern
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import evaluate_all
-from softswitch.compiler.lowering.expressions.keysets import ANY, pattern
 from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
-from softswitch.compiler.lowering.items import Instance, ValueSet
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments
 from softswitch.compiler.lowering.paths import path_of
-from softswitch.compiler.lowering.scope import BlockDef, Local, Scope, unknown
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name
-from softswitch.compiler.lowering.unit import Body, Place
-from softswitch.compiler.lowering.values import Block, Group, Run, Value, show
+from softswitch.compiler.lowering.unit import Body, Instance, Place, ValueSet
+from softswitch.compiler.lowering.values import (
+    Block,
+    BlockDef,
+    Group,
+    Local,
+    Run,
+    Scope,
+    Value,
+    show,
+    unknown,
+)
 
 FINAL = ("accept", "reject")
 
@@ -197,7 +204,7 @@ class _States:
             case _:
                 return None
         match base:
-            case ast.Name(name, absolute, pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos)):
+            case ast.Name(name, absolute, pos=pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos=pos)):
                 symbol = self._body.scope.lookup(name, pos, absolute=absolute)
             case _:
                 return None
@@ -235,7 +242,7 @@ class _States:
         match state.transition:
             case None:
                 return _goto("reject", state.pos)
-            case ast.Goto(target, pos):
+            case ast.Goto(target, pos=pos):
                 return _goto(self._target(target, pos), pos)
             case ast.Select() as select:
                 return self._select(select)

@@ -8,17 +8,19 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.entries import Order, lower_entries, lower_invocation
-from softswitch.compiler.lowering.blocks.table_actions import ActionList, action_list
+from softswitch.compiler.lowering.blocks.entries import (
+    ActionList,
+    Order,
+    action_list,
+    lower_entries,
+    lower_invocation,
+)
 from softswitch.compiler.lowering.emit import flatten
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_all, known, whole_number
 from softswitch.compiler.lowering.instances import make_in_place
-from softswitch.compiler.lowering.items import Selector, Table
-from softswitch.compiler.lowering.remarks import remark
-from softswitch.compiler.lowering.scope import Local, Scope, unknown
 from softswitch.compiler.lowering.syntax import ir_annotations, source_text
-from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Object, Run, Value, show, type_of
+from softswitch.compiler.lowering.unit import Body, Selector, Table, remark
+from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value, show, type_of, unknown
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 _EXACT_TOO = {"atcam_partition_index": "exact"}
@@ -245,10 +247,10 @@ def _default(
     if prop is None:
         return ir.Invocation(actions.add_no_action(body, decl.pos), ())
     match prop.value:
-        case ast.Name(name, absolute, pos):
-            ref = ast.ActionRef(name, absolute, None, pos)
-        case ast.Call(ast.Name(name, absolute, pos), (), args):
-            ref = ast.ActionRef(name, absolute, args, pos)
+        case ast.Name(name, absolute, pos=pos):
+            ref = ast.ActionRef(name, absolute, None, pos=pos)
+        case ast.Call(ast.Name(name, absolute, pos=pos), (), args):
+            ref = ast.ActionRef(name, absolute, args, pos=pos)
         case other:
             raise CompileError(
                 "this is no action", other.pos, "the name of an action, perhaps with arguments"

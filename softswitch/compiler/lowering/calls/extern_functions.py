@@ -16,13 +16,82 @@ from softswitch.compiler.lowering.calls.extern_calls import (
     plain_target,
     scalar,
 )
-from softswitch.compiler.lowering.calls.field_lists import legacy_field_list, list_number
-from softswitch.compiler.lowering.data_types import data_type
 from softswitch.compiler.lowering.emit import expression, flatten
 from softswitch.compiler.lowering.paths import path_of
-from softswitch.compiler.lowering.scope import ExternFunctions
+from softswitch.compiler.lowering.types import data_type
 from softswitch.compiler.lowering.unit import Body, Place, Stage
-from softswitch.compiler.lowering.values import Nothing, Run, Text, Value, constant, show, type_of
+from softswitch.compiler.lowering.values import (
+    ExternFunctions,
+    Group,
+    Nothing,
+    Number,
+    Run,
+    Text,
+    Value,
+    constant,
+    parts_of,
+    show,
+    type_of,
+)
+
+Fields = tuple[tuple[str, ...], ...]
+
+FIRST_LEGACY_LIST = 256
+"""Numbers below are those of ``@field_list``, a bit<8>."""
+
+
+def annotated_lists(meta: t.Type) -> dict[int, Fields]:
+    """Return the lists that ``@field_list`` annotations in the metadata make."""
+    lists: dict[int, list[tuple[str, ...]]] = {}
+    _collect(meta, ("meta",), (), lists)
+    return {number: tuple(paths) for number, paths in sorted(lists.items())}
+
+
+def _collect(
+    type_: t.Type, path: tuple[str, ...], numbers: tuple[int, ...], lists: dict[int, list[tuple[str, ...]]]
+) -> None:
+    fields = t.fields_of(t.base(type_))
+    if fields is None or isinstance(t.base(type_), t.HeaderType):
+        for number in dict.fromkeys(numbers):
+            lists.setdefault(number, []).append(path)
+        return
+    own = type_.lists if isinstance(type_, t.StructType) else {}
+    for name, field in fields.items():
+        _collect(field, (*path, name), numbers + own.get(name, ()), lists)
+
+
+def list_number(body: Body, value: Value, pos: ir.Position) -> ir.Const:
+    """Return the argument that names a field list."""
+    match value:
+        case Number(number) | Run(_, ir.Const(_, number)):
+            body.unit.field_lists.setdefault(number, ())
+            return ir.Const(ir.Bits(8), number, pos)
+        case _:
+            raise CompileError(f"{show(value)} as a field list", pos, "a compile-time constant")
+
+
+def legacy_field_list(body: Body, value: Value, pos: ir.Position) -> ir.Const:
+    """Return a field list for the data given to clone3, resubmit or recirculate."""
+    paths = tuple(_leaves(value, pos))
+    lists = body.unit.field_lists
+    for number, known in lists.items():
+        if number >= FIRST_LEGACY_LIST and known == paths:
+            return ir.Const(t.BIT32, number, pos)
+    number = max((FIRST_LEGACY_LIST, *(n + 1 for n in lists)))
+    lists[number] = paths
+    return ir.Const(t.BIT32, number, pos)
+
+
+def _leaves(value: Value, pos: ir.Position) -> list[tuple[str, ...]]:
+    if isinstance(value, Group):
+        return [path for part in value.parts for path in _leaves(part, pos)]
+    if isinstance(value, Run) and isinstance(t.base(value.type), t.StructType | t.Tuple):
+        return [path for part in parts_of(value, pos) for path in _leaves(part, pos)]
+    path = path_of(value.expr) if isinstance(value, Run) else None
+    if path is None or path[0] != "meta" or not all(isinstance(name, str) for name in path):
+        raise Unsupported(f"{show(value)} in a field list", pos, "fields of the user's metadata")
+    return [tuple(str(name) for name in path)]
+
 
 _CONTROLS = (Stage.INGRESS, Stage.EGRESS)
 
@@ -31,7 +100,7 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, na
     """Emit a call of an extern function. Raises CompileError."""
     prototype = choose(symbol.overloads, expr, name)
     if name not in _FUNCTIONS:
-        return body.unit.foreign_function(body, prototype, expr, name)
+        return body.unit.architecture.call_function(body, prototype, expr, name)
     stages, counts, lower = _FUNCTIONS[name]
     if len(prototype.params) not in counts:
         message = f"extern function {name!r} of {len(prototype.params)} parameters: v1model's has others"

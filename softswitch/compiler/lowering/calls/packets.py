@@ -10,9 +10,8 @@ from softswitch.compiler.lowering.calls.extern_calls import choose
 from softswitch.compiler.lowering.emit import expression, store
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_as, type_at, writable
 from softswitch.compiler.lowering.expressions.convert import bits_cast, convert, mismatch
-from softswitch.compiler.lowering.scope import unknown
 from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Group, Nothing, Packet, Run, Value, parts_of, show
+from softswitch.compiler.lowering.values import Group, Nothing, Packet, Run, Value, parts_of, show, unknown
 
 _METHODS = {"packet_in": ("extract", "lookahead", "advance", "length"), "packet_out": ("emit",)}
 _ARGUMENTS = {"extract": (1, 2), "lookahead": (0,), "advance": (1,), "length": (0,), "emit": (1,)}

@@ -13,13 +13,22 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.emit import saved, steady, store
-from softswitch.compiler.lowering.expressions.convert import cast, convert, mismatch
-from softswitch.compiler.lowering.expressions.logic import conjunction, disjunction
-from softswitch.compiler.lowering.expressions.members import error_or_enum_member, index_of, member_of
-from softswitch.compiler.lowering.expressions.operands import Operand
-from softswitch.compiler.lowering.expressions.operators import binary, unary
+from softswitch.compiler.lowering.expressions.convert import (
+    Operand,
+    cast,
+    conjunction,
+    convert,
+    disjunction,
+    mismatch,
+)
+from softswitch.compiler.lowering.expressions.operators import (
+    binary,
+    error_or_enum_member,
+    index_of,
+    member_of,
+    unary,
+)
 from softswitch.compiler.lowering.resolve import Reader, check_width, resolve
-from softswitch.compiler.lowering.scope import TypeName, Variable
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import (
     Default,
@@ -28,7 +37,9 @@ from softswitch.compiler.lowering.values import (
     Number,
     Run,
     Text,
+    TypeName,
     Value,
+    Variable,
     constant,
     is_constant,
     show,

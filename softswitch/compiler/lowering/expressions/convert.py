@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.remarks import remark
-from softswitch.compiler.lowering.scope import unknown
+from softswitch.compiler.lowering.unit import remark
 from softswitch.compiler.lowering.values import (
     Default,
     Group,
@@ -18,8 +19,61 @@ from softswitch.compiler.lowering.values import (
     constant,
     show,
     type_of,
+    unknown,
     zero,
 )
+
+
+def negation(expr: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return ``!expr``."""
+    if isinstance(expr, ir.Const):
+        return ir.Const(t.BOOL, 1 - expr.value, pos)
+    return ir.Unary(t.BOOL, "!", expr, pos)
+
+
+def conjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return ``left && right``."""
+    if isinstance(left, ir.Const):
+        return right if left.value else left
+    if isinstance(right, ir.Const) and right.value:
+        return left
+    return ir.Binary(t.BOOL, "&&", left, right, pos)
+
+
+def disjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return ``left || right``."""
+    if isinstance(left, ir.Const):
+        return left if left.value else right
+    if isinstance(right, ir.Const) and not right.value:
+        return left
+    return ir.Binary(t.BOOL, "||", left, right, pos)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value and where it is in the source."""
+
+    value: Value
+    pos: ir.Position
+
+
+def underlying(value: Value) -> Value:
+    """Return the value of a serialisable enum as its underlying type, others as they are."""
+    if isinstance(value, Run) and isinstance(value.type, t.SerialEnum):
+        return Run(value.type.underlying, value.expr)
+    return value
+
+
+def balance(op: str, left: Operand, right: Operand, pos: ir.Position) -> tuple[ir.Expr, ir.Expr, ir.Bits]:
+    """Return both operands in the type that they share. Raises CompileError."""
+    a, b = left.value, right.value
+    if isinstance(a, Number) and isinstance(b, Run) and isinstance(b.type, ir.Bits):
+        return fit(a.value, b.type, left.pos), b.expr, b.type
+    if isinstance(b, Number) and isinstance(a, Run) and isinstance(a.type, ir.Bits):
+        return a.expr, fit(b.value, a.type, right.pos), a.type
+    if isinstance(a, Run) and isinstance(b, Run) and isinstance(a.type, ir.Bits) and a.type == b.type:
+        return a.expr, b.expr, a.type
+    raise CompileError(f"{op} of {show(a)} and {show(b)}", pos, "two operands of one bit<W> or int<W> type")
 
 
 def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:

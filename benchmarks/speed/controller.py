@@ -1,0 +1,385 @@
+"""Measures a controller with ten switches and two hundred jobs, over HTTP, as those who ask it would."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import json as json_module
+import os
+import secrets
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+import typer
+
+from benchmarks.speed.controller_process import SPINES, Order, cluster
+from benchmarks.speed.shown import show
+from hostlib import command_line
+from ina.cli import options
+from ina.cli.plain import say
+from ina.runtime.errors import ProcessFailed
+from ina.runtime.switch_process import EmbeddedSwitch
+from ina.service.client import Client
+
+SENDERS = 16
+EVERY_S = 5.0
+"""At which a page asks again what changes without a decision, as `page.js` does."""
+ALL_EVERY = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """What became of submissions at once.
+
+    Attributes:
+        submitted: Their number.
+        accepted: Those that are jobs now.
+        refused: Those that were refused, with a reason.
+        lost: Those that got no answer, no reason, or were accepted and are not there.
+        took_s: Until the last answer.
+        reasons: The refusals by status code.
+    """
+
+    submitted: int
+    accepted: int
+    refused: int
+    lost: int
+    took_s: float
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+
+def storm(url: str, jobs: Sequence[Mapping[str, Any]], senders: int = SENDERS) -> Storm:
+    """Submit jobs, each in a request of its own, over some connections at once; look for them afterwards."""
+    address = urlsplit(url).netloc
+    answers: dict[str, int] = {}
+    without_reason: set[str] = set()
+
+    def send(part: Sequence[Mapping[str, Any]]) -> None:
+        connection = http.client.HTTPConnection(address, timeout=60)
+        for job in part:
+            body = json.dumps({"jobs": [job]})
+            try:
+                connection.request("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                text = answer.read()
+            except OSError:
+                connection.close()
+                continue
+            answers[job["name"]] = answer.status
+            if answer.status >= 400 and not json.loads(text).get("detail"):
+                without_reason.add(job["name"])
+        connection.close()
+
+    threads = [threading.Thread(target=send, args=(jobs[number::senders],)) for number in range(senders)]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took_s = time.perf_counter() - begin
+    there = _names(url)
+    accepted = {name for name, status in answers.items() if status == 201}
+    refused = {name for name, status in answers.items() if status >= 400} - without_reason
+    kept = len(accepted & there)
+    reasons = Counter(str(answers[name]) for name in refused)
+    return Storm(len(jobs), kept, len(refused), len(jobs) - kept - len(refused), took_s, dict(reasons))
+
+
+def _names(url: str) -> set[str]:
+    found: set[str] = set()
+    after: int | None = 0
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+        while after is not None:
+            page = client.get("/v1/jobs", params={"after": after}).json()
+            found.update(job["name"] for job in page["jobs"])
+            after = page["next"]
+    return found
+
+
+PROGRESS = ("/v1/cluster", "/v1/jobs?state=starting&state=running&state=stopping&after=0")
+ALL = (*PROGRESS, "/v1/jobs?state=queued&limit=100", "/v1/jobs?after=-200", "/v1/memory")
+
+
+async def pages(url: str, browsers: int, for_s: float) -> None:
+    """Do what pages do that are open in browsers, for some time: follow the events, and ask again."""
+    limits = httpx.Limits(max_connections=2 * browsers)
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, limits=limits) as client:
+        tasks = [asyncio.create_task(_page(client, number / browsers)) for number in range(browsers)]
+        await asyncio.wait(tasks, timeout=for_s, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()  # one that failed
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _page(client: httpx.AsyncClient, phase: float) -> None:
+    await asyncio.sleep(phase * EVERY_S)
+    following = asyncio.create_task(_follow(client))
+    try:
+        for turn in count():
+            if following.done():
+                break
+            await refresh(client, PROGRESS if turn % ALL_EVERY else ALL)
+            await asyncio.sleep(EVERY_S)
+        following.result()
+    finally:
+        following.cancel()
+
+
+async def _follow(client: httpx.AsyncClient) -> None:
+    async with client.stream("GET", "/v1/events", params={"follow": "true", "after": "-1"}) as answer:
+        async for _ in answer.aiter_bytes():
+            pass
+
+
+async def refresh(client: httpx.AsyncClient, paths: Sequence[str]) -> None:
+    """Ask what a page asks for when it is drawn again."""
+    for path in paths:
+        answer = await client.get(path)
+        answer.raise_for_status()
+
+
+LEAVES, HOSTS = 8, 8
+PATIENCE_S = 120.0
+LOOK_S = 0.01
+PAUSE_S = 0.5
+"""Between two admissions, so that what the first one causes is over."""
+
+
+Figure = dict[str, Any]
+
+
+class _Daemon:
+    """The controller that is measured, as a process."""
+
+    def __init__(self, folder: Path, order: Order) -> None:
+        path = folder / "order.json"
+        path.write_text(json_module.dumps(asdict(order)))
+        begin = time.perf_counter()
+        self._log = folder / "controller.log"
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(
+                command_line.module("benchmarks.speed.controller_process", str(path)),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.whole_s = time.perf_counter() - begin
+        if not line:
+            status, said = self.process.wait(), self._log.read_text().strip().rpartition("\n")[2]
+            raise ProcessFailed(f"the controller that is measured ended with status {status}: {said}")
+        found = json_module.loads(line)
+        self.url: str = found["url"]
+        self.ready_s: float = found["ready_s"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def share(self, seconds: float, meanwhile: Callable[[float], None] = time.sleep) -> float:
+        """Return its share of a processor over some seconds."""
+        before, begin = self.processor_s(), time.perf_counter()
+        meanwhile(seconds)
+        return (self.processor_s() - before) / (time.perf_counter() - begin)
+
+    def processor_s(self) -> float:
+        """Return the processor time that it has had."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory(self, name: str = "VmRSS") -> int:
+        """Return its memory, in bytes; `name` "VmHWM": the most so far."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+        raise ProcessFailed("this system does not tell memory of processes")
+
+
+def job(number: int, name: str) -> dict[str, Any]:
+    """Return a job of two workers in two racks, which never ends by itself."""
+    servers = LEAVES * HOSTS
+    first = number % servers
+    second = (first + HOSTS * (1 + number // servers)) % servers
+    return {
+        "name": name,
+        "workers": 2,
+        "command": "true",
+        "iterations": 1_000_000,
+        "compute_s": 0.1,
+        "model_bytes": 1 << 20,
+        "servers": [f"h{first + 1}", f"h{second + 1}"],
+    }
+
+
+def measure(
+    *,
+    resident: int = 200,
+    submissions: int = 10_000,
+    browsers: int = 20,
+    admissions: int = 20,
+    seconds: float = 15.0,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Figure]:
+    """Measure all, in one run.
+
+    Args:
+        resident: Jobs that run.
+        submissions: Submissions at once.
+        browsers: Pages that are open.
+        admissions: Jobs that are admitted beside the resident ones, one after the other.
+        seconds: For which shares of a processor are measured.
+        say: Told what is measured next.
+
+    Raises ProcessFailed, and ClientError where the controller refuses what it should not.
+    """
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="ina-bench-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        names = list(cluster(LEAVES, HOSTS).switch)
+        say(f"starting {len(names)} switches")
+        switches = {name: stack.enter_context(_switch(folder, name)) for name in names}
+        order = Order(str(folder / "state"), LEAVES, HOSTS, {n: each.address for n, each in switches.items()})
+        daemon = _Daemon(folder, order)
+        stack.callback(lambda: daemon.kill())
+        say("idle, without jobs")
+        idle = daemon.share(seconds)
+        say(f"admitting {resident} jobs")
+        with Client(daemon.url) as client:
+            client.submit([job(number, f"resident-{number}") for number in range(resident)])
+            _until(lambda: client.cluster()["jobs"].get("running", 0) == resident)
+            say(f"admitting {admissions} more, one after the other")
+            took = [_admission(client, resident + number) for number in range(admissions)]
+        say("killing the controller")
+        daemon.kill()
+        daemon = _Daemon(folder, order)
+        restart_s, restart_whole_s = daemon.ready_s, daemon.whole_s
+        say("idle, with all jobs")
+        _settle(daemon)
+        idle_resident = daemon.share(seconds)
+        say(f"{browsers} pages")
+        shown = daemon.share(seconds, lambda for_s: asyncio.run(pages(daemon.url, browsers, for_s)))
+        say("emptying all switches")
+        daemon.kill()
+        for name in names:
+            switches[name].stop()
+        for name in names:
+            switches[name] = stack.enter_context(_switch(folder, name))
+            assert switches[name].address
+        daemon = _Daemon(folder, order)
+        empty_s = daemon.ready_s
+        _settle(daemon)
+        say(f"{submissions} submissions")
+        before = daemon.memory()
+        begin_s = daemon.processor_s()
+        found = storm(daemon.url, [job(number, f"storm-{number}") for number in range(submissions)])
+        storm_processor_s = daemon.processor_s() - begin_s
+        after = daemon.memory("VmHWM")
+        daemon.kill()  # before its switches
+        storm_target_s = 30.0 * submissions / 10_000
+        return {
+            "admission of a job, median": _figure(statistics.median(took), 0.1),
+            "admission, the longest": _figure(max(took), 0.1),
+            "restart: all switches compared": _figure(restart_s, 2.0),
+            "restart, with the start of the process": _figure(restart_whole_s, 2.0),
+            "restart, all switches empty": _figure(empty_s, 2.0),
+            "submissions at once": {**_figure(found.took_s, storm_target_s), **asdict(found)},
+            "submissions: processor time": _figure(storm_processor_s, storm_target_s),
+            "submissions: memory, bytes": {"measured": after - before, "memory_before": before},
+            "idle, no jobs: share of a processor": _figure(idle, 0.01),
+            "idle, all jobs": _figure(idle_resident, 0.01),
+            "pages, above that": _figure(max(0.0, shown - idle_resident), 0.05),
+        }
+
+
+def controller(
+    *,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=448, help="Run this many jobs meanwhile, of two workers each.")
+    ] = 200,
+    submissions: Annotated[
+        int, typer.Option(min=1, help="Submit this many jobs at once, each in a request of its own.")
+    ] = 10_000,
+    browsers: Annotated[int, typer.Option(min=1, max=256, help="Keep this many pages open.")] = 20,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="Measure each processor share this long.")
+    ] = 15.0,
+    json: options.Json = False,
+) -> None:
+    """Measure a controller of ten switches (processes, over P4Runtime), asked over HTTP.
+
+    Jobs have no workers: what is measured is the controller. Times are in seconds, each beside its target and
+    the ratio of both: below 1 the target is met. Other load on the machine counts, also that of the switches
+    and clients, so the machine's load is printed, too.
+    """
+    found = measure(
+        resident=jobs,
+        submissions=submissions,
+        browsers=browsers,
+        seconds=seconds,
+        say=(lambda text: None) if json else lambda text: say(f"ina: {text}"),
+    )
+    show("controller", {"jobs": jobs, "browsers": browsers, "load": os.getloadavg()[0]}, found, json=json)
+
+
+def _figure(measured: float, target: float) -> Figure:
+    return {"measured": measured, "target": target, "ratio": measured / target}
+
+
+def _switch(folder: Path, name: str) -> EmbeddedSwitch:
+    ports = SPINES + HOSTS if name.startswith("leaf") else LEAVES
+    options = [word for port in range(ports + 1) for word in ("--port", f"{port}=memory")]
+    return EmbeddedSwitch(options, p4runtime=f"unix:{folder / name}", title=f"switch {name}")
+
+
+def _admission(client: Client, number: int) -> float:
+    """Return the time until a job holds its slots; it is cancelled again."""
+    name = f"extra-{secrets.token_hex(4)}"
+    begin = time.perf_counter()
+    client.submit([job(number, name)])
+    _until(lambda: client.job(name)["state"] == "running")
+    took_s = time.perf_counter() - begin
+    client.cancel(name)
+    _until(lambda: client.job(name)["over"])
+    time.sleep(PAUSE_S)
+    return took_s
+
+
+def _until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > until:
+            raise ProcessFailed(f"the controller has not come there within {PATIENCE_S:g} s")
+        time.sleep(LOOK_S)
+
+
+def _settle(daemon: _Daemon) -> None:
+    """Let what a start causes be over."""
+    with Client(daemon.url) as client:
+        _until(lambda: client.cluster()["jobs"].get("running", 0) > 0)
+    time.sleep(2.0)

@@ -1,0 +1,157 @@
+"""The controller that is measured: ``python -m benchmarks.speed.controller_process ORDER.json``.
+
+All of it is the product's, except that jobs have no workers: a run is a file, so that what is measured is the
+controller, and not four hundred Python programs on one machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.connection import connect
+from controller.policies.by_kind import AllocationSettings
+from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Topology, fabrics
+from ina.runtime.programs import bundle
+from ina.service.api import Address, speaking
+from ina.service.clock import Clock
+from ina.service.daemon import Daemon
+from ina.service.ledger import Ledger
+from ina.service.network import Network
+from ina.service.policies import Policies
+from ina.service.runner import RunOrder, RunStatus
+from ina.service.store import Store
+from ina.service.threads import Threads
+from ina.service.tokens import Tokens
+
+LANES = 32
+SPINES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is measured: the state's folder, the cluster's size, and the address of each switch."""
+
+    state: str
+    leaves: int
+    hosts: int
+    addresses: Mapping[str, str]
+
+    @property
+    def cluster(self) -> Topology:
+        """Servers of eight GPUs below leaf switches, below two spines."""
+        return cluster(self.leaves, self.hosts)
+
+
+def cluster(leaves: int, hosts: int) -> Topology:
+    """Return the cluster that jobs are submitted to."""
+    return fabrics.leaf_spine(SPINES, leaves, hosts, fabrics.Parts(gpus=8, lanes=LANES))
+
+
+class NoWorkers:
+    """An executor whose runs are files: they outlive the daemon, as real ones do."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run."""
+        (self._folder / str(order.number)).touch()
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Do nothing: nobody sends."""
+
+    def stop(self, number: int) -> None:
+        """End a run."""
+        (self._folder / str(number)).unlink(missing_ok=True)
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return that it runs, if it does."""
+        return RunStatus() if self.lives(number) else None
+
+    def lives(self, number: int) -> bool:
+        """Return whether it runs."""
+        return os.path.exists(f"{self._folder}/{number}")  # noqa: PTH110, as it costs a sixth
+
+    def forget(self, number: int) -> None:
+        """Forget a run."""
+        self.stop(number)
+
+    def known(self) -> list[int]:
+        """Return the runs."""
+        return [int(path.name) for path in self._folder.iterdir()]
+
+    def why_ended(self, number: int) -> str:
+        """Return why a run has ended."""
+        return f"run {number} has no workers"
+
+    def shown(self, number: int) -> str:
+        """Return nothing: there is no engine."""
+        return ""
+
+    def gone(self) -> Mapping[str, str]:
+        """Return none."""
+        return {}
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Do nothing."""
+
+
+class NoFallbacks:
+    """Fallback servers that sum nothing, since nobody sends."""
+
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+        """Return at once."""
+
+    def lives(self, server: str) -> bool:
+        """Return True."""
+        return True
+
+    def counters(self, server: str, job: int) -> dict[str, float]:
+        """Return none."""
+        return {}
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Do nothing."""
+
+
+async def _serve(order: Order) -> None:
+    with ExitStack() as stack:
+        store = stack.enter_context(Store(Path(order.state)))
+        at = {name: stack.enter_context(connect(address)) for name, address in order.addresses.items()}
+        network = Network(lambda name, _: at[name], bundle("shared", LANES))
+        rows = list(store.events())
+        policies = Policies("fifo", AllocationSettings(memory="deadline-lazy", period_s=60.0))
+        daemon = Daemon(
+            Ledger(store, order.cluster, policies, Clock.of(store)),
+            testbed="bench",
+            switches=network,
+            executor=NoWorkers(Path(order.state) / "runs"),
+            fallbacks=NoFallbacks(),
+            blocking=Threads(),
+        )
+        async with speaking(daemon, Address(), Tokens(Path(order.state))) as url:
+            begin = time.perf_counter()
+            running = asyncio.create_task(daemon.run())
+            while daemon.ready and not running.done():
+                await asyncio.sleep(0.002)
+            ready_s = time.perf_counter() - begin
+            print(json.dumps({"url": url, "ready_s": ready_s, "events": len(rows)}), flush=True)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(Order(**json.loads(Path(sys.argv[1]).read_text()))))

@@ -1,0 +1,382 @@
+"""Speed of what decides and simulates, on clusters of the sizes that papers use."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Annotated, Any, Literal
+
+import typer
+
+from benchmarks.speed.shown import Seed, show
+from bmv2_topos.testbeds.virtual import (
+    Placement,
+    VirtualSettings,
+    VirtualTestbed,
+    random_flows,
+    shortest_tree,
+)
+from controller.errors import ControllerError
+from controller.grouping.efficiency import Profile
+from controller.grouping.quality import rounds_against_exact
+from controller.grouping.rounds import group
+from controller.placement.flows import flows_of
+from controller.placement.policies import POLICIES as PLACEMENTS
+from controller.placement.policy import place
+from controller.placement.trees import tree_of
+from controller.placement.waterfill import waterfill as fill
+from controller.policies.by_kind import policies_of
+from controller.policies.families.base import SimulationConfig
+from controller.routing.policies import POLICIES as ROUTINGS
+from controller.routing.policy import Question, score
+from controller.simulator.generate import KINDS
+from controller.simulator.network import generate
+from controller.simulator.network.run import NetworkTask, run_network
+from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
+from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
+from controller.vocabulary.documents import hint
+from ina.cli import options
+
+Figures = dict[str, float | int | str]
+Many = Annotated[int, typer.Option(min=1, max=1_000_000)]
+
+MOST_EXACT = 2_000
+
+
+@contextmanager
+def _timed(found: Figures) -> Iterator[None]:
+    begin, processor = time.perf_counter(), time.process_time()
+    yield
+    found["time_s"] = time.perf_counter() - begin
+    found["processor_s"] = time.process_time() - processor
+
+
+def profiles(jobs: int, resources: int, kinds: int, seed: int) -> list[Profile]:
+    """Return random profiles.
+
+    Args:
+        jobs: Number of jobs.
+        resources: Number of stages of each.
+        kinds: Number of different profiles; 0: all differ.
+        seed: Of the random numbers.
+    """
+    rng = random.Random(seed)
+    some = [tuple(rng.random() for _ in range(resources)) for _ in range(kinds or jobs)]
+    if resources == 4 and kinds == len(KINDS):
+        some = list(KINDS.values())
+    return [rng.choice(some) for _ in range(jobs)] if kinds else some
+
+
+def measure_grouping(jobs: int, *, resources: int = 4, kinds: int = 0, seed: int = 0) -> Figures:
+    """Group jobs of random `profiles` once, after a small grouping as warm-up."""
+    group(profiles(8, resources, 0, seed))
+    found: Figures = {"jobs": jobs, "resources": resources, "kinds": kinds}
+    given = profiles(jobs, resources, kinds, seed)
+    started = time.perf_counter()
+    plans = group(given)
+    time_s = time.perf_counter() - started
+    total = sum(plan.interleaving.efficiency for plan in plans)
+    found |= {"groups": len(plans), "time_s": time_s, "jobs_per_s": jobs / time_s}
+    return found | {"total_efficiency": total, "mean_efficiency": total / max(1, len(plans))}
+
+
+def grouping(
+    jobs: Many = 1000,
+    resources: Annotated[int, typer.Option(min=2, max=6)] = 4,
+    kinds: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Seed = 0,
+    exact: Annotated[bool, typer.Option("--exact")] = False,
+    json: options.Json = False,
+) -> None:
+    """Group jobs of random stage times in rounds, as Muri does; --exact: and the loss by inexact matching."""
+    if exact and jobs > MOST_EXACT:
+        raise BadSpec(f"--exact with --jobs {jobs}: compares all pairs, so want at most {MOST_EXACT} jobs")
+    found = measure_grouping(jobs, resources=resources, kinds=kinds, seed=seed)
+    if exact:
+        rounds = rounds_against_exact(profiles(jobs, resources, kinds, seed))
+        found |= {f"loss_round_{number}": one.loss for number, one in enumerate(rounds, 1)}
+    show("grouping", {"seed": seed}, found, json=json)
+
+
+def waterfill(
+    jobs: Many = 10_000,
+    links: Annotated[int, typer.Option(min=100, max=100_000)] = 5_000,
+    reading: Literal["spill", "freeze"] = "spill",
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Compute the rates of jobs with two to eight servers on a leaf-spine, whose trees are known."""
+    leaves = max(2, round(links / 50))
+    cluster = fabrics.leaf_spine(16, leaves, max(1, round(links / leaves) - 16), fabrics.Parts(slots=65536))
+    rng = random.Random(seed)
+    placed = [_spread(cluster, f"j{number}", rng.choice((2, 3, 4, 8)), rng) for number in range(jobs)]
+    placed = [replace(job, tree=tree_of(cluster, job)) for job in placed]
+    found: Figures = {"jobs": jobs, "links": len(cluster.links)}
+    with _timed(found):
+        begin = time.perf_counter()
+        flows = flows_of(cluster, placed)
+        found |= {"nodes": len(flows.job), "build_s": time.perf_counter() - begin}
+        steady = fill(flows, reading)
+    found["smallest_bps"] = float(steady.rate_bps.min(initial=float("inf")))
+    show("waterfill", {"reading": reading, "seed": seed}, found, json=json)
+
+
+def placement(
+    servers: Annotated[int, typer.Option(min=1, max=100_000)] = 1000,
+    gpus: Annotated[int, typer.Option(min=1, max=1024)] = 8,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000)] = 100,
+    policy: str = "netpack",
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Place a batch of jobs of 2 to 64 workers in racks of 40 servers under eight spines."""
+    if policy not in PLACEMENTS:
+        raise BadSpec(f"--policy {policy}: {hint(policy, PLACEMENTS)}")
+    cluster = fabrics.leaf_spine(8, max(1, servers // 40), min(servers, 40), fabrics.Parts(gpus=gpus))
+    rng = random.Random(seed)
+    sizes = [size for size in (2, 4, 8, 16, 32, 64) if size <= cluster.gpus]
+    batch = [replace(job, workers=rng.choice(sizes)) for job in generate.generate(jobs, cluster, seed=seed)]
+    found: Figures = {"servers": len(cluster.servers), "gpus": cluster.gpus, "jobs": jobs, "policy": policy}
+    with _timed(found):
+        placed = place(cluster, batch, PLACEMENTS[policy], seed=seed)
+    found |= {"value": placed.state.value, "waiting": len(placed.waiting)}
+    show("placement", {"seed": seed}, found, json=json)
+
+
+def routing(
+    k: Annotated[int, typer.Option("--k", min=2, max=32)] = 8,
+    hosts: Annotated[int, typer.Option(min=1, max=100)] = 6,
+    jobs: Annotated[int, typer.Option(min=1, max=1000)] = 1,
+    programmable: Annotated[float, typer.Option(min=0, max=1)] = 1.0,
+    policy: str = "grid",
+    draws: Annotated[int, typer.Option(min=1, max=1000)] = 8,
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Choose trees on a fat-tree of `k` ports a switch: one job takes all servers, one of several sixteen.
+
+    The default, 80 switches and 192 servers, is GRID's.
+    """
+    if policy not in ROUTINGS:
+        raise BadSpec(f"--policy {policy}: {hint(policy, ROUTINGS)}")
+    cluster = fabrics.fat_tree(k, hosts, fabrics.Parts(programmable=programmable, seed=seed))
+    rng = random.Random(seed)
+    size = len(cluster.servers) if jobs == 1 else min(16, len(cluster.servers))
+    placed = tuple(_spread(cluster, f"j{number}", size, rng) for number in range(jobs))
+    question = Question(cluster, placed, draws, random.Random(seed))
+    found: Figures = {"switches": len(cluster.switches), "servers": len(cluster.servers), "jobs": jobs}
+    with _timed(found):
+        trees = ROUTINGS[policy](question)
+    smallest, total = map(float, score(question.evaluate(trees))[:2])
+    found |= {"policy": policy, "smallest_bps": smallest, "total_bps": total}
+    show("routing", {"programmable": programmable, "draws": draws, "seed": seed}, found, json=json)
+
+
+def _spread(cluster: Topology, name: str, servers: int, rng: random.Random) -> Job:
+    hosts = tuple(rng.sample([server.name for server in cluster.servers], servers))
+    return Job(
+        name=name, workers=servers, layers_bytes=(100_000_000,), servers=hosts, iterations=1, compute_s=0.0
+    )
+
+
+def measure_cluster(
+    jobs: int, servers: int, gap_s: float, scheduler: str, settings: NetworkSettings, *, gpus: int = 8
+) -> Figures:
+    """Simulate jobs of 1 to 16 workers, `gap_s` apart, in racks of 16 servers under eight spines.
+
+    Raises RunFailed, as `run_network`.
+    """
+    parts = fabrics.Parts(gpus=gpus, trunk_bps=200e9)
+    topology = fabrics.leaf_spine(8, max(1, servers // 16), min(servers, 16), parts)
+    batch = generate.generate(jobs, topology, seed=settings.seed, gap_s=gap_s)
+    found: Figures = {"jobs": jobs, "servers": len(topology.servers), "gpus": topology.gpus}
+    with _timed(found):
+        done = run_network(NetworkTask(jobs=batch, topology=topology, scheduler=scheduler, settings=settings))
+    metrics = done.metrics
+    return found | {
+        "processor_s": done.cpu_s,
+        "makespan_s": metrics.makespan_s,
+        "gpu_busy": metrics.gpu_busy,
+    }
+
+
+def cluster(
+    jobs: Many = 10_000,
+    servers: Annotated[int, typer.Option(min=2, max=100_000)] = 256,
+    gpus: Annotated[int, typer.Option(min=1, max=1024)] = 8,
+    gap: Annotated[float, typer.Option(metavar="SECONDS", min=0)] = 2.0,
+    scheduler: str = "fifo-backfill",
+    placement: str = "netpack",
+    memory: str = "shared",
+    routing: str = "shortest-path",
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Simulate a cluster's network, with jobs `gap` seconds apart; policies as in `ina cluster simulate`."""
+    settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
+    policies_of(settings)
+    found = measure_cluster(jobs, servers, gap, scheduler, settings, gpus=gpus)
+    setup = {"scheduler": scheduler, **settings.names, "gap_s": gap, "seed": seed}
+    show("cluster", setup, found, json=json)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A simulation to measure: jobs of a scheduling policy, or of a cluster with a network.
+
+    `servers` is 0 for eight nodes without a network; `target_s` is the processor time that it should need.
+    """
+
+    policy: str
+    jobs: int
+    target_s: float
+    servers: int = 0
+
+
+CASES = (
+    Case("muri-s", 10_000, 8.0),
+    Case("weave-s", 10_000, 8.0),
+    Case("weave-s", 50_000, 60.0),
+    Case("fifo-backfill", 10_000, 8.0, servers=256),
+)
+LARGE = Case("fifo-backfill", 100_000, 600.0, servers=2048)
+"""A cluster that takes minutes; jobs arrive eight times as fast, for eight times as many servers."""
+
+
+def schedulers(
+    *,
+    large: bool = False,
+    share: Annotated[float, typer.Option(min=0.001, max=1)] = 1.0,
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Simulate long traces by schedulers and by a cluster, each in a process of its own.
+
+    Jobs of schedulers are generated, at a load of 0.9 on eight nodes of eight GPUs. The ratio is processor
+    time over its target: at most 1, the target is met. It grows by half and more while others use the same
+    processors. --share simulates this share of the jobs, against that share of the targets.
+    """
+    found = {}
+    for case in (*CASES, *([LARGE] if large else [])):
+        part = replace(case, jobs=max(1, round(case.jobs * share)), target_s=case.target_s * share)
+        processor_s, memory_bytes = _apart(part.policy, _processor_s, part, seed)
+        where = f", {part.servers} servers" if part.servers else ""
+        found[f"{part.policy}, {part.jobs} jobs{where}"] = {
+            **asdict(part),
+            "processor_s": processor_s,
+            "memory_bytes": memory_bytes,
+            "ratio": processor_s / part.target_s,
+        }
+    show("schedulers", {"load": os.getloadavg()[0], "seed": seed}, found, json=json)
+
+
+def _processor_s(case: Case, seed: int) -> float:
+    if case.servers:
+        settings = NetworkSettings(placement="netpack", memory="shared", routing="shortest-path", seed=seed)
+        done = measure_cluster(case.jobs, case.servers, 2.0 * 256 / case.servers, case.policy, settings)
+        return float(done["processor_s"])
+    source = Source(count=case.jobs, load=0.9, seed=seed, kind=kind_for([case.policy]))
+    return run(Task(case.policy, source, SimulationConfig(Cluster.uniform(8, 8), seed=seed))).cpu_s
+
+
+def simulation(
+    radix: Annotated[int, typer.Option(min=2, max=32)] = 16,
+    jobs: Annotated[int, typer.Option(min=1, max=1000)] = 100,
+    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, max=1024)] = 8,
+    iterations: Annotated[int, typer.Option(min=1)] = 3,
+    flows: Annotated[int, typer.Option(min=0)] = 100,
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Simulate jobs packet by packet on a fat tree of `radix` ports a switch: 16 ports make 1,024 hosts.
+
+    Jobs share slots; each has a tree of its own, whose root is a core switch; an iteration is two sums of 128
+    KiB, each compared with the exact one; a flow of ordinary packets sends 2 Gb/s. A packet hop is a packet
+    that passes a link; hops are per second of processor time.
+    """
+    began = time.process_time()
+    topology = fat_tree(radix, servers=jobs)
+    cores = (radix // 2) ** 2
+    entries = [
+        Job(
+            name=f"job{number}",
+            workers=workers,
+            window=64,
+            numbers="fixed",
+            iterations=iterations,
+            layers_bytes=float32_bytes((32768, 32768)),
+            compute_s=100e-6,
+            jitter=0.05,
+        )
+        for number in range(1, jobs + 1)
+    ]
+    placements = [
+        Placement(hosts, f"p{number + 1}", shortest_tree(topology, f"s{number % cores + 1}"))
+        for number, hosts in enumerate(places.place(topology, [workers] * jobs))
+    ]
+    traffic = random_flows(topology, flows, 2e9, seed)
+    testbed = VirtualTestbed(
+        topology, entries, placements, VirtualSettings(samples=0, seed=seed), flows=traffic
+    )
+    ready = time.process_time()
+    report = testbed.run()
+    processor_s = time.process_time() - ready
+    found: Figures = {
+        "hosts": len(topology.servers_for("worker")),
+        "switches": len(topology.switches),
+        "packet_hops": report.packet_hops,
+        "hops_per_s": report.packet_hops / processor_s,
+        "processor_s": processor_s,
+        "prepared_s": ready - began,
+        "virtual_s": report.duration_s,
+        "memory_bytes": most_memory(),
+        "aggregated_share": report.aggregated_share,
+    }
+    setup = {"radix": radix, "jobs": jobs, "workers": workers, "iterations": iterations, "flows": flows}
+    show("simulation", {**setup, "seed": seed}, found, json=json)
+
+
+def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[float, int]:
+    """Call a function in a new process; return what it returns, and the most memory of that, in bytes.
+
+    Function, arguments and result are pickled. Raises RunFailed and ControllerError as `work` does, and
+    RunFailed, which names `what` is measured, if the process ends without a result.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(there, work, arguments))
+    process.start()
+    there.close()
+    try:
+        found: tuple[float, int] | Exception = here.recv()
+    except EOFError:
+        process.join()
+        raise RunFailed(f"{what}: its process ended with status {process.exitcode}") from None
+    process.join()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _child(channel: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        result = work(*arguments)
+    except (RunFailed, ControllerError) as error:
+        channel.send(error)
+        return
+    channel.send((result, most_memory()))
+
+
+def most_memory() -> int:
+    """Return the most memory that this process has had, in bytes."""
+    unit = 1024 if sys.platform != "darwin" else 1  # kilobytes, on macOS bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,294 @@
+"""Drives frames through a pipeline in memory, as fast as it goes: any program, any frames.
+
+`FrameLoop` does so in C, on one core without queues in between; `frames_per_s` does the same once from
+Python, with any pipeline, to compare with; `packet_times` is about the packets of a script.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from softswitch.compiler import ir
+from softswitch.engine.build import FLAGS, build_c, find_compiler, load
+from softswitch.engine.compiled import CompiledPipeline
+from softswitch.engine.pipeline import Copy, Pipeline, PipelineError
+from softswitch.engine.switch import Switch
+from softswitch.engine.tofino import RECIRCULATING
+from softswitch.stf import Control, Packet, Statement
+from softswitch.stf.control import EmbeddedPlane
+
+Frames = Sequence[tuple[bytes, int]]
+"""Frames and the ports that they come in by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Cost of some passes over the frames: `packets` count on the way in, `copies` on the way out."""
+
+    packets: int
+    copies: int
+    cpu_s: float
+
+
+class FrameLoop:
+    """Frames that go through a compiled pipeline again and again, each with a number that grows.
+
+    Every frame goes through ingress; each copy that leaves goes through egress: one for every replica if the
+    program multicasts the packet, to whichever group.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        frames: Frames,
+        *,
+        replicas: Sequence[tuple[int, int]],
+        number_offset: int,
+        number_step: int,
+    ) -> None:
+        """Prepare the loop.
+
+        Args:
+            pipeline: a compiled one, its tables filled.
+            frames: in the order in which they arrive.
+            replicas: port and replication id of each copy of a multicast.
+            number_offset: where each frame has a 32-bit number, big endian.
+            number_step: what that number grows by from pass to pass.
+
+        Raises:
+            PipelineError: the pipeline is not a compiled one.
+        """
+        if not isinstance(pipeline, CompiledPipeline):
+            raise PipelineError(f"the loop in C needs a compiled pipeline, not {type(pipeline).__name__}")
+        self._pipeline = pipeline
+        self._library = _library()
+        # one after the other at multiples of 64 bytes, as in a receive ring
+        memory, table = bytearray(), []
+        for frame, port in frames:
+            table.append(_Frame(len(memory), len(frame), port))
+            memory += frame + bytes(-len(frame) % 64)
+        self._frames = ctypes.create_string_buffer(bytes(memory), len(memory))
+        self._table = (_Frame * len(table))(*table)
+        self._replicas = (_Replica * len(replicas))(*(_Replica(*replica) for replica in replicas))
+        self._run = _Run(
+            frames=ctypes.addressof(self._frames),
+            frame=self._table,
+            frame_count=len(table),
+            replica=self._replicas,
+            replica_count=len(replicas),
+            number_offset=number_offset,
+            number_step=number_step,
+        )
+
+    @property
+    def memory(self) -> tuple[Any, Any, int, int]:
+        """The frames, their table (``struct bench_frame``), how many, and what their number grows by."""
+        return self._frames, self._table, len(self._table), self._run.number_step
+
+    def run(self, passes: int, *, one_by_one: bool = False) -> Pass:
+        """Go over the frames that many times; `one_by_one`: fetch nothing ahead of a frame's turn.
+
+        Raises PipelineError if there is no memory for a packet.
+        """
+        self._run.passes, self._run.one_by_one = passes, one_by_one
+        state = ctypes.c_void_p(self._pipeline.state_address)
+        ops = ctypes.c_void_p(self._pipeline.ops_address)
+        if self._library.bench_pipeline(ops, state, ctypes.byref(self._run)) != 0:
+            raise PipelineError("no memory for a packet")
+        return Pass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
+
+    def run_on_threads(self, passes: int, threads: int, *, in_front: int = 1) -> Pass:
+        """The same on several threads: each receives the frames of its ports, and all divide them by slots.
+
+        Args:
+            passes: How often all frames are processed.
+            threads: Number of threads.
+            in_front: Passes that a thread may be in front of the others: less than a sender's window.
+
+        Returns:
+            What was processed; its `cpu_s` is the time by the wall clock.
+
+        Raises PipelineError if the program has to run on one thread, or without memory.
+        """
+        self._run.in_front = in_front
+        states = self._pipeline.divide(threads)
+        self._run.passes = passes
+        addresses = (ctypes.c_void_p * threads)(*states)
+        ops = ctypes.c_void_p(self._pipeline.ops_address)
+        if self._library.bench_threads(ops, addresses, threads, ctypes.byref(self._run)) != 0:
+            raise PipelineError(f"no memory for {threads} threads")
+        return Pass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
+
+    def run_sums(
+        self, passes: int, *, values_offset: int, lanes: int, slots: int, contributors: int
+    ) -> float:
+        """Return the processor time in seconds of the sums alone: the lower bound of all programs.
+
+        The values of each frame, 32 bits and big endian, are added to those of a slot that the frame's number
+        chooses; every sum of `contributors` frames is copied out `contributors` times.
+
+        Args:
+            passes: How often all frames are processed.
+            values_offset: Position of the values in a frame, in bytes.
+            lanes: Number of values.
+            slots: Number of slots.
+            contributors: Frames that make one sum.
+
+        Raises PipelineError if there is no memory.
+        """
+        run = _Sums(
+            frames=ctypes.addressof(self._frames),
+            frame=self._table,
+            frame_count=len(self._table),
+            values_offset=values_offset,
+            lanes=lanes,
+            number_offset=self._run.number_offset,
+            number_step=self._run.number_step,
+            slots=slots,
+            contributors=contributors,
+            passes=passes,
+        )
+        if self._library.bench_sums(ctypes.byref(run)) != 0:
+            raise PipelineError("no memory for the slots")
+        return float(run.nanoseconds) * 1e-9
+
+
+_RECIRCULATED = 4
+
+
+def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[int, int]]) -> float:
+    """Return how many frames a second go through any pipeline, called from Python, in one pass."""
+    copies = [Copy(egress_port=port, egress_rid=rid) for port, rid in replicas]
+    started = time.perf_counter()
+    for frame, port in frames:
+        packet, verdict = pipeline.ingress(frame, port)
+        if verdict.mcast_grp:
+            for copy in copies:
+                pipeline.egress(pipeline.copy_packet(packet), copy)
+        elif not verdict.dropped and (verdict.unicast or not verdict.mcast_grp_2):
+            pipeline.egress(pipeline.copy_packet(packet), Copy(egress_port=verdict.egress_spec))
+        if verdict.mcast_grp_2:
+            again, _ = pipeline.egress(packet, Copy(egress_port=RECIRCULATING.start))
+            if again:
+                pipeline.ingress(again, 0, 0, _RECIRCULATED, packet)
+    return len(frames) / (time.perf_counter() - started)
+
+
+def compiler_and_flags() -> tuple[str, str]:
+    """Return the C compiler and the flags that programs are built with. Raises NoCompiler."""
+    return find_compiler(), " ".join(FLAGS)
+
+
+# --------------------------------------------------------------------------- the packets of a script
+
+_PASSES = 2000
+_TURNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PacketTime:
+    """A packet of a script: processor time in ns from parser to deparser, and the copies that left."""
+
+    line: int
+    port: int
+    bytes: int
+    ns: float
+    copies: int
+
+
+def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[PacketTime]:
+    """Return the time of each packet of a script, with all of its entries and groups.
+
+    Each is given to the program some thousand times, one after the other, and the fastest turn counts: so
+    registers hold what the packet itself has left there, and everything is in the processor's caches. A
+    resubmitted, recirculated or cloned packet is counted up to there. Raises ScriptError, NoCompiler.
+    """
+    pipeline = load(program, backend="compiled")
+    with Switch({}) as switch:
+        Control(program, EmbeddedPlane(switch, pipeline)).configure(statements)
+        groups = switch.multicast_groups()
+        packets = [statement for statement in statements if isinstance(statement, Packet)]
+        return [_time(pipeline, groups, packet) for packet in packets]
+
+
+def _time(pipeline: Pipeline, groups: dict[int, list[tuple[int, int]]], packet: Packet) -> PacketTime:
+    _, verdict = pipeline.ingress(packet.data, packet.port)
+    replicas = groups.get(verdict.mcast_grp, [])
+    frames = [(packet.data, packet.port)]
+    loop = FrameLoop(pipeline, frames, replicas=replicas, number_offset=0, number_step=0)
+    turns = [loop.run(_PASSES) for _ in range(_TURNS)]
+    ns = min(turn.cpu_s for turn in turns) / _PASSES * 1e9
+    return PacketTime(packet.line, packet.port, len(packet.data), round(ns, 1), turns[-1].copies // _PASSES)
+
+
+# --------------------------------------------------------------------------- C
+
+
+class _Frame(ctypes.Structure):
+    """``struct bench_frame``."""
+
+    _fields_ = (("offset", ctypes.c_uint32), ("length", ctypes.c_uint32), ("port", ctypes.c_uint16))
+
+
+class _Replica(ctypes.Structure):
+    """``struct bench_replica``."""
+
+    _fields_ = (("port", ctypes.c_uint16), ("rid", ctypes.c_uint16))
+
+
+class _Run(ctypes.Structure):
+    """``struct bench_run``."""
+
+    _fields_ = (
+        ("frames", ctypes.c_void_p),
+        ("frame", ctypes.POINTER(_Frame)),
+        ("frame_count", ctypes.c_uint32),
+        ("replica", ctypes.POINTER(_Replica)),
+        ("replica_count", ctypes.c_uint32),
+        ("number_offset", ctypes.c_uint32),
+        ("number_step", ctypes.c_uint32),
+        ("passes", ctypes.c_uint32),
+        ("one_by_one", ctypes.c_uint32),
+        ("in_front", ctypes.c_uint32),
+        ("sent", ctypes.c_uint64),
+        ("nanoseconds", ctypes.c_uint64),
+    )
+
+
+class _Sums(ctypes.Structure):
+    """``struct bench_sums``."""
+
+    _fields_ = (
+        ("frames", ctypes.c_void_p),
+        ("frame", ctypes.POINTER(_Frame)),
+        ("frame_count", ctypes.c_uint32),
+        ("values_offset", ctypes.c_uint32),
+        ("lanes", ctypes.c_uint32),
+        ("number_offset", ctypes.c_uint32),
+        ("number_step", ctypes.c_uint32),
+        ("slots", ctypes.c_uint32),
+        ("contributors", ctypes.c_uint32),
+        ("passes", ctypes.c_uint32),
+        ("nanoseconds", ctypes.c_uint64),
+    )
+
+
+def _library() -> Any:
+    library = ctypes.CDLL(
+        str(build_c(Path(__file__).with_name("frame_loop.c").read_text(), flags=(*FLAGS, "-pthread")))
+    )
+    library.bench_pipeline.restype = ctypes.c_int
+    library.bench_pipeline.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Run))
+    library.bench_threads.restype = ctypes.c_int
+    library.bench_threads.argtypes = (
+        *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32),
+        ctypes.POINTER(_Run),
+    )
+    library.bench_sums.restype = ctypes.c_int
+    library.bench_sums.argtypes = (ctypes.POINTER(_Sums),)
+    return library

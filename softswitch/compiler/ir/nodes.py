@@ -1,0 +1,490 @@
+"""The nodes of the IR: types, expressions, statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softswitch.compiler.source import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """``bit<width>``, or ``int<width>`` when `signed`."""
+
+    width: int
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    """``bool``."""
+
+
+@dataclass(frozen=True, slots=True)
+class VarBits:
+    """``varbit<max_width>``."""
+
+    max_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """An ``enum`` without underlying type, or ``error``; values are indices into `members`."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header type: its fields in wire order, plus a validity bit."""
+
+    name: str
+    fields: tuple[tuple[str, Bits | Bool | VarBits], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A header stack: `size` headers and the index of the next one to extract."""
+
+    element: Header
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct type; a `union` has headers of which at most one is valid, or stacks of them."""
+
+    name: str
+    fields: tuple[tuple[str, Type], ...]
+    union: bool = False
+
+
+Scalar = Bits | Bool | Enum
+Type = Bits | Bool | VarBits | Enum | Header | Stack | Struct
+
+
+def width_of(type_: Type) -> int:
+    """Return the width in bits of a scalar type: of a varbit its maximum, of an enum 32."""
+    match type_:
+        case Bits():
+            return type_.width
+        case Bool():
+            return 1
+        case VarBits():
+            return type_.max_width
+        case Enum():
+            return 32
+        case _:
+            raise TypeError(f"no scalar: {type_}")
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal.
+
+    `value` is canonical: 0 <= value < 2**width (two's complement range if signed), 0/1 for Bool,
+    the member's index for Enum.
+    """
+
+    type: Scalar
+    value: int
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A variable or one of the storages ``hdr``, ``meta``, ``standard_metadata``."""
+
+    type: Type
+    name: str
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field of a struct or header."""
+
+    type: Type
+    base: Expr
+    field: str
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A header of a stack, by an expression of any Bits type.
+
+    Here and in the next two: until `flatten` has run, a Struct is an element of a stack of unions.
+    """
+
+    type: Header | Struct
+    base: Expr
+    index: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """``stack.next`` (in parsers; past the end it is error StackOutOfBounds)."""
+
+    type: Header | Struct
+    base: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """``stack.last`` (in parsers; of an empty stack it is error StackOutOfBounds)."""
+
+    type: Header | Struct
+    base: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class LastIndex:
+    """``stack.lastIndex``, bit<32>."""
+
+    type: Bits
+    base: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """``base[high:low]``, also assignable."""
+
+    type: Bits
+    base: Expr
+    high: int
+    low: int
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """``-``, ``~`` on Bits; ``!`` on Bool."""
+
+    type: Scalar
+    op: str
+    operand: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """``+ - * / % & | ^ |+| |-| ++ << >>`` on Bits, ``== != < <= > >=``, ``&& ||`` (short-circuit).
+
+    Both operands of all but shifts and ``++`` have the same type. ``==``/``!=`` also compare
+    Bool, Enum, Header (validity, then fields) and Struct values.
+    """
+
+    type: Scalar
+    op: str
+    left: Expr
+    right: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Between Bits types (truncate, zero- or sign-extend by the operand's signedness), bit<1> and Bool."""
+
+    type: Bits | Bool
+    operand: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Mux:
+    """``condition ? then : otherwise``."""
+
+    type: Scalar
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class IsValid:
+    """``header.isValid()``."""
+
+    type: Bool
+    header: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Lookahead:
+    """``packet.lookahead<bit<W>>()``: Bits only (headers are lowered field by field)."""
+
+    type: Bits
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class PacketLength:
+    """``packet.length()`` in bytes, bit<32>."""
+
+    type: Bits
+    pos: Position
+
+
+Expr = (
+    Const
+    | Var
+    | Member
+    | Index
+    | Next
+    | Last
+    | LastIndex
+    | Slice
+    | Unary
+    | Binary
+    | Cast
+    | Mux
+    | IsValid
+    | Lookahead
+    | PacketLength
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """``target = value``: scalars, whole headers, stacks or structs (copies values and validity)."""
+
+    target: Expr
+    value: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The value of a scalar is undefined from here on: it is declared, or passed as ``out``.
+
+    `undefined.settled` turns it into what is to happen then; back ends have nothing to do for it.
+    """
+
+    target: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """``if (condition) then else otherwise``."""
+
+    condition: Expr
+    then: tuple[Stmt, ...]
+    otherwise: tuple[Stmt, ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The first case one of whose constants equals `subject`; a case of no constants is the default."""
+
+    subject: Expr
+    cases: tuple[tuple[tuple[Const, ...], tuple[Stmt, ...]], ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Apply a table.
+
+    `hit` (Bool) and `action` (bit<32>: position in the table's `actions`), if asked for, are
+    variables that receive the outcome.
+    """
+
+    table: str
+    hit: Var | None
+    action: Var | None
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run the body of an action; its parameter variables have been assigned."""
+
+    action: str
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """An inlined control body: `Return` inside leaves it."""
+
+    body: tuple[Stmt, ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Leave the innermost `Scope` or action body, or the block."""
+
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Leave the whole block (ingress or egress)."""
+
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SetValidity:
+    """``header.setValid()`` or ``header.setInvalid()``."""
+
+    header: Expr
+    valid: bool
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """``stack.push_front(count)`` if positive, ``stack.pop_front(-count)`` if negative."""
+
+    stack: Expr
+    count: int
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Move a stack's next index on by one, if it is below the size."""
+
+    stack: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Run `body`, then `update`, over and over until a `Break`; it ends after 2**20 rounds, too."""
+
+    body: tuple[Stmt, ...]
+    update: tuple[Stmt, ...]
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Leave the innermost `Loop`."""
+
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on with the `update` of the innermost `Loop`."""
+
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """``packet.extract(header)``; with `size`, the width in bits of its one varbit field.
+
+    Makes the header valid (also when its target is `Next`, which it then advances).
+    Too short a packet is error PacketTooShort and leaves the header unchanged.
+    """
+
+    header: Expr
+    size: Expr | None
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """``packet.advance(bits)``."""
+
+    bits: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """``verify(condition, error)`` in a parser."""
+
+    condition: Expr
+    error: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """``packet.emit(header)`` of one header or stack; an invalid header emits nothing.
+
+    Structs are lowered to one Emit per header.
+    """
+
+    header: Expr
+    pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Extern:
+    """A call of a v1model extern; `instance` is the control-plane name, or "" for functions.
+
+    =========================  ==========================================================
+    function                   arguments
+    =========================  ==========================================================
+    ``register.read``          (target), (index)
+    ``register.write``         (index), (value)
+    ``counter.count``          (index)
+    ``direct_counter.count``   none: the table's `Apply` counts, this call does nothing
+    ``meter.execute_meter``    (target), (index): the colour, 0 green, 1 yellow, 2 red
+    ``digest``                 data…: to the control plane, as one digest `instance`
+    ``hash``                   (target), (algorithm), (base), data…, (max): ``base + H(data) % max`` in
+                               64 bits, then cut to the target's width; max 0 counts as 1 (as BMv2)
+    ``random``                 (target), (low), (high): both included
+    ``verify_checksum``        (condition), data…, (checksum), (algorithm)
+    ``update_checksum``        (condition), data…, (checksum), (algorithm)
+    ``verify_checksum_with_payload``, ``update_checksum_with_payload``   as above
+    ``mark_to_drop``           none
+    ``clone``                  (type), (session)
+    ``clone_preserving_field_list``      (type), (session), (index)
+    ``resubmit_preserving_field_list``   (index)
+    ``recirculate_preserving_field_list``  (index)
+    ``truncate``               (length in bytes)
+    ``mirror``                 (session), data… in front of the copy (Tofino)
+    ``resubmit``               data… in the place of the port's metadata (Tofino)
+    ``log_msg``, ``assert``, ``assume``  (condition) or nothing
+    =========================  ==========================================================
+
+    Each argument is a tuple of expressions: one for a scalar, any number for ``data``.
+    Algorithms and clone types are Enum constants; `softswitch.compiler.ir.crc` has the names of further CRCs.
+    Data is concatenated in order, most significant bit first, and padded with zero bits at the end to whole
+    bytes.
+    """
+
+    function: str
+    instance: str
+    args: tuple[tuple[Expr, ...], ...]
+    pos: Position
+
+
+Stmt = (
+    Assign
+    | Forget
+    | If
+    | Switch
+    | Apply
+    | Call
+    | Scope
+    | Return
+    | Exit
+    | SetValidity
+    | Shift
+    | Skip
+    | Loop
+    | Break
+    | Continue
+    | Extract
+    | Advance
+    | Verify
+    | Emit
+    | Extern
+)

@@ -1,0 +1,269 @@
+"""Registers, and the actions that a packet runs on one cell of them: read, the action's body, write.
+
+How often a packet may meet a register: a chip has it at one place of its pipeline, and lets it do so once.
+
+This is an upper bound: conditions that exclude each other are not compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.blocks.actions import formals_of
+from softswitch.compiler.lowering.calls.functions import lower_body
+from softswitch.compiler.lowering.emit import clear, expression
+from softswitch.compiler.lowering.expressions.convert import convert
+from softswitch.compiler.lowering.passing import Formal, Passed
+from softswitch.compiler.lowering.paths import overlap, path_of, storage_of
+from softswitch.compiler.lowering.unit import Body, remark
+from softswitch.compiler.lowering.values import (
+    Group,
+    Nothing,
+    Object,
+    Run,
+    Scope,
+    Value,
+    Variable,
+    parts_of,
+    show,
+    type_of,
+)
+
+
+def check_accesses(
+    blocks: Iterable[tuple[ir.Stmt, ...]],
+    actions: Mapping[str, ir.Action],
+    tables: Mapping[str, ir.Table],
+    arrays: Mapping[str, ir.RegisterArray],
+    *,
+    refuse: bool,
+) -> None:
+    """Remark on registers that a packet may meet more than once, or refuse them.
+
+    Args:
+        blocks: What a packet runs, in one gress or the other.
+        actions: The program's actions.
+        tables: Its tables.
+        arrays: Its registers.
+        refuse: Raise CompileError for the first.
+    """
+    register_of = {part: name for name, array in arrays.items() for part in array.parts}
+    counting = _Counting(actions, tables, register_of)
+    total: Counter[str] = Counter()
+    for body in blocks:
+        total += counting.of(body)
+    for name, times in total.items():
+        if times > 1:
+            message = f"a packet may meet register {name!r} {times} times"
+            if refuse:
+                raise CompileError(message, arrays[name].pos, "once, as on a chip")
+            remark(f"{message}: a chip lets it do so once", arrays[name].pos)
+
+
+class _Counting:
+    def __init__(
+        self, actions: Mapping[str, ir.Action], tables: Mapping[str, ir.Table], register_of: Mapping[str, str]
+    ) -> None:
+        self._actions = actions
+        self._tables = tables
+        self._register_of = register_of
+
+    def of(self, body: Iterable[ir.Stmt]) -> Counter[str]:
+        """Return how often each register is met on the way through `body` that meets it most."""
+        total: Counter[str] = Counter()
+        calls: set[tuple[str, ir.Position]] = set()
+        for s in body:
+            match s:
+                case ir.Extern(function="register.read" | "register.write", instance=part):
+                    calls.add((self._register_of[part], s.pos))  # an action's read and write are one call
+                case ir.If(_, then, otherwise):
+                    total += self.of(then) | self.of(otherwise)
+                case ir.Switch(_, cases):
+                    total += self._most(inner for _, inner in cases)
+                case ir.Scope(inner) | ir.Loop(inner):
+                    total += self.of(inner)
+                case ir.Call(action=action):
+                    total += self.of(self._actions[action].body)
+                case ir.Apply(table=table):
+                    found = self._tables[table]
+                    names = {found.default.action, *(ref.action for ref in found.actions)}
+                    total += self._most(self._actions[name].body for name in names)
+        return total + Counter(name for name, _ in calls)
+
+    def _most(self, bodies: Iterable[Iterable[ir.Stmt]]) -> Counter[str]:
+        most: Counter[str] = Counter()
+        for body in bodies:
+            most |= self.of(body)
+        return most
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """What a register holds, as the source has it."""
+
+    type: t.Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Action:
+    """An action on a register: its ``apply``, in the scope that it was declared in."""
+
+    register: Object
+    apply: ast.FunctionDecl
+    scope: Scope
+
+
+def leaves(value: Value, pos: ir.Position) -> list[Value]:
+    """Return the scalars that a value consists of, in order."""
+    if isinstance(value, Group) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
+        return [leaf for part in parts_of(value, pos) for leaf in leaves(part, pos)]
+    return [value]
+
+
+def call_register(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+    """Emit ``read`` or ``write`` of a register. Raises CompileError."""
+    cells = base.details
+    assert isinstance(cells, Cells)
+    match method:
+        case "read":
+            index = _index(body, values[0] if values else None, expr.pos)
+            return _read(body, base, cells.type, index, expr.pos)
+        case "write":
+            index = _index(body, values[0], expr.pos)
+            _write(body, base, convert(values[1], cells.type, expr.pos), index, expr.pos)
+            return Nothing()
+    raise Unsupported(f"Register.{method}", expr.pos, "read or write")
+
+
+def execute(body: Body, base: Object, values: list[Value], expr: ast.Call) -> Value:
+    """Emit ``execute``: its first argument is the index, the others get the further results."""
+    action = base.details
+    assert isinstance(action, Action)
+    direct = action.register.type.name == "DirectRegister"
+    formals = formals_of(body.unit, action.apply.prototype.params, action.scope)
+    index: ir.Expr = ir.Const(t.BIT32, 0, expr.pos)
+    if direct:
+        targets = values
+        cell = _direct(action.register, action.register.type.args[0], expr.pos)
+    else:
+        targets, index = values[1:], _index(body, values[0] if values else None, expr.pos)
+        cell = _read(body, action.register, action.register.type.args[0], index, expr.pos)
+    results = [_result(body, formal, expr.pos) for formal in formals[1:]]
+    passed = Passed({formal.name: value for formal, value in zip(formals, (cell, *results), strict=True)}, ())
+    mark = len(body.out)
+    own = Scope(action.scope)
+    own.declare("this", Variable(base, base.pos))
+    lower_body(body, action.apply, own, formals, passed, expr.pos)
+    if _changes(body.out[mark:], index):
+        raise Unsupported(f"{base.name!r} changes its own index", expr.pos, "results by way of parameters")
+    if not direct:
+        _write(body, action.register, cell, index, expr.pos)
+    if len(targets) > len(results) - 1 and targets:
+        message = f"{base.name!r} gives {len(results)} results"
+        raise CompileError(message, expr.pos, f"at most {len(results)}, the first as the call's value")
+    for target, result in zip(targets, results[1:], strict=False):
+        assert isinstance(target, Run)
+        body.out.append(ir.Assign(target.expr, result.expr, expr.pos))
+    return results[0] if results else _nothing(base, expr.pos)
+
+
+def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
+    """Return True if statements assign to a place that `expr` is read from."""
+    place = path_of(expr)
+    if place is None:
+        return False
+    for s in statements:
+        match s:
+            case ir.Assign(target):
+                written = storage_of(target)
+                if written is not None and overlap(written, place):
+                    return True
+            case ir.If(_, then, otherwise):
+                if _changes((*then, *otherwise), expr):
+                    return True
+            case ir.Scope(inner):
+                if _changes(inner, expr):
+                    return True
+    return False
+
+
+def _nothing(base: Object, pos: ir.Position) -> Value:
+    """Return the result of an action that sets none: zero, if its type is known."""
+    type_ = base.type.args[-1] if base.type.args else t.VOID
+    scalar = t.lowered(type_)
+    if isinstance(scalar, ir.Bits | ir.Bool):
+        return Run(type_, ir.Const(scalar, 0, pos))
+    return Nothing()
+
+
+def _result(body: Body, formal: Formal, pos: ir.Position) -> Run:
+    result = Run(formal.type, body.temporary(formal.type, formal.name, pos), writable=True)
+    clear(body, result, pos)
+    return result
+
+
+def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
+    """Return an index that stays the same while the action runs."""
+    if value is None:
+        return ir.Const(t.BIT32, 0, pos)
+    if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits):
+        value = convert(value, t.BIT32, pos, "the index")
+    assert isinstance(value, Run)
+    if isinstance(value.expr, ir.Const) or path_of(value.expr) is not None:
+        return value.expr  # as it is: registers that share an index lie side by side
+    if not isinstance(t.lowered(value.type), ir.Bits):
+        raise CompileError(f"the index is {show(value)}", pos, "bit<W>")
+    variable = body.temporary(value.type, "index", pos)
+    body.out.append(ir.Assign(variable, value.expr, pos))
+    return variable
+
+
+def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tuple[ir.DirectCell, ...]:
+    """Return the scalars of a direct register, which are in its variable while an action runs."""
+    cell = _direct(register, type_, register.pos)
+    places = [leaf.expr for leaf in leaves(cell, register.pos) if isinstance(leaf, Run)]
+    starts = initial or (0,) * len(places)
+    return tuple(map(ir.DirectCell, places, starts))
+
+
+def _direct(register: Object, type_: t.Type, pos: ir.Position) -> Run:
+    lowered = t.lowered(type_)
+    assert lowered is not None
+    return Run(type_, ir.Var(lowered, register.colour, pos), writable=True)
+
+
+def _read(body: Body, register: Object, type_: t.Type, index: ir.Expr, pos: ir.Position) -> Run:
+    cell = Run(type_, body.temporary(type_, "cell", pos), writable=True)
+    parts = body.unit.register_arrays[register.name].parts
+    for part, leaf in zip(parts, leaves(cell, pos), strict=True):
+        assert isinstance(leaf, Run)
+        body.out.append(ir.Extern("register.read", part, ((leaf.expr,), (index,)), pos))
+    return cell
+
+
+def _write(body: Body, register: Object, value: Value, index: ir.Expr, pos: ir.Position) -> None:
+    parts = body.unit.register_arrays[register.name].parts
+    for part, leaf in zip(parts, leaves(value, pos), strict=True):
+        stored = expression(body, leaf, pos)
+        body.out.append(ir.Extern("register.write", part, ((index,), (stored,)), pos))
+
+
+def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tuple[int, ...]:
+    """Return the initial value of each scalar of a register; () if none is given.
+
+    Raises CompileError for values that are not constant.
+    """
+    if value is None:
+        return ()
+    numbers = []
+    for leaf in leaves(convert(value, type_, pos, "the initial value"), pos):
+        if not isinstance(leaf, Run) or not isinstance(leaf.expr, ir.Const):
+            raise CompileError(f"{show(leaf)} as the initial value", pos, "a constant")
+        numbers.append(leaf.expr.value)
+    return tuple(numbers)

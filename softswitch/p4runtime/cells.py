@@ -1,0 +1,141 @@
+"""Cells of indirect counters, meters and registers, by index; the meters of table entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from p4src.messages import p4runtime_pb2 as p4
+from softswitch.engine.meters import MeterRates, MeterReading
+from softswitch.p4runtime.data import decode_data, encode_data
+from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, Unimplemented
+from softswitch.p4runtime.state import Bundle
+
+
+def write_counter(bundle: Bundle, kind: int, message: Any) -> None:
+    """Set one cell or, without an index, all cells of a counter."""
+    counter = _written(bundle, "counter", kind, message)
+    cells = _chosen(counter, message)
+    if not message.HasField("data"):
+        return
+    packets, bytes_ = message.data.packet_count, message.data.byte_count
+    if packets < 0 or bytes_ < 0:
+        raise InvalidArgument(f"counters start at 0; got {packets} packets, {bytes_} bytes")
+    for cell in cells:
+        bundle.pipeline.write_counter(counter.name, cell, packets, bytes_)
+
+
+def read_counters(bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield one cell, all cells of one counter, or (counter id 0) all cells of all counters."""
+    for counter, index in _cells(bundle, "counter", request):
+        packets, bytes_ = bundle.pipeline.read_counter(counter.name, index.index)
+        data = p4.CounterData(packet_count=packets, byte_count=bytes_)
+        yield p4.CounterEntry(counter_id=counter.id, index=index, data=data)
+
+
+def write_register(bundle: Bundle, kind: int, message: Any) -> None:
+    """Set one cell or, without an index, all cells of a register, to numbers or booleans."""
+    register = _written(bundle, "register", kind, message)
+    data = bundle.program.register_arrays[register.name].data
+    values = decode_data(data, message.data, f"a cell of '{register.name}'")
+    for index in _chosen(register, message):
+        bundle.write_register(register.name, index, values)
+
+
+def read_registers(bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield one cell, all cells of one register, or (register id 0) all cells of all registers."""
+    for register, index in _cells(bundle, "register", request):
+        data = bundle.program.register_arrays[register.name].data
+        values = iter(bundle.read_register(register.name, index.index))
+        yield p4.RegisterEntry(register_id=register.id, index=index, data=encode_data(data, values))
+
+
+def write_meter(bundle: Bundle, kind: int, message: Any) -> None:
+    """Set the rates of one cell or, without an index, of all cells; without a config all is green."""
+    meter = _written(bundle, "meter", kind, message)
+    configured = rates(message.config) if message.HasField("config") else None
+    refuse_counts(message)
+    for index in _chosen(meter, message):
+        bundle.pipeline.configure_meter(meter.name, index, configured)
+
+
+def read_meters(bundle: Bundle, request: Any) -> Iterator[Any]:
+    """Yield one cell, all cells of one meter, or (meter id 0) all cells of all meters."""
+    for meter, index in _cells(bundle, "meter", request):
+        message = p4.MeterEntry(meter_id=meter.id, index=index)
+        reading = bundle.pipeline.read_meter(meter.name, index.index)
+        describe(message, reading, "config")
+        if request.HasField("counter_data"):
+            describe_counts(message.counter_data, reading)
+        yield message
+
+
+def _known(bundle: Bundle, what: str, id_: int) -> Any:
+    """Return the array of a request; `what` is "counter", "meter" or "register". Raises InvalidArgument."""
+    arrays = getattr(bundle.schema, f"{what}s")
+    if id_ not in arrays:
+        raise InvalidArgument(bundle.schema.describe_unknown(what, id_))
+    return arrays[id_]
+
+
+def _written(bundle: Bundle, what: str, kind: int, message: Any) -> Any:
+    """Return the array that an update of this kind is about. Raises InvalidArgument."""
+    array = _known(bundle, what, getattr(message, f"{what}_id"))
+    if kind != p4.Update.MODIFY:
+        raise InvalidArgument(f"the cells of '{array.name}' always exist: they can only be modified")
+    return array
+
+
+def _chosen(array: Any, message: Any) -> list[int] | range:
+    """Return the cell that a message names or, without an index, all of them."""
+    if not message.HasField("index"):
+        return range(array.size)
+    index: int = message.index.index
+    if index < 0:
+        raise InvalidArgument(f"index {index} of '{array.name}' is negative")
+    if index >= array.size:
+        raise OutOfRange(f"index {index} of '{array.name}' is beyond its last, {array.size - 1}")
+    return [index]
+
+
+def _cells(bundle: Bundle, what: str, request: Any) -> Iterator[tuple[Any, p4.Index]]:
+    """Yield one cell, all cells of one array or (id 0) of all arrays, as arrays and indices."""
+    id_ = getattr(request, f"{what}_id")
+    arrays = [_known(bundle, what, id_)] if id_ else getattr(bundle.schema, f"{what}s").values()
+    for array in arrays:
+        for index in _chosen(array, request) if id_ else range(array.size):
+            yield array, p4.Index(index=index)
+
+
+def rates(config: Any) -> MeterRates:
+    """Decode a ``MeterConfig``. Raises InvalidArgument."""
+    for name in ("cir", "cburst", "pir", "pburst"):
+        if getattr(config, name) < 0:
+            raise InvalidArgument(f"{name} is {getattr(config, name)}; rates and bursts are 0 or more")
+    given = MeterRates(config.cir, config.cburst, config.pir, config.pburst)
+    if given.cir > given.pir:
+        raise InvalidArgument(f"cir {given.cir} is above pir {given.pir}: peak is the higher rate")
+    if config.eburst:
+        raise InvalidArgument(f"eburst is {config.eburst}; meters here have two rates: give pir and pburst")
+    return given
+
+
+def describe(message: Any, reading: MeterReading, field: str) -> None:
+    """Fill in the ``MeterConfig`` of `message` at `field`, unless the meter has none."""
+    if reading.rates is not None:
+        config = getattr(message, field)
+        config.SetInParent()
+        config.cir, config.cburst = reading.rates.cir, reading.rates.cburst
+        config.pir, config.pburst = reading.rates.pir, reading.rates.pburst
+
+
+def describe_counts(message: Any, reading: MeterReading) -> None:
+    """Fill in a ``MeterCounterData``."""
+    for colour, (packets, bytes_) in zip(("green", "yellow", "red"), reading.seen, strict=True):
+        getattr(message, colour).CopyFrom(p4.CounterData(packet_count=packets, byte_count=bytes_))
+
+
+def refuse_counts(message: Any, field: str = "counter_data") -> None:
+    """Raise Unimplemented if a write sets the counts of a meter, which only packets change."""
+    if message.HasField(field):
+        raise Unimplemented(f"{field} of a meter can be read, not written")

@@ -1,4 +1,0 @@
-extern Sum {
-    Sum();
-    bit<8> Sum(bit<8> start);
-}

@@ -1,3 +1,0 @@
-action a(bit<8> x, inout bit<8> y) {
-    y = x;
-}

@@ -1,1 +1,0 @@
-extern void f(in bit<8> x = true);

@@ -1,2 +1,0 @@
-control Stage(inout bit<8> x);
-package Pipe(in Stage s, bit<8> n);

@@ -1,3 +1,0 @@
-action a(inout bit<8> x) {
-    x = x / -1;
-}

@@ -1,1 +1,0 @@
-@pkginfo const bit<8> N = 1;

@@ -1,4 +1,0 @@
-enum bit<8> kind_t {
-    A = 1,
-    B
-}

@@ -1,4 +1,0 @@
-extern Log { Log(); void add(bit<8> x); }
-action a(Log log) {
-    log.add(1);
-}

@@ -1,1 +1,0 @@
-extern chain { chain(); void join(in bit<8> at, chain other); }

@@ -1,1 +1,0 @@
-bit<8> counter;

@@ -1,1 +1,0 @@
-#include "included.p4i"

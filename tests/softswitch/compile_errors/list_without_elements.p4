@@ -1,1 +1,0 @@
-extern log { log(list<bool> lines = ...); }

@@ -1,5 +1,0 @@
-#include <core.p4>
-parser P(packet_in b) {
-    state start { transition accept; }
-    bit<8> x;
-}

@@ -1,2 +1,0 @@
-#if LANES == == 32
-#endif

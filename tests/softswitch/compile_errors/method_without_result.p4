@@ -1,4 +1,0 @@
-extern Sum {
-    Sum();
-    add(bit<8> x);
-}

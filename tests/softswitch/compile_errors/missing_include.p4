@@ -1,2 +1,0 @@
-#include <core.p4>
-#include "headers/tcp.p4"

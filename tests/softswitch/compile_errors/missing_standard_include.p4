@@ -1,1 +1,0 @@
-#include <psa.p4>

@@ -1,3 +1,0 @@
-#include <core.p4>
-@name(4) action a() {
-}

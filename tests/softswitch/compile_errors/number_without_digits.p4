@@ -1,1 +1,0 @@
-const bit<8> A = 8w0x_;

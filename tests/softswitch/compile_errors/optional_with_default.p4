@@ -1,1 +1,0 @@
-extern void f(@optional in bit<8> x = 1);

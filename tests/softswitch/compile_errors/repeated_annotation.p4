@@ -1,2 +1,0 @@
-#include <core.p4>
-@size[bytes=4] @size[bytes=8] header h_t { bit<8> x; }

@@ -1,2 +1,0 @@
-match_kind { exact, ternary }
-match_kind { exact }

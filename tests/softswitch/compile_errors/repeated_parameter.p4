@@ -1,3 +1,0 @@
-control C(inout bit<8> x)(bit<8> x) {
-    apply { }
-}

@@ -1,1 +1,0 @@
-parser P<T, T>(in T value);

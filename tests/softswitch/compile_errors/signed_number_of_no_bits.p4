@@ -1,1 +1,0 @@
-const int<1> N = 0s0;

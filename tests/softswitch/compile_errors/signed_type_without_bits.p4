@@ -1,3 +1,0 @@
-struct Pair {
-    int<0> first;
-}

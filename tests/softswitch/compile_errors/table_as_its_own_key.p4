@@ -1,5 +1,0 @@
-#include <core.p4>
-control C(in bit<8> route) {
-    table route { key = { route: exact; } actions = { NoAction; } }
-    apply { }
-}

@@ -1,3 +1,0 @@
-bit<8> f() {
-    return this;
-}

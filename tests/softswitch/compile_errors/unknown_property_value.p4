@@ -1,6 +1,0 @@
-control C(inout bit<8> x) {
-    table t {
-        actions { NoAction; }
-    }
-    apply { t.apply(); }
-}

@@ -1,2 +1,0 @@
-@name("hdr)
-header h_t { bit<8> a; }

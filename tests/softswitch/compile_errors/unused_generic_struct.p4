@@ -1,4 +1,0 @@
-struct Pair<T> {
-    T first;
-    bit<8> first;
-}

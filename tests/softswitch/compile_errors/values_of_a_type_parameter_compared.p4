@@ -1,3 +1,0 @@
-bool equal<T>(in T a, in T b) {
-    return a == b;
-}

@@ -1,4 +1,0 @@
-extern void send<T>(in T data);
-control C(inout bit<8> x) {
-    apply { send(7); }
-}
