@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from bmv2_topos.harness.page import END, mark_of, with_tables
+from controller.errors import ControllerError
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -29,6 +32,53 @@ def asked(
     for names, settings in options:
         parser.add_argument(*names, **settings)
     return parser.parse_args(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One of several measurements of a module: what it is called, runs, and takes from the command line.
+
+    `run` returns its rows and the title of their table.
+    """
+
+    name: str
+    about: str
+    run: Callable[[argparse.Namespace], tuple[Sequence[Mapping[str, object]], str]]
+    options: Sequence[Option]
+    epilog: str | None = None
+
+
+def serve(prog: str, doc: str | None, *commands: Command) -> None:
+    """Run the command that the command line names, and print its rows: a table, or JSON with ``--json``."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=f"python -m {prog}", description=doc, formatter_class=form)
+    kinds = parser.add_subparsers(required=True)
+    for each in commands:
+        made = kinds.add_parser(each.name, help=each.about, epilog=each.epilog, formatter_class=form)
+        made.set_defaults(run=each.run)
+        for names, settings in (*each.options, option("--json", action="store_true")):
+            made.add_argument(*names, **settings)
+    given = parser.parse_args()
+    try:
+        rows, title = given.run(given)
+    except (ControllerError, OSError, ValueError) as error:
+        raise SystemExit(f"{prog}: {error}") from None
+    if given.json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table(title=title)
+    for column in rows[0]:
+        table.add_column(column, justify="right" if isinstance(rows[0][column], int | float) else "left")
+    for row in rows:
+        table.add_row(*(_text(row.get(column)) for column in rows[0]))
+    console().print(table)
+
+
+def _text(cell: object) -> str:
+    """Return a cell as text: large numbers as whole ones."""
+    if not isinstance(cell, float):
+        return "" if cell is None else str(cell)
+    return f"{cell:,.0f}" if cell >= 100 else f"{cell:.3f}"
 
 
 def check(path: Path) -> None:
@@ -53,8 +103,9 @@ def publish(folder: Path, name: str, tables: str, rows: Sequence[Mapping[str, ob
     """Write `tables` into the page of this name in `folder`, which is made, and `rows` beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     fill(folder / f"{name}.md", tables)
-    document = json.dumps({"name": name, "rows": rows}, indent=1)
-    (folder / f"{name}.json").write_text(document + "\n", encoding="utf-8")
+    lines = ",\n".join(map(json.dumps, rows))
+    text = f'{{"name": {json.dumps(name)}, "rows": [\n{lines}\n]}}\n'
+    (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def console() -> Console:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.pages.preemption_mixes import communicating
+from bmv2_topos.faults import ChangeRegion
 from bmv2_topos.harness import (
     Experiment,
     ResultRow,
@@ -25,7 +26,7 @@ from bmv2_topos.harness import (
     spread,
 )
 from bmv2_topos.plots import draw_lines, ticks
-from bmv2_topos.testbeds.virtual import ChangeRegion, Report, VirtualSettings
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Link
 
 SEEDS: Final = (1, 2, 3, 4, 5)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from bmv2_topos.faults import Fault
 from bmv2_topos.harness.rows import ResultRow, number
-from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
 from controller.vocabulary import Job, Link
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -180,14 +179,12 @@ def _row(measure: Measure, run: Run, source: str = "") -> ResultRow:
 
 @contextmanager
 def _exits_raised(run: Run) -> Iterator[None]:
-    """Raise SystemExit where this thread calls os._exit, which ends without a word; forked processes may."""
+    """Raise SystemExit where this thread calls os._exit, which ends without a word; others may call it."""
     real_exit, own = os._exit, (os.getpid(), threading.get_ident())
 
     def exit_(status: int) -> NoReturn:
         if (os.getpid(), threading.get_ident()) == own:
             raise SystemExit(f"os._exit({status})")
-        if os.getpid() == own[0]:
-            print(f"ina: a thread of the run {named(run.labels)} called os._exit({status})", file=sys.stderr)
         real_exit(status)
 
     os._exit = exit_

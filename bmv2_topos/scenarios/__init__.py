@@ -11,8 +11,6 @@ processes on loopback, in network namespaces or in Mininet (`ina.runtime.scenari
 from bmv2_topos.scenarios.model import (
     Check,
     JobOutcome,
-    Kill,
-    LinkFault,
     Outcome,
     Scenario,
     Verdict,
@@ -24,8 +22,6 @@ from bmv2_topos.scenarios.runners import Runner, Virtual
 __all__ = [
     "Check",
     "JobOutcome",
-    "Kill",
-    "LinkFault",
     "Outcome",
     "Runner",
     "Scenario",

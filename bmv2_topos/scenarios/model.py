@@ -4,28 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from controller.vocabulary import Job, Link, Topology
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """A worker dies, at the beginning of an iteration: the first is 0."""
-
-    job: str
-    rank: int
-    iteration: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFault:
-    """The link between two nodes has another property than all others: a field of `Link`."""
-
-    a: str
-    b: str
-    kind: str
-    value: float
+from bmv2_topos.faults import Fault, LinkFault, with_link_faults
+from controller.vocabulary import Job, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +35,7 @@ class Scenario:
     program: str = "exclusive"
     lanes: int = 32
     jobs: tuple[Job, ...]
-    links: tuple[LinkFault, ...] = ()
-    kills: tuple[Kill, ...] = ()
+    faults: tuple[Fault, ...] = ()
     checks: tuple[Check, ...] = ()
     limit_s: float = 60.0
     """Time after which it has failed: of silence where there are processes, in all in virtual time."""
@@ -62,12 +43,13 @@ class Scenario:
 
     @property
     def network(self) -> Topology:
-        """The topology with the faults of its links."""
-        return replace(self.topology, links=tuple(map(self._with_faults, self.topology.links)))
+        """The topology with the faults of its links that last."""
+        return with_link_faults(self.topology, self.faults)
 
-    def _with_faults(self, link: Link) -> Link:
-        faults = {fault.kind: fault.value for fault in self.links if {fault.a, fault.b} == {link.a, link.b}}
-        return replace(link, **faults)  # type: ignore[arg-type]
+    @property
+    def happening(self) -> tuple[Fault, ...]:
+        """The faults that happen while the jobs run."""
+        return tuple(each for each in self.faults if not (isinstance(each, LinkFault) and each.lasts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

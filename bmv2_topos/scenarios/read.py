@@ -18,7 +18,7 @@ A file looks so::
     straggler = { rank = 1, compute_s = 0.05 }
 
     [[fault]]
-    kind = "loss"                           # a property of a link, or kill
+    kind = "loss"                           # a property of a link, with at_s and for_s: for a while
     link = ["h1", "s1"]
     value = 0.02
 
@@ -27,6 +27,12 @@ A file looks so::
     job = "slow"
     rank = 2
     iteration = 3
+
+    [[fault]]
+    kind = "restart-job"                    # or restart-fallback, region, straggle, remove-job
+    job = "slow"
+    at_s = 0.02
+    down_s = 0.001
 
     [[check]]
     job = "slow"
@@ -41,17 +47,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bmv2_topos.scenarios.model import Check, Kill, LinkFault, Scenario
+from bmv2_topos.faults import read_fault
+from bmv2_topos.scenarios.model import Check, Scenario
 from controller.errors import ProgramMismatch
 from controller.switches.programs import source_of
-from controller.vocabulary import BadSpec, Job, Topology, documents
+from controller.vocabulary import BadSpec, Topology, documents
 from controller.vocabulary.documents import Document, Where
 from controller.vocabulary.files import check_top, find_topology, jobs_of
 from controller.vocabulary.schema import LINK
 from p4src.programs import LANES, is_file
 
 SHIPPED = Path(__file__).parent / "shipped"
-KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps", "kill")
 
 _TOP: Mapping[str, documents.Check] = {
     "summary": documents.name,
@@ -62,14 +68,6 @@ _TOP: Mapping[str, documents.Check] = {
     "limit_s": documents.number(0, 3600, "seconds", above=True),
 }
 _PROPERTIES: Mapping[str, documents.Check] = {key: each.check for key, each in LINK.items()}
-_FAULT: Mapping[str, documents.Check] = {
-    "kind": documents.one_of(KINDS),
-    "link": documents.listing(documents.name, least=2, most=2),
-    "value": documents.number(0, 1e12),
-    "job": documents.name,
-    "rank": documents.whole(0, 1023),
-    "iteration": documents.whole(0, 1 << 31),
-}
 _CHECK: Mapping[str, documents.Check] = {
     "job": documents.name,
     "metric": documents.name,
@@ -119,16 +117,14 @@ def _scenario(document: Document, name: str, folder: Path) -> Scenario:
         own["program"] = _program(document, own["program"], folder)
     topology = _topology(document, top)
     jobs = jobs_of(document, require=("name", "slots"))
-    names = [job.name for job in jobs]
-    faults = [_fault(document, where, topology, jobs) for where, _ in document.tables("fault")]
+    workers = {job.name: job.workers for job in jobs}
     return Scenario(
         name=name,
         summary=top["summary"],
         topology=topology,
         jobs=jobs,
-        links=tuple(fault for fault in faults if isinstance(fault, LinkFault)),
-        kills=tuple(fault for fault in faults if isinstance(fault, Kill)),
-        checks=tuple(_check(document, where, names) for where, _ in document.tables("check")),
+        faults=tuple(read_fault(document, where, topology, workers) for where, _ in document.tables("fault")),
+        checks=tuple(_check(document, where, [*workers]) for where, _ in document.tables("check")),
         **own,
     )
 
@@ -156,41 +152,12 @@ def _topology(document: Document, top: Mapping[str, Any]) -> Topology:
     return replace(found, links=tuple(replace(link, **common) for link in found.links))
 
 
-def _fault(document: Document, where: Where, topology: Topology, jobs: tuple[Job, ...]) -> Kill | LinkFault:
-    found = document.check(where, _FAULT, what="fault", require=("kind",))
-    if found["kind"] != "kill":
-        document.check(where, _FAULT, what="fault", require=("link", "value"))
-        return _link_fault(document, where, topology, found)
-    document.check(where, _FAULT, what="fault", require=("job", "rank", "iteration"))
-    job = next((job for job in jobs if job.name == found["job"]), None)
-    if job is None:
-        raise _no_job(document, where, found["job"], [job.name for job in jobs])
-    if found["rank"] >= job.workers:
-        last = job.workers - 1
-        raise document.error(
-            (*where, "rank"), f"fault: rank = {found['rank']}: the job has ranks 0 to {last}"
-        )
-    return Kill(found["job"], found["rank"], found["iteration"])
-
-
-def _link_fault(document: Document, where: Where, topology: Topology, found: Mapping[str, Any]) -> LinkFault:
-    a, b = found["link"]
-    if not any({a, b} == {link.a, link.b} for link in topology.links):
-        raise document.error((*where, "link"), f"fault: link = [{a!r}, {b!r}]: there is no such link")
-    if wanted := _PROPERTIES[found["kind"]](found["value"]):
-        raise document.error((*where, "value"), f"fault: value = {found['value']}: {wanted}")
-    return LinkFault(a, b, found["kind"], float(found["value"]))
-
-
 def _check(document: Document, where: Where, jobs: list[str]) -> Check:
     found = document.check(where, _CHECK, what="check", require=("job",))
     if found["job"] not in jobs:
-        raise _no_job(document, where, found["job"], jobs)
+        known = documents.hint(found["job"], jobs)
+        raise document.error((*where, "job"), f"unknown job {found['job']!r}; {known}")
     bounded = "metric" in found and ("least" in found or "most" in found)
     if bounded == ("fails" in found):
         raise document.error(where, "check: want metric with least or most, or fails")
     return Check(**found)
-
-
-def _no_job(document: Document, where: Where, name: str, jobs: list[str]) -> BadSpec:
-    return document.error((*where, "job"), f"unknown job {name!r}; {documents.hint(name, jobs)}")

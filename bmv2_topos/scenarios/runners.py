@@ -16,6 +16,7 @@ from bmv2_topos.testbeds.virtual import (
     TestbedError,
     VirtualSettings,
     VirtualTestbed,
+    not_carried,
 )
 from controller.vocabulary import Job, place
 
@@ -34,12 +35,10 @@ class Virtual:
     """Virtual time: deterministic, on any machine."""
 
     def check(self, scenario: Scenario) -> None:
-        """Raise NotCarried for workers that die."""
-        for kill in scenario.kills:
-            raise NotCarried(
-                f"kill of rank {kill.rank} of job {kill.job!r}: virtual time has no processes that could die;"
-                " a runner of processes can (loopback, netns, mininet)"
-            )
+        """Raise NotCarried for workers that die, and for other faults that virtual time has not."""
+        for fault in scenario.happening:
+            if why := not_carried(fault):
+                raise NotCarried(why)
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
         """Run a scenario in virtual time."""
@@ -65,7 +64,9 @@ def _testbed(scenario: Scenario) -> VirtualTestbed:
         limit_s=scenario.limit_s,
     )
     server = next(iter(network.servers_for("fallback")), None) if settings.shares else None
-    return VirtualTestbed(network, scenario.jobs, [Placement(of, server) for of in places], settings)
+    return VirtualTestbed(
+        network, scenario.jobs, [Placement(of, server) for of in places], settings, scenario.happening
+    )
 
 
 def _of_report(job: JobReport) -> JobOutcome:

@@ -6,23 +6,25 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bmv2_topos.faults import (
+    ChangeRegion,
+    Congest,
+    LinkFault,
+    RestartFallback,
+    RestartJob,
+    Strangers,
+    Timed,
+)
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.programs import LANES, SHARED_SLOTS
 from bmv2_topos.soak.schedule import (
     BED_SEEDS,
     Bed,
     Collective,
-    Congest,
-    Cut,
     Defector,
     Dtype,
-    Event,
     JobPlan,
-    Resize,
-    RestartJob,
-    RestartServer,
     Schedule,
-    Strangers,
     end_us,
 )
 from bmv2_topos.soak.strangers import KINDS
@@ -175,7 +177,7 @@ def _offered(schedule: Schedule) -> Schedule:
     if Feature.PREEMPTION in schedule.bed.lacks:
         jobs = tuple(replace(job, preempt=False) for job in jobs)
     if Feature.MOVES in schedule.bed.lacks:
-        events = tuple(event for event in events if not isinstance(event, Resize))
+        events = tuple(event for event in events if not isinstance(event, ChangeRegion))
     found = replace(schedule, jobs=jobs, events=events)
     return tofino.offered(found) if schedule.bed.tofino else found
 
@@ -273,32 +275,34 @@ def _draw_link(draw: random.Random) -> tuple[float, float, float, float, int]:
     return chance(0.2), chance(0.2), chance(0.4), chance(0.1), draw.choice((10, 100, 1000))
 
 
-def _draw_events(draw: random.Random, bed: Bed, jobs: Sequence[JobPlan]) -> tuple[Event, ...]:
-    events: list[Event] = []
+def _draw_events(draw: random.Random, bed: Bed, jobs: Sequence[JobPlan]) -> tuple[Timed, ...]:
+    events: list[Timed] = []
     for _ in range(draw.choices((0, 1, 2, 4), (3, 3, 2, 1))[0]):
-        at_us = round(10 ** draw.uniform(0.5, 3.5))
-        short_us = draw.choice((0, draw.randint(1, 100), draw.randint(1, 3000)))
+        at_s = round(10 ** draw.uniform(0.5, 3.5)) / 1e6
+        short_s = draw.choice((0, draw.randint(1, 100), draw.randint(1, 3000))) / 1e6
         switch = draw.choice(bed.topology.switches).name
         job = draw.choice(jobs)
-        server = bed.placements[job.number - 1].server
+        name, shares = str(job.number), bed.placements[job.number - 1].server is not None
         kind = draw.choice(("job", "server", "server", "resize", "resize", "congest", "cut", "strangers"))
         if kind == "job":
-            events.append(RestartJob(at_us, job.number, short_us, draw.random() < 0.5))
-        elif kind == "server" and server is not None:
-            events.append(RestartServer(at_us, server, short_us))
-        elif kind == "resize" and server is not None:
-            events.append(Resize(at_us, job.number, switch, _draw_region(draw)))
+            events.append(RestartJob(at_s, name, short_s, draw.random() < 0.5))
+        elif kind == "server" and shares:
+            events.append(RestartFallback(at_s, name, short_s))
+        elif kind == "resize" and shares:
+            region = _draw_region(draw)
+            events.append(ChangeRegion(at_s, name, region.offset, region.size, switch))
         elif kind == "congest":
-            events.append(Congest(at_us, switch, 50 + short_us))
+            events.append(Congest(at_s, switch, 50e-6 + short_s))
         elif kind == "cut":
-            events.append(Cut(at_us, draw.randrange(len(bed.topology.links)), 10 + short_us))
+            link = draw.choice(bed.topology.links)
+            events.append(LinkFault(at_s, link.a, link.b, "loss", 1.0, 10e-6 + short_s))
         else:
             kinds = tuple(draw.choice(KINDS) for _ in range(draw.randint(1, 6)))
-            events.append(Strangers(at_us, switch, kinds))
-    return tuple(sorted(events, key=lambda event: event.at_us))
+            events.append(Strangers(at_s, switch, kinds))
+    return tuple(sorted(events, key=lambda event: event.at_s))
 
 
-def _draw_calm(seed: int, events: Sequence[Event]) -> int:
+def _draw_calm(seed: int, events: Sequence[Timed]) -> int:
     """Return a time after all events: most schedules still run then, and have met faults."""
     later_us = round(10 ** random.Random(f"calm {seed}").uniform(1.5, 5))
     return later_us + max(map(end_us, events), default=0)

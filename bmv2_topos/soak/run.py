@@ -10,6 +10,17 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
+from bmv2_topos.faults import (
+    ChangeRegion,
+    Congest,
+    LinkFault,
+    RemoveJob,
+    RestartFallback,
+    RestartJob,
+    Straggle,
+    Strangers,
+    Timed,
+)
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes
@@ -17,17 +28,7 @@ from bmv2_topos.soak.kinds import traits
 from bmv2_topos.soak.network import START_NS, BedNetwork
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Clock, Recovery, TooSlow
-from bmv2_topos.soak.schedule import (
-    Congest,
-    Cut,
-    Event,
-    JobPlan,
-    Resize,
-    RestartJob,
-    RestartServer,
-    Schedule,
-    Strangers,
-)
+from bmv2_topos.soak.schedule import JobPlan, Schedule
 from bmv2_topos.soak.strangers import FROM_ELSEWHERE, forge
 from bmv2_topos.soak.sums import SCALE_BITS, Sum, WrongSum
 from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
@@ -129,7 +130,7 @@ class _Run:
         for event in schedule.events:
             if isinstance(event, Strangers):
                 self.network.switches[event.switch].sampled = True
-            self.network.at(START_NS + event.at_us * 1000, self._happen, event)
+            self.network.at(START_NS + round(event.at_s * 1e9), self._happen, event)
 
     # ------------------------------------------------------------------ making
 
@@ -272,43 +273,49 @@ class _Run:
 
     # ------------------------------------------------------------------ events
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: Timed) -> None:
         match event:
             case RestartJob():
                 self._stop_job(event)
-            case RestartServer():
-                self.servers[event.server].restart(self.network.now, event.down_us * 1000)
+            case RestartFallback():
+                server = self.jobs[int(event.job)].server
+                assert server is not None
+                server.restart(self.network.now, round(event.down_s * 1e9))
                 self.happened["fallback server restarted"] += 1
-            case Resize():
-                fleet = self.built.fleet
-                if event.job in fleet.jobs and fleet.move(event.job, {event.switch: event.region}):
+            case ChangeRegion():
+                fleet, number = self.built.fleet, int(event.job)
+                if number in fleet.jobs and fleet.move(number, {event.switch: event.region}):
                     self.happened["region changed"] += 1
             case Congest():
                 self.happened["switch congested"] += 1
                 self.built.mark_all(event.switch, True)
-                self.network.at(
-                    self.network.now + event.for_us * 1000, self.built.mark_all, event.switch, False
-                )
-            case Cut():
+                end = self.network.now + round(event.for_s * 1e9)
+                self.network.at(end, self.built.mark_all, event.switch, False)
+            case LinkFault():
                 self.happened["link cut"] += 1
-                self.network.cut(event.link, self.network.now + event.for_us * 1000)
+                ends = [{link.a, link.b} for link in self.schedule.bed.topology.links]
+                until = self.network.now + round(event.for_s * 1e9)
+                self.network.cut(ends.index({event.a, event.b}), until)
             case Strangers():
                 self._send_strangers(event)
+            case Straggle() | RemoveJob():
+                raise ValueError(f"{event}: the soak has no such faults")
             case _:
                 assert_never(event)
 
     def _stop_job(self, event: RestartJob) -> None:
-        job = self.jobs[event.job]
+        job = self.jobs[int(event.job)]
         if job.plan.defector is not None:
             return  # what it must end with is hard to say then
-        if job.finished or event.job not in self.built.fleet.jobs or job.stations[0].window is None:
+        fleet = self.built.fleet
+        if job.finished or job.plan.number not in fleet.jobs or job.stations[0].window is None:
             return
         self.happened["job restarted"] += 1
         for station in job.stations:
             station.stop()
         if event.removed_at_once:
             self._remove(job)
-        self.network.at(self.network.now + event.down_us * 1000, self._restart_job, job)
+        self.network.at(self.network.now + round(event.down_s * 1e9), self._restart_job, job)
 
     def _remove(self, job: _RunningJob) -> None:
         self._collect()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from bmv2_topos.faults import Congest, LinkFault, RestartFallback, RestartJob, Timed
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.switches.model import Feature
@@ -154,78 +155,15 @@ class JobPlan:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class RestartJob:
-    """All workers of a job stop, and start again from the first collective that not all have finished.
-
-    It is admitted again with another generation: at once, or after it was gone from the switches for a while.
-    """
-
-    at_us: int
-    job: int
-    down_us: int
-    removed_at_once: bool
-    """False: the switches and the fallback server serve the dead job until it is back."""
-
-
-@dataclass(frozen=True, slots=True)
-class RestartServer:
-    """A fallback server loses all it knows of packets, and hears nothing for a while."""
-
-    at_us: int
-    server: str
-    down_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """A shared job gets other slots at one switch."""
-
-    at_us: int
-    job: int
-    switch: str
-    region: Region
-
-
-@dataclass(frozen=True, slots=True)
-class Congest:
-    """A switch marks every packet that leaves it, for a while."""
-
-    at_us: int
-    switch: str
-    for_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A link loses everything for a while."""
-
-    at_us: int
-    link: int
-    for_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Strangers:
-    """Frames arrive at a switch that it must refuse, made from one that it may have taken."""
-
-    at_us: int
-    switch: str
-    kinds: tuple[str, ...]
-
-
-Event = RestartJob | RestartServer | Resize | Congest | Cut | Strangers
-
-
-def end_us(event: Event) -> int:
+def end_us(event: Timed) -> int:
     """Return when an event is over."""
     match event:
-        case RestartJob() | RestartServer():
-            return event.at_us + event.down_us
-        case Congest() | Cut():
-            return event.at_us + event.for_us
-        case Resize() | Strangers():
-            return event.at_us
+        case RestartJob() | RestartFallback():
+            return round((event.at_s + event.down_s) * 1e6)
+        case Congest() | LinkFault():
+            return round((event.at_s + event.for_s) * 1e6)
+        case _:
+            return round(event.at_s * 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +180,8 @@ class Schedule:
     server_capacity: int
     clock_us: int
     """The switches' clock when it begins; it wraps at 2**32."""
-    events: tuple[Event, ...]
+    events: tuple[Timed, ...]
+    """Jobs are called as they are numbered."""
     calm_us: int
     """Time at which links begin to hand on every packet, once and at once; all events are over by then."""
 

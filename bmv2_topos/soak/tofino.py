@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from bmv2_topos.faults import Congest, Strangers, Timed
 from bmv2_topos.soak.programs import SHARED_SLOTS
-from bmv2_topos.soak.schedule import Collective, Congest, Event, JobPlan, Schedule, Strangers
+from bmv2_topos.soak.schedule import Collective, JobPlan, Schedule
 from controller.switches.tofino_rows import BITMAPS, STRENGTH
 from controller.vocabulary import Region
 from softswitch.engine.pipeline import Pipeline
@@ -76,7 +77,7 @@ def _within_range(collective: Collective) -> Collective:
     return replace(collective, large=False)
 
 
-def _events(event: Event) -> Sequence[Event]:
+def _events(event: Timed) -> Sequence[Timed]:
     match event:
         case Congest():  # nothing marks packets
             return []

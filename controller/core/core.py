@@ -668,17 +668,17 @@ class Core:
                 found.append(group)
         return found
 
-    def _that_are_there(self, groups: list[Group], gone: Collection[int]) -> list[Group]:
+    def _that_are_there(self, groups: list[Group], gone: frozenset[int]) -> list[Group]:
         """Return the groups without those on GPUs that are gone: some policies keep books of their own."""
         for group in groups:
-            for job in group.jobs if any(gpu in gone for gpu in group.gpus) else ():
+            for job in group.jobs if not gone.isdisjoint(group.gpus) else ():
                 if job.spec.name not in self._told_to_wait:
                     self._told_to_wait.add(job.spec.name)
                     text = (
                         f"{self._policy.name} keeps it on GPUs that are gone, or of a job that it cannot stop"
                     )
                     self._note("waits", (job.spec.name,), text)
-        return [group for group in groups if not any(gpu in gone for gpu in group.gpus)]
+        return [group for group in groups if gone.isdisjoint(group.gpus)]
 
     def _with_room(self, groups: list[Group], sharing: int) -> list[Group]:
         found, left_out = with_room(groups, sharing)

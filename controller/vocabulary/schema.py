@@ -43,7 +43,7 @@ MACHINES = "machines"
 """Ranks on several machines: ``admit --cluster``, ``run --hosts``, ``doctor``, ``fallback --serve``."""
 LIVE = "schedule live --cluster"
 """It decides on trees and slots, too; without a cluster there is one switch."""
-ALLOCATION = ("alloc", "place", "route", "cluster simulate", "explain", LIVE)
+ALLOCATION = ("alloc", "place", "route", "cluster simulate", LIVE)
 TESTBED = ("sim", "scenario")
 SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)
 LIKE = {
@@ -188,7 +188,7 @@ JOB: Mapping[str, Key] = {
         one_of(ON_LATE),
         "what to do with a job that can no longer meet its deadline: end, or best-effort",
         "end",
-        ("alloc", "cluster simulate", "explain", LIVE),
+        ("alloc", "cluster simulate", LIVE),
     ),
     "iterations": Key(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
     "duration_s": Key(
@@ -224,7 +224,7 @@ JOB: Mapping[str, Key] = {
         listing(_SECONDS, least=4, most=4),
         "seconds of one iteration on storage, CPU, GPU and network",
         "not known",
-        (*SCHEDULE, "cluster simulate", "explain"),
+        (*SCHEDULE, "cluster simulate"),
     ),
     "iteration_s": Key(
         _ABOVE, "seconds of one iteration alone on its GPUs", "stages, or computing", SCHEDULE
@@ -233,11 +233,9 @@ JOB: Mapping[str, Key] = {
         _ABOVE,
         "estimate of how long it runs alone, seconds",
         "not given",
-        (*SCHEDULE, "cluster simulate", "explain"),
+        (*SCHEDULE, "cluster simulate"),
     ),
-    "restart_s": Key(
-        _SECONDS, "seconds lost at every start", "0", (*SCHEDULE, "cluster simulate", "explain")
-    ),
+    "restart_s": Key(_SECONDS, "seconds lost at every start", "0", (*SCHEDULE, "cluster simulate")),
     "user": Key(name, "who submitted it", "not given", SCHEDULE),
     "vc": Key(name, "its virtual cluster", "none", SCHEDULE),
     "opportunistic": Key(

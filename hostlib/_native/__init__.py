@@ -105,18 +105,8 @@ def _load(path: Path) -> ctypes.CDLL:
 
 _FLAGS_AND_COUNTERS = {"CHAIN": Chain, "KEPT": Kept, "MARK": Mark, "COUNT": Counter, "PATTERN": Pattern}
 _WIRE = (
-    *(
-        "INA_",
-        "FRAME_PREFIX_BYTES",
-        "MAX_FAN_IN",
-        "ROOT_NODE",
-        "KIND_",
-        "FLAG_",
-        "FLAGS_",
-        "VALID_INT32",
-        "ECN_",
-    ),
-    "TARGET_",
+    *("INA_", "FRAME_PREFIX_BYTES", "MAX_FAN_IN", "ROOT_NODE", "KIND_", "FLAG_", "VALID_INT32", "ECN_"),
+    *("FLAGS_", "TARGET_"),
 )
 _PREFIXES = (*_WIRE, *(f"{prefix}_" for prefix in _FLAGS_AND_COUNTERS))
 

@@ -34,7 +34,7 @@ from ina.cli.service import admission
 from ina.cli.service.admission import WaitOptions
 from ina.cli.service.common import ControllerOptions
 from ina.cli.service.job_options import JobOptions
-from ina.runtime import cluster_fabric
+from ina.runtime import cluster_fabric, machine_hosts
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.fabric_jobs import serve
 from ina.runtime.launch import attend, met
@@ -210,7 +210,7 @@ def admit(
         if running is not None:
             spec = replace(spec, places=_places(running.topology, machine or [], len(spec.machines)))
             opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)
-            listen = listen or cluster_fabric.reached_at(running.topology, spec.places[0])
+            listen = listen or machine_hosts.reached_at(running.topology, spec.places[0])
         else:
             if host:
                 fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
@@ -258,7 +258,7 @@ def _telling() -> Iterator[None]:
 
 def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[str, ...]:
     """Return the names of the ranks' machines. Raises Failure, BadRun."""
-    return tuple(cluster_fabric.identified(topology, names) for names in names_of(given, machines))
+    return tuple(machine_hosts.identified(topology, names) for names in names_of(given, machines))
 
 
 def _machines(text: str, workers: int) -> tuple[tuple[int, ...], ...]:

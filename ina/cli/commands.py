@@ -51,9 +51,9 @@ _add(
 )
 _add(
     _RUN,
-    "jobs",
-    "service.jobs:jobs",
-    "List the jobs of a controller, or those that a running switch serves.",
+    "slots",
+    "slots:slots",
+    "List the jobs that a running switch serves, with their slots, leases and holders.",
 )
 _add(_RUN, "remove", "remove:remove", "Remove jobs from a running switch.")
 _add(_RUN, "counters", "counters:counters", "Read the counters of the program that a running switch has.")
@@ -72,7 +72,9 @@ _add(
 )
 for _name, _line in (
     ("submit", "Submit jobs to a controller, which decides when, where and with which slots they run."),
+    ("jobs", "List the jobs of a controller: who runs, who waits and why."),
     ("show", "Show a job of a controller: its state, its place, its progress, its predicted end."),
+    ("explain", "Explain why a controller's job runs where it does, waits or has ended."),
     ("watch", "Watch a controller: every decision with its reason, as it happens."),
     ("logs", "Show what a rank of a controller's job wrote."),
     ("cancel", "Cancel jobs of a controller, whether they run or wait."),
@@ -131,12 +133,6 @@ _add(
     "advise",
     "advise:advise",
     "Recommend scheduler, placement, memory and routing for given jobs and cluster.",
-)
-_add(
-    _ALLOT,
-    "explain",
-    "allocation.explain:explain",
-    "Explain why a job got its slots, servers, tree or completion time, or why a controller's job waits.",
 )
 _add(
     _TRY,

@@ -14,7 +14,7 @@ from controller.vocabulary import read_topology
 from hostlib.interfaces import known_as
 from ina.cli.cluster_options import required
 from ina.cli.errors import USAGE, Failure
-from ina.runtime import cluster_fabric
+from ina.runtime import machine_hosts
 from ina.runtime.fallback_process import FallbackProcess
 from ina.runtime.fallback_service import FallbackService, check_secret, wait_until_ended
 from ina.runtime.sweeper import Sweeper
@@ -34,7 +34,7 @@ def serve_machine(cluster: Path | None, machine: str | None, lanes: int, more: S
     secret = os.environ.get("INA_TOKEN", "")
     check_secret(secret)
     topology = read_topology(required(cluster, "--serve"))
-    name = cluster_fabric.identified(topology, [machine] if machine else known_as())
+    name = machine_hosts.identified(topology, [machine] if machine else known_as())
     server = topology.server[name]
     if not server.serves_fallback_at:
         raise Failure(
@@ -45,13 +45,13 @@ def serve_machine(cluster: Path | None, machine: str | None, lanes: int, more: S
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     local = f"{topology.ip(name)}:{fallback_udp_port(topology, name)}"
-    switch = cluster_fabric.switch_address(topology)
+    switch = machine_hosts.switch_address(topology)
     options = ["--transport", "udp", "--switch", switch, "--local", local, "--lanes", str(lanes), *more]
     if server.serves_beside_workers:
         options.append("--beside-workers")
     fallback = FallbackProcess(topology.port_to(topology.rack_of[name], name), options)
     try:
-        address = (cluster_fabric.reached_at(topology, name), server.serves_fallback_at)
+        address = (machine_hosts.reached_at(topology, name), server.serves_fallback_at)
         with FallbackService(fallback, address, secret, lanes=lanes) as service, Sweeper(topology):
             print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
             if why := wait_until_ended(fallback, stopped):

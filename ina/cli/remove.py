@@ -22,7 +22,7 @@ EPILOG = """Examples:
 def remove(
     *,
     jobs: Annotated[
-        list[int], typer.Argument(metavar="JOB...", help="Give the job numbers that 'ina jobs' lists.")
+        list[int], typer.Argument(metavar="JOB...", help="Give the job numbers that 'ina slots' lists.")
     ],
     running: options.RunningSwitch,
     json: options.Json = False,

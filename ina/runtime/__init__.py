@@ -8,7 +8,7 @@ and into the errors of `ina.runtime.errors`.
 `spec`                 the parts of a run, and the result of each job: plain data
 `run`                  one run from start to end: start reading here
 `fabric`               the switches of a run, started or found running, and the fallback server
-`hosts`                where workers run, and how they reach their switch
+`hosts`                where workers run, and how they reach their switch (`testbed_hosts`, `machine_hosts`)
 `admission`, `lease`   a job's entries in the switches, and their renewal
 `served`               a job that this process admits, from its admission to its removal
 `launch`               the workers of an admitted job, whoever admitted it

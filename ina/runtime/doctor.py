@@ -19,11 +19,12 @@ from hostlib.launcher import LaunchError
 from hostlib.version import version
 from ina.runtime.agents import launch_command
 from ina.runtime.checkup import Finding, of_machine, of_silence, of_speeds
-from ina.runtime.cluster_fabric import address_of, opened, reached_at, server_for
+from ina.runtime.cluster_fabric import address_of, opened, server_for
 from ina.runtime.errors import BadRun, RunError
 from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.machine_facts import Facts
+from ina.runtime.machine_hosts import reached_at
 from ina.runtime.spec import NAMELESS, ClusterSpec, FabricSpec, LaunchSpec
 
 LOOK_S: Final = 30.0

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
@@ -25,7 +26,7 @@ from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import Fallback, FallbackProcess
-from ina.runtime.hosts import Hosts, PortHosts, Switch, UdpHosts
+from ina.runtime.hosts import Hosts, PortHosts, UdpHosts
 from ina.runtime.launch import ONE_PORT_EACH
 from ina.runtime.private import PRIVATE
 from ina.runtime.spec import (
@@ -62,11 +63,39 @@ def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
     )
 
 
+class Switch(Protocol):
+    """A running switch."""
+
+    @property
+    def address(self) -> str:
+        """Address of its P4Runtime service."""
+
+    def ended(self) -> str | None:
+        """Return how it ended, as a text; None while it runs."""
+
+    def strangers(self) -> int:
+        """Return the known number of packets that its UDP ports received from others than their peers."""
+
+
 @dataclass(frozen=True, slots=True)
-class AttachedSwitch:
-    """A switch that was already running; port p is UDP port `base` + p of `host`, if `told` has no other."""
+class FoundSwitch:
+    """A switch that was already running, and of which only its P4Runtime service tells."""
 
     address: str
+
+    def ended(self) -> str | None:
+        """Return None: an ended switch no longer answers."""
+        return None
+
+    def strangers(self) -> int:
+        """Return 0: its own process counts them."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedSwitch(FoundSwitch):
+    """One whose port p is UDP port `base` + p of `host`, if `told` has no other."""
+
     host: str
     base: int
     told: Mapping[int, str] = field(default_factory=dict)
@@ -78,14 +107,6 @@ class AttachedSwitch:
     def shm_path(self, port: int) -> str | None:
         """Return None: its ports are UDP ports."""
         return None
-
-    def ended(self) -> str | None:
-        """Return None: an ended switch no longer answers."""
-        return None
-
-    def strangers(self) -> int:
-        """Return 0: its own process counts them."""
-        return 0
 
 
 class SwitchFabric:
@@ -414,7 +435,7 @@ def open_fabric(
     with contextlib.ExitStack() as stack:
         addresses = HostAddresses()
         stack.callback(lambda: addresses.close())  # of those that are used in the end
-        switches: Mapping[str, Switch]
+        switches: Mapping[str, EmbeddedSwitch | AttachedSwitch]
         topology = None
         if attached:
             switches = {"s1": AttachedSwitch(attached.address, *UDP_BASE)}

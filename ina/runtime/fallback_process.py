@@ -46,7 +46,6 @@ class Fallback(Protocol):
     @property
     def port(self) -> int:
         """The root switch's port for it."""
-        ...
 
     def add(self, job: int, description: Mapping[str, Any]) -> None:
         """Serve a job from now on."""

@@ -1,7 +1,7 @@
 """The fallback server as a service of its machine, for all processes that admit jobs.
 
 Over TCP, or at a Unix socket. Lines of JSON (`hostlib.messages`). The service says a random challenge; who
-connects shows that it has the secret, which never travels, and its version. Then:
+connects compares the number of the protocol, and shows that it has the secret, which never travels. Then:
 
 =====================================  ========================================================
 ``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
@@ -38,6 +38,8 @@ from hostlib.version import version
 from ina.runtime.errors import BadRun
 from ina.runtime.fallback_process import Fallback
 
+PROTOCOL: Final = 1
+"""Number of these messages, the same at both ends: a controller may be upgraded while jobs run on."""
 ASK_S: Final = 0.5
 SILENCE_S: Final = 30.0
 HELLO_S: Final = 10.0
@@ -72,7 +74,7 @@ class FallbackService:
             check_secret(secret)
         self._fallback = fallback
         self._secret = secret
-        self._hello = {"version": version(), "lanes": lanes}
+        self._hello = {"protocol": PROTOCOL, "version": version(), "lanes": lanes}
         self._room = threading.BoundedSemaphore(MOST)
         self._jobs: dict[int, tuple[int | str, Mapping[str, Any]]] = {}
         """The jobs that are served, with their owners: a connection, or who it named."""

@@ -18,29 +18,14 @@ from ina.runtime.spec import LaunchSpec
 T = TypeVar("T")
 
 
-class Switch(Protocol):
-    """A running switch."""
-
-    @property
-    def address(self) -> str:
-        """Address of its P4Runtime service."""
-        ...
+class PortSwitch(Protocol):
+    """A running switch, of whose ports hosts of this machine are at the far ends."""
 
     def udp_address(self, port: int) -> str:
         """Return the address to which a port's UDP socket is bound."""
-        ...
 
     def shm_path(self, port: int) -> str | None:
         """Return the Unix socket of a port with shared memory, None for other ports."""
-        ...
-
-    def ended(self) -> str | None:
-        """Return how it ended, as a text; None while it runs."""
-        ...
-
-    def strangers(self) -> int:
-        """Return the known number of packets that its UDP ports received from others than their peers."""
-        ...
 
 
 class RunningWorkers(Protocol):
@@ -124,7 +109,7 @@ class Hosts(ABC):
 class PortHosts(Hosts):
     """Processes of this machine, each at a port of a switch's process: shared memory, or UDP on loopback."""
 
-    def __init__(self, switches: Mapping[str, Switch], addresses: HostAddresses) -> None:
+    def __init__(self, switches: Mapping[str, PortSwitch], addresses: HostAddresses) -> None:
         self._switches = switches
         self.addresses = addresses
 

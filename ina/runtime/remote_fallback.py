@@ -14,7 +14,7 @@ from hostlib.messages import MessageError, encode
 from hostlib.sealed import proof
 from hostlib.version import version
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_service import ASK_S, HELLO_S, as_short, check_secret, received
+from ina.runtime.fallback_service import ASK_S, HELLO_S, PROTOCOL, as_short, check_secret, received
 
 PATIENCE_S: Final = 5.0
 """Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
@@ -73,6 +73,8 @@ class RemoteFallback:
         self.over = False
         """Whether it was stopped, or is idle."""
         self._needed_s = time.monotonic()
+        self._told = False
+        """Whether `hold` was called: before, the jobs of the owner stay as they are."""
         self._serves: list[int] = []
         self._final: str | None = None
         self._silent_s = 0.0
@@ -103,7 +105,7 @@ class RemoteFallback:
         """Serve these jobs of the owner, and no others; return when it does. Raises ProcessFailed."""
         with self._change:
             added = [each for job, each in jobs.items() if self._jobs.get(job) != each]
-            self._jobs, self._needed_s = {**jobs}, time.monotonic()
+            self._jobs, self._needed_s, self._told = {**jobs}, time.monotonic(), True
             self._say_all(added)
             if jobs and not self._answers([*jobs][-1]):
                 raise ProcessFailed(f"{self._title} does not answer")
@@ -148,7 +150,7 @@ class RemoteFallback:
         return self._change.wait_for(lambda: job not in self._asked, PATIENCE_S)
 
     def _say_all(self, added: Iterable[Mapping[str, Any]]) -> None:
-        if self._owner:
+        if self._told:
             self._say({"only": [*self._jobs]})
         for description in added:
             self._say({"add": description})
@@ -210,9 +212,13 @@ class RemoteFallback:
             connection = stack.enter_context(_connected(self._address, patience_s))
             messages = received(connection, patience_s)
             hello = next(messages)
-            for what, own in (("version", version()), ("lanes", self._lanes)):
-                if hello.get(what) != own:
-                    raise ProcessFailed(f"{self._title} has {what} {hello.get(what)}, must be {own} as here")
+            if hello.get("protocol") != PROTOCOL:
+                raise ProcessFailed(
+                    f"{self._title} is of ina {hello.get('version')}, this one {version()}: these cannot talk"
+                    " to each other; install the same version on all"
+                )
+            if (lanes := hello.get("lanes")) != self._lanes:
+                raise ProcessFailed(f"{self._title} has lanes {lanes}, must be {self._lanes} as here")
             shown = proof(str(hello.get("challenge")), self._secret or "")
             connection.sendall(encode({"proof": shown, "owner": self._owner}))
             welcome = next(messages)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bmv2_topos.faults import Kill
 from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
 from bmv2_topos.scenarios.runners import Runner, Virtual
 from bmv2_topos.testbeds.netns import NotCarried, Program, slug
@@ -33,6 +34,9 @@ class Processes:
 
     def check(self, scenario: Scenario) -> None:
         """Raise LiveError."""
+        for fault in scenario.happening:
+            if not isinstance(fault, Kill):
+                raise NotCarried(f"{fault}: only virtual time has such faults while jobs run")
         self._live.check(scenario.network, self._program(scenario))
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
@@ -77,9 +81,9 @@ def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
     }
     if entry.straggler:
         steps["straggler"] = {"rank": entry.straggler.rank, "compute_s": entry.straggler.compute_s}
-    for kill in scenario.kills:
-        if kill.job == entry.name:
-            steps["kill"] = {"rank": kill.rank, "iteration": kill.iteration}
+    for fault in scenario.faults:
+        if isinstance(fault, Kill) and fault.job == entry.name:
+            steps["kill"] = {"rank": fault.rank, "iteration": fault.iteration}
     command = command_line.module("hostlib.demos.steps", json.dumps(steps))
     return LaunchSpec(job=replace(entry, command=tuple(command)), timeout_s=scenario.limit_s)
 

@@ -117,7 +117,15 @@ def held(
     *,
     listen: str | None = None,
 ) -> Iterator[ServedJob]:
-    """Keep an admitted job's lease, and a point where its ranks meet, while the context lasts."""
+    """Keep an admitted job's lease, and a point where its ranks meet, while the context lasts.
+
+    Args:
+        fabric: The switches.
+        spec: The job.
+        tree: What they hold of it.
+        registered: What they keep of it for others; None: nothing, and it has no lease.
+        listen: See `served`.
+    """
     job = Admitted(fabric.hosts, spec, tree, fabric.offers, fabric.paced)
     with (
         job.rendezvous(listen) as rendezvous,

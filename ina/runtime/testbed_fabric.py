@@ -4,90 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from bmv2_topos.testbeds.netns import namespaces
 from bmv2_topos.testbeds.netns.errors import NoTestbed
-from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
-from controller import Controller, Fleet, Member, ProgramBundle
+from controller import Controller, Fleet, ProgramBundle
 from controller.errors import Unreachable
-from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
+from controller.switches.model import Uplink
 from controller.vocabulary.places import spread
-from hostlib.launcher import cannot_run
-from ina.runtime.fabric import FALLBACK, SwitchFabric
+from ina.runtime.fabric import FALLBACK, FoundSwitch, SwitchFabric
 from ina.runtime.fallback_process import Fallback
-from ina.runtime.hosts import UdpHosts
 from ina.runtime.programs import bundle
 from ina.runtime.spec import FabricSpec
 from ina.runtime.testbed_fallback import TestbedFallback
+from ina.runtime.testbed_hosts import TestbedHosts
 
 T = TypeVar("T")
 
 LEASE_S = 60.0
 """Time for which a job whose run was killed stays on the switches."""
 
-_HOST = "INA_NAMESPACE"
-
 
 @dataclass(frozen=True, slots=True)
-class RunningSwitch:
-    """A switch of a testbed."""
+class RunningSwitch(FoundSwitch):
+    """A switch of a testbed, which is a process of this machine."""
 
     name: str
-    address: str
     process: int
-
-    def udp_address(self, port: int) -> str:
-        """Return the address that workers send to, the same for all ports."""
-        return f"{SWITCH_IP}:{INA_UDP_PORT}"
-
-    def shm_path(self, port: int) -> None:
-        """Return None: its ports are interfaces."""
 
     def ended(self) -> str | None:
         """Return that it has ended, or None."""
         return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"
-
-    def strangers(self) -> int:
-        """Return 0: its ports are interfaces, which have no peers."""
-        return 0
-
-
-class TestbedHosts(UdpHosts):
-    """The hosts of a testbed: processes of this machine, in namespaces."""
-
-    __test__ = False  # pytest takes classes called Test* for tests
-
-    def __init__(self, state: State) -> None:
-        super().__init__(f"{SWITCH_IP}:{INA_UDP_PORT}")
-        self._name, self._topology = state.name, state.topology
-
-    def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of a worker's host, in its namespace."""
-        return namespaces.inside(namespace(self._name, self.machine(member)), lambda: call(member.ip))
-
-    def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a command in the namespace that `environment` names. Raises LaunchError."""
-        if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
-            raise cannot_run(command[0], "No such file or directory")
-        return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
-
-    def environment(self, member: Member) -> Mapping[str, str]:
-        """Return the environment variables that name the host, and the interface that gloo uses there."""
-        host = self.machine(member)
-        return {_HOST: namespace(self._name, host), "GLOO_SOCKET_IFNAME": interface(host)}
-
-    def machine(self, member: Member) -> str:
-        """Return the name of a worker's host."""
-        (host,) = (each.name for each in self._topology.servers if self._topology.ip(each.name) == member.ip)
-        return host
 
 
 class NamespaceFabric(SwitchFabric):
@@ -96,7 +48,7 @@ class NamespaceFabric(SwitchFabric):
     def __init__(self, state: State, at: Mapping[str, Controller]) -> None:
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
         switches = {
-            name: RunningSwitch(name, f"unix:{state.socket(name)}", state.switches[name])
+            name: RunningSwitch(f"unix:{state.socket(name)}", name, state.switches[name])
             for name in state.topology.ports
         }
         super().__init__(spec, state.topology, switches, Fleet(at), TestbedHosts(state))
@@ -174,7 +126,7 @@ def opened(state: State) -> Iterator[NamespaceFabric]:
 
 def _check_switches(state: State) -> None:
     for switch, process in state.switches.items():
-        if why := RunningSwitch(switch, "", process).ended():
+        if why := RunningSwitch("", switch, process).ended():
             raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
 
 

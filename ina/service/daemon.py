@@ -30,8 +30,8 @@ from controller.errors import BadSpec
 from controller.policies.by_kind import JOINT
 from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
-from ina.runtime.cluster_fabric import identified, switch_address
 from ina.runtime.errors import BadRun
+from ina.runtime.machine_hosts import identified, switch_address
 from ina.runtime.spec import SHARED_WINDOW
 from ina.runtime.topology import has_slow_links
 from ina.service import plain, views

@@ -36,35 +36,27 @@ class Executor(Protocol):
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it never can."""
-        ...
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
-        ...
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
-        ...
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: nobody has started it."""
-        ...
 
     def lives(self, number: int) -> bool:
         """Return whether its runner lives."""
-        ...
 
     def forget(self, number: int) -> None:
         """Remove what is kept of a run that is over; not what its ranks have written."""
-        ...
 
     def known(self) -> list[int]:
         """Return the runs of which something is kept."""
-        ...
 
     def why_ended(self, number: int) -> str:
         """Return why a runner has ended that has not said how its run did."""
-        ...
 
     def shown(self, number: int) -> str:
         """Return how the engine names a run, and its state there; "": there is no engine."""

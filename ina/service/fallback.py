@@ -25,19 +25,15 @@ class FallbackServing(Protocol):
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
         """Have each server serve these jobs and no others; return when it does. Raises RunError."""
-        ...
 
     def lives(self, server: str) -> bool:
         """Return whether a server has served its jobs since it was told of them last."""
-        ...
 
     def counters(self, server: str, job: int) -> dict[str, float]:
         """Return the latest known counters of a job at a server, by name."""
-        ...
 
     def change_cluster(self, cluster: Topology) -> None:
         """Find further servers in another cluster."""
-        ...
 
 
 class Connect(Protocol):
@@ -45,7 +41,6 @@ class Connect(Protocol):
 
     def __call__(self, cluster: Topology, server: str, *, start: bool) -> RemoteFallback:
         """Return it; `start` it if need be. Raises RunError if it is not there."""
-        ...
 
 
 class FallbackServers:

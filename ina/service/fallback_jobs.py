@@ -32,6 +32,8 @@ class FallbackJobs:
         self._blocking = blocking
         self._busy = False
         self._next_s = 0.0
+        self._told: set[str] = set()
+        """Those that were told of jobs; the others were by an earlier daemon, if at all."""
         self._ended_s: dict[str, float] = {}
         """When servers had ended, last."""
 
@@ -70,8 +72,8 @@ class FallbackJobs:
             if ended:
                 _log.warning("fallback servers at %s have ended, and are started again", ", ".join(ended))
                 self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
-                await self._serve(ended)
-                self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
+            await self._serve({*ended, *(used - self._told)})
+            self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
         except (RunError, OSError) as error:
             _log.warning("%s; trying again in %g s", error, LOOK_S)
         finally:
@@ -88,3 +90,4 @@ class FallbackJobs:
         if wanted:
             await self._blocking.fallbacks(lambda: self._fallbacks.serve(wanted))
             fault_point("served")
+            self._told |= wanted.keys()

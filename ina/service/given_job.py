@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ina.runtime.cluster_fabric import identified, reached_at, switch_address
 from ina.runtime.errors import BadRun
 from ina.runtime.hosts import UdpHosts
 from ina.runtime.launch import Admitted
+from ina.runtime.machine_hosts import identified, reached_at, switch_address
 from ina.service.runner import RunOrder, given, launch_spec, topology_of
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from controller.core import Place
-from controller.errors import BadSpec, OutOfMemory, OutOfRows
+from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.p4runtime_shim.ports import Told
 from controller.switches.fleet import Report
 from controller.switches.model import Registration, SwitchInfo
@@ -17,6 +17,7 @@ from controller.switches.reconcile import Waiting
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import admitted
+from ina.runtime.errors import RunError
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.job_group import Cancelled, GroupRun
@@ -76,17 +77,17 @@ class FabricPlane:
             registration: What the switches keep of it for people.
             wiring: The cluster.
 
-        Raises BadSpec if it has no room although it is alone, ControllerError, RunError.
+        Raises OutOfMemory or OutOfRows if others have the room that it needs; else BadSpec.
         """
         spec, alone = self._jobs[job.name], not self._held
         with contextlib.ExitStack() as stack:
             admitting = admitted(self._fabric, spec, None, threading.Event(), region=slots_at_root(place))
             try:
                 tree = stack.enter_context(admitting)
-            except (OutOfMemory, OutOfRows) as error:
-                if alone:
-                    raise BadSpec(str(error)) from error
-                raise
+            except (ControllerError, RunError) as error:
+                if not alone and isinstance(error, OutOfMemory | OutOfRows):
+                    raise
+                raise BadSpec(str(error)) from error
             self._held[tree.job] = stack.pop_all()
             return tree
 

@@ -27,7 +27,6 @@ _RUN = re.compile(r"^run (\d+)\b")
 class _Watched(Protocol):
     def watch(self, after: int = 0) -> AsyncIterator[Decision]:
         """Yield the lines of the log later than number `after`, and all to come."""
-        ...
 
 
 class _Format(logging.Formatter):

@@ -19,9 +19,9 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import BadSpec, Topology, documents
 from controller.vocabulary.addresses import check_pinned
 from controller.vocabulary.files import topology_of
-from ina.runtime.cluster_fabric import reached_at
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_service import check_secret
+from ina.runtime.machine_hosts import reached_at
 from ina.runtime.programs import bundle
 from ina.runtime.remote_fallback import RemoteFallback
 from ina.service.engines import REMOTE_ENGINES, EngineChoice

@@ -19,7 +19,6 @@ class _Serving(Protocol):
     @property
     def ready(self) -> str:
         """Why it does not serve yet; "": it does."""
-        ...
 
 
 def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:

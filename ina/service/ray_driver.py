@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from controller.vocabulary import Topology
 from hostlib.launcher import Output, Workers
-from ina.runtime.cluster_fabric import reached_at
+from ina.runtime.machine_hosts import reached_at
 from ina.service import ray_agents, ray_train
 
 

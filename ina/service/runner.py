@@ -25,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from bmv2_topos.testbeds import netns
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import parse_topology
@@ -34,13 +33,12 @@ from hostlib import keeper
 from hostlib.launcher import ACCOUNT, SETTINGS
 from hostlib.stages import STAGES
 from ina.runtime.agents import Agents
-from ina.runtime.cluster_fabric import MachineHosts, StartAgents
 from ina.runtime.hosts import Hosts
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd
 from ina.runtime.launch import Admitted, JobRun, met
+from ina.runtime.machine_hosts import MachineHosts, StartAgents
 from ina.runtime.spec import JobResult, LaunchSpec
-from ina.runtime.testbed_fabric import TestbedHosts
 from ina.service import files, plain
 
 GRANTED = "granted.json"
@@ -358,6 +356,9 @@ class Runner:
         """Return the hosts of the run, where workers are started as its engine has it."""
         order = self._order
         if order.engine == "local":
+            from bmv2_topos.testbeds import netns  # with all that starts and asks switches
+            from ina.runtime.testbed_hosts import TestbedHosts
+
             return TestbedHosts(netns.find(order.testbed))
         (job,) = order.jobs
         if order.engine == "slurm":

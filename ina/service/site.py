@@ -27,26 +27,21 @@ class Site(Protocol):
     @property
     def name(self) -> str:
         """What a state remembers as the place that it is for; other places have other names."""
-        ...
 
     @property
     def testbed(self) -> str:
         """The testbed whose hosts run workers; "": machines do."""
-        ...
 
     @property
     def cluster(self) -> Topology:
         """Switches, servers and links, with the addresses of servers if they are machines."""
-        ...
 
     @property
     def machines(self) -> Topology:
         """The same as an engine on these servers needs it: with all addresses."""
-        ...
 
     def check(self, engine: EngineChoice) -> None:
         """Raise ServiceError for an engine that starts no workers here."""
-        ...
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
@@ -54,11 +49,9 @@ class Site(Protocol):
 
         Raises ServiceError: they run a program whose jobs do not share slots, or not the one that is wanted.
         """
-        ...
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
         """Return its fallback servers, which keep the jobs of `owner`."""
-        ...
 
 
 def check_shares(program: ProgramBundle, remedy: str) -> None:

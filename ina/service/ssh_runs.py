@@ -8,7 +8,7 @@ from pathlib import Path
 
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
-from ina.runtime.cluster_fabric import this_machine
+from ina.runtime.machine_hosts import this_machine
 from ina.service.executor import LocalRuns, check_alone
 from ina.service.runner import RunOrder
 

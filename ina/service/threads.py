@@ -22,23 +22,18 @@ class Blocking(Protocol):
 
     async def switches(self, call: Callable[[], T]) -> T:
         """Make a call to switches: one after the other."""
-        ...
 
     async def fallbacks(self, call: Callable[[], T]) -> T:
         """Make a call to fallback servers: one after the other, but beside those to switches."""
-        ...
 
     async def runs(self, call: Callable[[], T]) -> T:
         """Make a call to the executor."""
-        ...
 
     async def disk(self, call: Callable[[], T]) -> T:
         """Make a call that waits for the disk, also while the service ends."""
-        ...
 
     def close(self) -> None:
         """Wait for the calls that are being made; the others are dropped."""
-        ...
 
 
 class Threads:

@@ -18,7 +18,7 @@ from typing import Any
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.table_layout import ARG_WORDS, TableLayout, lay_out_table, packed
 from softswitch.engine.emit_c.walk import indirect_meters
-from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_widths
+from softswitch.engine.entries import TableEntries, has_part, leaf_widths
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
@@ -450,7 +450,7 @@ class CompiledPipeline:
     def write_register(self, name: str, index: int, value: int) -> None:
         """Set one cell of a register."""
         number = self._register(name, index)
-        bits = value & ((1 << bit_width(self.program.registers[name].type)) - 1)
+        bits = value & ((1 << ir.width_of(self.program.registers[name].type)) - 1)
         self._control.write_register(self._state, number, index, _array([bits & MASK_64, bits >> 64]))
 
     def _counter(self, name: str, index: int) -> list[Any]:
@@ -552,7 +552,7 @@ class CompiledPipeline:
 
 def _masks(program: ir.Program, layout: TableLayout) -> dict[str, tuple[int, list[int]]]:
     return {
-        action: (number, [(1 << bit_width(param.type)) - 1 for param in program.actions[action].params])
+        action: (number, [(1 << ir.width_of(param.type)) - 1 for param in program.actions[action].params])
         for number, action in enumerate(layout.actions)
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir import fold
 from softswitch.engine.pipeline import BadEntry, EntryExists, NoSuchEntry, TableFull
 
 PRIORITY_MATCHES = frozenset({"ternary", "range", "optional"})
@@ -19,17 +20,6 @@ Match = tuple[tuple[ir.Pattern, ...], int]
 def has_priorities(table: ir.Table) -> bool:
     """Return True if several entries may match and the highest priority wins."""
     return any(key.match in PRIORITY_MATCHES for key in table.keys)
-
-
-def bit_width(type_: ir.Type) -> int:
-    """Return the width in bits of a scalar type; an enum counts as 32 bits."""
-    match type_:
-        case ir.Bits(width):
-            return width
-        case ir.Bool():
-            return 1
-        case _:
-            return 32
 
 
 def has_part(table: ir.Table, part: str) -> bool:
@@ -46,7 +36,7 @@ def has_part(table: ir.Table, part: str) -> bool:
 def leaf_widths(data: ir.DataType) -> list[int]:
     """Return the widths of the scalars that values of a type consist of, in order."""
     if data.scalar is not None:
-        return [bit_width(data.scalar)]
+        return [ir.width_of(data.scalar)]
     return [width for _, member in data.members for width in leaf_widths(member)]
 
 
@@ -62,9 +52,9 @@ class TableEntries:
         self._refs |= {ref.action: ref for ref in table.actions}
         self._prioritised = has_priorities(table)
         self._matches = [key.match for key in table.keys]
-        self._full = [(1 << bit_width(key.expr.type)) - 1 for key in table.keys]
+        self._full = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
         self._bounds = {
-            ref.action: [_bounds(param.type) for param in program.actions[ref.action].params]
+            ref.action: [fold.limits(param.type) for param in program.actions[ref.action].params]
             for ref in table.actions
         }
         self._entries: dict[Match, ir.ConstEntry] = {}
@@ -238,13 +228,6 @@ def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:
         fits, beyond = 0 < mask <= full and value & mask == value, full ^ mask
         return fits and (match == "ternary" or (match == "lpm" and not beyond & (beyond + 1)))
     return kind == "any" and match != "exact" and value == 0 and mask == 0
-
-
-def _bounds(type_: ir.Bits | ir.Bool) -> tuple[int, int]:
-    if isinstance(type_, ir.Bits) and type_.signed:
-        half = 1 << (type_.width - 1)
-        return -half, half - 1
-    return 0, (1 << bit_width(type_)) - 1
 
 
 def _show(entry: ir.ConstEntry) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from softswitch.compiler import ir
 from softswitch.compiler.slots import Flows, OneThread, find_slots
 from softswitch.engine.emit_c.table_layout import TableLayout, lay_out_table
-from softswitch.engine.emit_c.text import storage_bits, width_of
+from softswitch.engine.emit_c.text import storage_bits
 from softswitch.engine.emit_c.unit import Group, Registers
 
 _LOOKUPS = {
@@ -80,7 +80,7 @@ def _threads(program: ir.Program) -> str:
 
 
 def _memory(group: Group) -> Memory:
-    used = sum(storage_bits(width_of(register.type)) // 8 for register in group.registers)
+    used = sum(storage_bits(ir.width_of(register.type)) // 8 for register in group.registers)
     slot_bytes = -(-used // group.align) * group.align
     return Memory(group.name, tuple(one.name for one in group.registers), group.size, slot_bytes)
 

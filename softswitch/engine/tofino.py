@@ -5,10 +5,8 @@ Times are in nanoseconds, depths in cells of 80 bytes, as if all packets of a qu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
-
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import nodes
 
 NO_PORT = 511
 """``ucast_egress_port`` of a packet that goes to no port."""
@@ -111,7 +109,7 @@ def error_numbers(program: ir.Program) -> list[int]:
 
 def reads_parser_error(program: ir.Program) -> bool:
     """Return True if ingress looks at ``parser_err``; if it does not, packets with errors are dropped."""
-    nodes = (
+    looked_at = (
         program.ingress,
         program.ingress_deparser,
         tuple(program.actions.values()),
@@ -122,21 +120,5 @@ def reads_parser_error(program: ir.Program) -> bool:
         and node.field == "parser_err"
         and isinstance(node.base, ir.Member)
         and node.base.field == INGRESS_PARSER[1]
-        for node in _nodes(nodes)
+        for node in nodes(looked_at)
     )
-
-
-def _nodes(node: object) -> Iterator[object]:
-    match node:
-        case tuple():
-            for item in node:
-                yield from _nodes(item)
-        case ir.Action(body=body):
-            yield from _nodes(body)
-        case ir.Table(keys=keys):
-            yield from _nodes(tuple(key.expr for key in keys))
-        case _ if isinstance(node, ir.Expr | ir.Stmt):
-            yield node
-            for item in fields(node):
-                if item.name not in ("type", "pos"):
-                    yield from _nodes(getattr(node, item.name))

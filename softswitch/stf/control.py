@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from softswitch.compiler import ir
-from softswitch.engine.entries import bit_width, has_priorities
+from softswitch.engine.entries import has_priorities
 from softswitch.engine.meters import MeterRates
 from softswitch.engine.native import Members
 from softswitch.engine.pipeline import Pipeline, PipelineError
@@ -121,7 +121,7 @@ def key_named(name: str, keys: list[str], table: str, line: int) -> str:
 
 
 def _pattern(key: ir.Key, operand: Operand | None, line: int) -> ir.Pattern:
-    width = bit_width(key.expr.type)
+    width = ir.width_of(key.expr.type)
     full = (1 << width) - 1
     if operand is None:
         return ir.Pattern("exact", 0) if key.match == "exact" else ir.Pattern("any")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.engine.entries import bit_width, has_priorities
+from softswitch.engine.entries import has_priorities
 from softswitch.stf.control import Control, Plane, find, key_named, tables_of
 from softswitch.stf.script import COMMANDS, Add, Command, Operand, ScriptError, SetDefault, parse_script
 
@@ -113,7 +113,7 @@ def _added(program: ir.Program, table: str, action: str, rest: Sequence[str]) ->
 
 
 def _operand(key: ir.Key, text: str) -> Operand | None:
-    width, what = bit_width(key.expr.type), f"key {key.name}"
+    width, what = ir.width_of(key.expr.type), f"key {key.name}"
     if key.match == "lpm":
         value, slash, length = text.partition("/")
         if not slash:
@@ -146,7 +146,7 @@ def _given(
         raise ScriptError(f"{len(values)} values for action {described.name}; it takes {wanted}", _LINE)
     pairs = zip(described.params, values, strict=True)
     return tuple(
-        (param.name, _number(value, bit_width(param.type), f"parameter {param.name}"))
+        (param.name, _number(value, ir.width_of(param.type), f"parameter {param.name}"))
         for param, value in pairs
     )
 
@@ -197,7 +197,7 @@ def _table_entry(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
     params = entry.get("action_params") or {}
     own = {ir.plain_name(ref.action): ref.action for ref in described.actions}
     widths = {
-        param.name: bit_width(param.type)
+        param.name: ir.width_of(param.type)
         for param in program.actions[own[find("action", action, own, _LINE)]].params
     }
     args = tuple(
@@ -220,7 +220,7 @@ def _table_entry(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
 
 
 def _matched(key: ir.Key, value: object) -> Operand | None:
-    width, what = bit_width(key.expr.type), f"key {key.name}"
+    width, what = ir.width_of(key.expr.type), f"key {key.name}"
     if key.match in ("lpm", "ternary", "range"):
         if not isinstance(value, list) or len(value) != 2:
             raise ScriptError(f"{what} is {value!r}; it is {key.match}: want a list of two", _LINE)

@@ -5,15 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from bmv2_topos.testbeds.virtual import (
-    ChangeLoss,
-    ChangeRegion,
-    Fault,
-    RemoveJob,
-    RestartFallback,
-    RestartJob,
-    Straggle,
-)
+from bmv2_topos.faults import ChangeRegion, Fault, LinkFault, RemoveJob, RestartFallback, RestartJob, Straggle
 from controller.vocabulary import Job, Topology
 
 
@@ -37,7 +29,7 @@ def random_faults(
     for at_s in sorted(draw.uniform(0, until_s) for _ in range(count)):
         job = draw.choice([job for job in jobs if job.name in left])
         kind = draw.choices(
-            (RestartJob, RestartFallback, ChangeRegion, ChangeLoss, Straggle, RemoveJob),
+            (RestartJob, RestartFallback, ChangeRegion, LinkFault, Straggle, RemoveJob),
             weights=(3, 3, 3, 4, 2, 1),
         )[0]
         if kind is RestartJob:
@@ -47,10 +39,10 @@ def random_faults(
         elif kind is ChangeRegion:
             offset = draw.randrange(slots + 1)
             faults.append(ChangeRegion(at_s, job.name, offset, draw.randrange(slots - offset + 1)))
-        elif kind is ChangeLoss:
+        elif kind is LinkFault:
             link = draw.choice(topology.links)
             loss = draw.choice((0.0, draw.uniform(0, max_loss)))
-            faults.append(ChangeLoss(at_s, link.a, link.b, loss))
+            faults.append(LinkFault(at_s, link.a, link.b, "loss", loss))
         elif kind is Straggle:
             compute_s = job.compute_s * draw.uniform(0, 4)
             faults.append(Straggle(at_s, job.name, draw.randrange(job.workers), compute_s))

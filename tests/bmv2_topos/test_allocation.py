@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from bmv2_topos.faults import RemoveJob, RestartJob
 from bmv2_topos.testbeds.virtual import (
     Allocation,
     Policy,
-    RemoveJob,
     Report,
-    RestartJob,
     TestbedError,
     View,
     VirtualSettings,

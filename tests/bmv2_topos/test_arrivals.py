@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from bmv2_topos.testbeds.virtual import Placement, RemoveJob, RestartJob, VirtualSettings, VirtualTestbed
+from bmv2_topos.faults import RemoveJob, RestartJob
+from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed
 from controller.errors import OutOfMemory, OutOfRows
 from controller.switches import names
 from controller.vocabulary import Job, float32_bytes, star

@@ -7,15 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bmv2_topos.testbeds.virtual import (
-    Fault,
-    Report,
-    RestartFallback,
-    RestartJob,
-    VirtualSettings,
-    VirtualTestbed,
-    build,
-)
+from bmv2_topos.faults import Fault, RestartFallback, RestartJob
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.cores import COMPILED
 from controller.vocabulary import Job, Link
 from tests.bmv2_topos.beds import SMALL, elements, job, sending

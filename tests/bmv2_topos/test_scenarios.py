@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bmv2_topos.faults import Congest
 from bmv2_topos.scenarios import (
     Check,
     JobOutcome,
@@ -47,6 +48,16 @@ iteration = 1
 """
 
 
+MOVE = """
+[[fault]]
+kind = "region"
+job = "a"
+at_s = 0.002
+offset = 32
+size = 16
+"""
+
+
 def test_every_scenario_that_comes_along_is_read() -> None:
     assert set(shipped()) == {"killed-worker", "lossy-link", "straggler", "two-jobs"}
     for name in shipped():
@@ -75,6 +86,10 @@ def test_faults_of_links_become_properties_of_these_links_alone() -> None:
         ),
         (TEXT + KILL.replace("rank = 1", "rank = 2"), "scenario.toml:17: fault: rank = 2: the job has ranks"),
         (TEXT + KILL.replace('"a"', '"b"'), "scenario.toml:16: unknown job 'b'"),
+        (TEXT + KILL + "at_s = 0.1\n", "scenario.toml:19: fault: at_s does not go with kind = 'kill'"),
+        (TEXT + LOSS + "job = 'a'\n", "scenario.toml:18: fault: job does not go with kind = 'loss'"),
+        (TEXT + MOVE.replace("size = 16", ""), "scenario.toml:14: fault: size is missing"),
+        (TEXT + MOVE + 'switch = "s2"\n', "scenario.toml:20: unknown switch 's2'; known are s1"),
         (TEXT + '[[check]]\njob = "a"\nmetric = "x"', "scenario.toml:13: check: want metric with least or"),
         (TEXT + '[[check]]\njob = "a"\nmost = "x"', 'scenario.toml:15: check: most = "x": want a number'),
         ("summary = 1", "scenario.toml:1: summary = 1: want 1 to 200 printable characters in quotes"),
@@ -109,7 +124,41 @@ def test_a_run_that_cannot_end_fails_with_its_reason() -> None:
     assert "after 0.01 s of virtual time" in verdict.found
 
 
+def happening(text: str) -> JobOutcome:
+    """Return what becomes of the job in virtual time where this fault happens while it runs."""
+    (job,) = runner_of("virtual").run(parse_scenario(TEXT + text)).jobs
+    return job
+
+
+def test_a_link_loses_packets_for_a_while_of_a_scenario() -> None:
+    lossy = happening(LOSS + "at_s = 0.0\nfor_s = 0.001\n")
+    assert lossy.metrics["resent_packets"] > 0
+    assert lossy.iterations == happening("").iterations
+    late = happening(LOSS + "at_s = 100.0\n")
+    assert late == happening("")
+
+
+def test_faults_of_jobs_in_a_scenario_happen_in_virtual_time() -> None:
+    fault = '[[fault]]\nkind = "{}"\njob = "a"\nat_s = {}\n'.format
+    whole = happening("")
+    slow = happening(fault("straggle", 0.0001) + "rank = 1\ncompute_s = 0.03\n")
+    assert slow.iteration_s > 0.01 > whole.iteration_s
+    assert slow.iterations == whole.iterations
+    assert happening(fault("remove-job", 0.0001)).iterations < whole.iterations
+    again = happening(fault("restart-job", 0.0001) + "down_s = 0.001\n")
+    assert again.iterations == whole.iterations
+    assert again != whole
+
+
 def test_runners_refuse_what_they_cannot_carry() -> None:
+    with pytest.raises(NotCarried, match=r"ChangeRegion.*only virtual time has such faults while jobs run"):
+        runner_of("loopback").check(parse_scenario(TEXT + MOVE))
+    with pytest.raises(NotCarried, match="rate_bps of the link s1-h2: while jobs run, virtual time changes"):
+        runner_of("virtual").check(
+            parse_scenario(TEXT + LOSS.replace('"loss"', '"rate_bps"') + "at_s = 0.1\n")
+        )
+    with pytest.raises(NotCarried, match="the soak alone has such faults"):
+        runner_of("virtual").check(replace(parse_scenario(TEXT), faults=(Congest(0.0, "s1", 1.0),)))
     with pytest.raises(NotCarried, match="kill of rank 1 of job 'a': virtual time has no processes"):
         runner_of("virtual").run(parse_scenario(TEXT + KILL))
     with pytest.raises(NotCarried, match="bmv2 needs network interfaces: loopback has none"):

@@ -9,16 +9,8 @@ from array import array
 
 import pytest
 
-from bmv2_topos.testbeds.virtual import (
-    ChangeLoss,
-    Flow,
-    Placement,
-    Report,
-    RestartJob,
-    TestbedError,
-    VirtualSettings,
-    VirtualTestbed,
-)
+from bmv2_topos.faults import LinkFault, RestartJob
+from bmv2_topos.testbeds.virtual import Flow, Placement, Report, TestbedError, VirtualSettings, VirtualTestbed
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
@@ -34,7 +26,7 @@ def run(
     network: Topology,
     *jobs: tuple[Job, Placement],
     settings: VirtualSettings = SMALL,
-    faults: tuple[RestartJob | ChangeLoss, ...] = (),
+    faults: tuple[RestartJob | LinkFault, ...] = (),
 ) -> Report:
     entries, placements = zip(*jobs, strict=True)
     report = VirtualTestbed(network, entries, placements, settings, faults).run()
@@ -98,9 +90,9 @@ def test_a_fallback_server_may_share_its_host_with_others_and_with_workers_of_ot
 
 def test_faults_on_a_shared_host_leave_every_sum_exact() -> None:
     faults = (
-        ChangeLoss(0.0001, "h1", "s1", 0.2),
+        LinkFault(0.0001, "h1", "s1", "loss", 0.2),
         RestartJob(0.0004, "a", 0.0002),
-        ChangeLoss(0.001, "h1", "s1", 0.0),
+        LinkFault(0.001, "h1", "s1", "loss", 0.0),
     )
     a = (job("a", 4, iterations=6), Placement(("h1", "h1", "h2", "h2"), "p1"))
     b = (job("b", 3, iterations=6), Placement(("h1", "h2", "h2"), "p1"))

@@ -10,14 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bmv2_topos.testbeds.virtual import (
-    Recorder,
-    RestartFallback,
-    RestartJob,
-    VirtualSettings,
-    VirtualTestbed,
-    build,
-)
+from bmv2_topos.faults import RestartFallback, RestartJob
+from bmv2_topos.testbeds.virtual import Recorder, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.trace import CaptureError, Event, Tenure, events_of, read_file, read_files, tenures, timeline
 from controller.vocabulary import Job, Link, float32_bytes
 from hostlib import wire

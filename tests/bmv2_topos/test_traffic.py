@@ -9,15 +9,8 @@ import json
 
 import pytest
 
-from bmv2_topos.testbeds.virtual import (
-    ChangeLoss,
-    Flow,
-    Placement,
-    Report,
-    TestbedError,
-    VirtualTestbed,
-    random_flows,
-)
+from bmv2_topos.faults import LinkFault
+from bmv2_topos.testbeds.virtual import Flow, Placement, Report, TestbedError, VirtualTestbed, random_flows
 from controller.switches import names
 from controller.switches.model import mac_to_int
 from controller.vocabulary import Link, fat_tree, leaf_spine, star, tree
@@ -30,7 +23,7 @@ GIGABIT = Link("a", "b", rate_bps=1e9)
 PLACED = Placement(("h1", "h2"), "p1")
 
 
-def beside(*flows: Flow, faults: tuple[ChangeLoss, ...] = (), seed: int = 0) -> Report:
+def beside(*flows: Flow, faults: tuple[LinkFault, ...] = (), seed: int = 0) -> Report:
     """Run a job on h1 and h2 of a star with four hosts, beside flows."""
     entry = sending("a", 2)
     settings = dataclasses.replace(SMALL, seed=seed)
@@ -88,10 +81,10 @@ def test_the_same_seed_gives_the_same_report_and_another_seed_another() -> None:
 
 def test_a_link_that_loses_loses_ordinary_packets_too() -> None:
     flow = Flow(source="h3", target="h4", rate_bps=5e8)
-    (of,) = beside(flow, faults=(ChangeLoss(0.0, "h3", "s1", 1.0),)).flows
+    (of,) = beside(flow, faults=(LinkFault(0.0, "h3", "s1", "loss", 1.0),)).flows
     assert of.sent_packets > 50
     assert of.arrived_packets == 0
-    report = beside(flow, faults=(ChangeLoss(0.0, "h4", "s1", 0.3),))
+    report = beside(flow, faults=(LinkFault(0.0, "h4", "s1", "loss", 0.3),))
     (of,) = report.flows
     assert of.arrived_packets == pytest.approx(0.7 * of.sent_packets, rel=0.25)
     assert report.lost_packets > 0

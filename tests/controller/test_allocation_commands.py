@@ -146,7 +146,7 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
             ("place", *FILES, *RACK, "--policy", "netpack,netpack"),
             "want different names, separated by commas",
         ),
-        (("explain", "alloc", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),
+        (("alloc", "--explain", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),
         ((*CLUSTER, "--scheduler", "srfs"), "policy 'srfs' is unknown"),
         (
             (*CLUSTER, "--scheduler", "benchmarks.replicas.muri:srtf"),
@@ -255,7 +255,7 @@ def test_nothing_limits_jobs_on_unlimited_links(ina: Commands, tmp_path: Path) -
     assert shown["metrics"]["netpack_gpus_computing"] == pytest.approx(32.0)
     assert {job["rate_bps"] for job in shown["jobs"].values()} == {None}
     assert "unlimited" in ina("route", "--policy", "grid", *placed, *cluster)
-    assert "Nothing limits its rate" in ina("explain", "route", "train-1", *placed, *cluster)
+    assert "Nothing limits its rate" in ina("route", "--explain", "train-1", *placed, *cluster)
     assert "unlimited" in ina("alloc", "--policy", "deadline,preemptive", *placed, *cluster)
     assert "Infinity" not in ina("alloc", "--json", "--policy", "preemptive", *placed, *cluster)
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from hostlib.messages import encode
 from ina.runtime import fallback_process, fallback_service
+from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
 from ina.runtime.fallback_service import FallbackService
 from ina.runtime.remote_fallback import RemoteFallback
@@ -135,6 +137,8 @@ def test_jobs_of_an_owner_are_served_while_it_is_away(service: FallbackService, 
     first.over = True
     first._connection.close()
     assert served(service) == [1, 2]
+    of(tmp_path, "state").stop()  # it has said nothing of jobs
+    assert served(service) == [1, 2]
     second = of(tmp_path, "state")
     assert second.lives()
     second.hold(jobs_of(2, 3))
@@ -147,6 +151,19 @@ def test_jobs_of_an_owner_are_served_while_it_is_away(service: FallbackService, 
     second.stop()
     assert served(service) == []
     assert service.unused
+
+
+def test_a_service_of_another_protocol_is_refused(tmp_path: Path) -> None:
+    """As that of a version which did not number its protocol."""
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as threads:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen(1)
+        connecting = threads.submit(of, tmp_path, "state")
+        older, _ = listener.accept()
+        older.sendall(encode({"version": "0.0.1", "lanes": LANES, "challenge": "1"}))
+        with pytest.raises(ProcessFailed, match=r"on here is of ina 0\.0\.1, this one .*install the same"):
+            connecting.result(timeout=600)
+        older.close()
 
 
 def test_jobs_of_a_connection_end_with_it(service: FallbackService, tmp_path: Path) -> None:

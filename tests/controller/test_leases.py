@@ -388,5 +388,5 @@ def test_metadata_of_others_are_no_registration(metadata: bytes) -> None:
     ],
 )
 def test_a_forged_field_is_no_registration(forged: dict[str, object]) -> None:
-    """10**400 ms made `ina jobs` fail: no float holds so many seconds."""
+    """10**400 ms made `ina slots` fail: no float holds so many seconds."""
     assert decode(json.dumps({"ina_job": {"holder": "host pid 7"} | forged}).encode()) is None

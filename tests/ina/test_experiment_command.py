@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from bmv2_topos.harness.errors import HarnessError
+from bmv2_topos.harness.page import rows_of
 from controller.errors import BadSpec
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.experiment import experiment
@@ -58,7 +59,7 @@ def test_it_writes_where_one_stands(own: Path, processes: int) -> None:
     assert (done.exit_code, done.exception) == (0, None)
     assert "| 4 | 18 (12..24) |" in done.stdout
     assert {"own/own.json", "own/own.md"} <= set(done.stdout.split())
-    rows = json.loads(Path("own/own.json").read_text())["rows"]
+    rows = rows_of(json.loads(Path("own/own.json").read_text()))
     assert rows[0] == {"size": 1, "seed": 1, "product": 3}
     assert len(rows) == 6
     assert f"ina experiment {own}" in Path("own/own.md").read_text()

@@ -160,7 +160,14 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views"),
     ),
     "ina.runtime": (
-        *(*CONTROLLER, *SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
+        *(
+            *CONTROLLER,
+            *SWITCH,
+            *HOST,
+            "bmv2_topos.faults",
+            "bmv2_topos.impairments",
+            "bmv2_topos.scenarios/",
+        ),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
     # Programs for other machines, which `ina.runtime` starts there.
@@ -377,7 +384,11 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
 @pytest.mark.parametrize(
     ("module", "imported", "rule"),
     [
-        ("ina.cli.interleave", "benchmarks.interleave", "the product imports nothing of benchmarks"),
+        (
+            "ina.cli.interleave",
+            "benchmarks.schedulers.interleave",
+            "the product imports nothing of benchmarks",
+        ),
         ("ina.bench.mpi", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
         ("p4src.programs", "benchmarks", "the product imports nothing of"),

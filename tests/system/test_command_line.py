@@ -116,7 +116,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("run", "--p4runtime", "here", "--", "true"), "--p4runtime: '127.0.0.1:here' is not an address"),
         (("run", "--tls-ca", "/dev/null", "--", "true"), "--tls-ca is for a running switch"),
         (("run", "--replace-program", "--", "true"), "--replace-program is for a running switch"),
-        (("jobs", "--switch", "here"), "--switch 'here': want grpc://host:port or unix:PATH"),
+        (("slots", "--switch", "here"), "--switch 'here': want grpc://host:port or unix:PATH"),
         (("remove", "--switch", "unix:/no/such/socket"), "Missing argument 'JOB...'"),
         (("run", "--switch", "grpc://nowhere", "--", "true"), "not an address of the form host:port"),
         (("run", "--switch", "grpc://[::1]:1", "--udp-base", "here", "--", "true"), "--udp-base: 'here'"),
@@ -160,8 +160,8 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("bench", "allreduce", "--collective", "broadcast", "--block8"), "--block8 needs --collective"),
         (("bench", "allreduce", "--collective", "all-gather", "--size", "12"), "4 shards take at least 16"),
         (("run", "--lease", "inf", "--switch", "unix:/none", "--", "true"), "'--lease'"),
-        (("jobs", "--device-id", 2**64, "--switch", "unix:/none"), "'--device-id'"),
-        (("jobs", "--switch", f"unix:/{'a' * 107}"), "want a socket path of at most 107 bytes"),
+        (("slots", "--device-id", 2**64, "--switch", "unix:/none"), "'--device-id'"),
+        (("slots", "--switch", f"unix:/{'a' * 107}"), "want a socket path of at most 107 bytes"),
         (("run", "--jobs", "/dev/zero"), "/dev/zero: cannot be read: not a regular file"),
     ],
 )
@@ -182,7 +182,7 @@ def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], rea
             "--tls-ca /no/such/ca.pem: No such file or directory",
         ),
         (
-            ("jobs", "--switch", "unix:/no/such/socket"),
+            ("slots", "--switch", "unix:/no/such/socket"),
             1,
             "no P4Runtime server answers at unix:/no/such/sock",
         ),

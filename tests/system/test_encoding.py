@@ -38,7 +38,7 @@ def ina(encoding: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         (("sim", "examples/three_jobs.toml", "--explain"), "us"),
         (
             (
-                *("explain", "alloc", "launch", "--jobs", "examples/allocation/jobs.toml"),
+                *("alloc", "--explain", "launch", "--jobs", "examples/allocation/jobs.toml"),
                 *("--cluster", "examples/allocation/rack.toml"),
             ),
             "20 us",

@@ -32,7 +32,6 @@ def ina(*words: str) -> subprocess.CompletedProcess[str]:
         (("alloc", *BOTH, "--policy", "deadline,static"), "job.command"),
         (("place", *BOTH, "--policy", "netpack,random"), "job.command"),
         (("route", *BOTH, "--policy", "grid,tor-only"), "job.command"),
-        (("explain", "alloc", "second", *BOTH), "job.command"),
         (("cluster", "simulate", *BOTH), "job.command"),
         (("schedule", "simulate", "--trace", JOBS, "--cluster", CLUSTER, "--policy", "fifo"), "job.servers"),
         (

@@ -140,7 +140,7 @@ def test_the_age_of_a_job_is_right_whatever_clock_its_run_has(attached: Attached
     with connect(attached.address) as controller:
         while registration_of(controller).renewals < 3:
             time.sleep(0.1)
-    report = json.loads(here("jobs", *attached.options[:2], "--json").stdout)
+    report = json.loads(here("slots", *attached.options[:2], "--json").stdout)
     (job,) = report["jobs"].values()
     assert 0.7 < job["age_s"] < 1800
     assert abs(datetime.fromisoformat(job["since"]) - began) < timedelta(seconds=1800)
@@ -236,8 +236,8 @@ def sum_is_under_way(attached: Attached) -> int:
 
 def test_a_switch_without_a_program_serves_no_jobs() -> None:
     with open_switch() as attached:
-        done = here("jobs", *attached.options[:2])
-        report = json.loads(here("jobs", *attached.options[:2], "--json").stdout)
+        done = here("slots", *attached.options[:2])
+        report = json.loads(here("slots", *attached.options[:2], "--json").stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert "serves no jobs" in done.stdout
     assert report["metrics"] == {"jobs": 0}
@@ -245,7 +245,7 @@ def test_a_switch_without_a_program_serves_no_jobs() -> None:
 
 def test_jobs_are_listed_and_removed(attached: Attached) -> None:
     switch = ("--switch", f"grpc://{attached.address}")
-    assert "serves no jobs" in here("jobs", *switch).stdout
+    assert "serves no jobs" in here("slots", *switch).stdout
     said = Registration(
         "host pid 7",
         lease_s=60.0,
@@ -260,7 +260,7 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
     with connect(attached.address) as controller:
         leased = single.admit(controller, Part((MEMBER,), 2), registration=said)
         free = single.admit(controller, Part((Member(0, 101, "02:00:00:00:00:02", "10.0.0.2", 9000),), 64))
-        listed = here("jobs", *switch).stdout
+        listed = here("slots", *switch).stdout
         assert "exclusive jobs of the switch at " in listed
         (row,) = (line for line in listed.splitlines() if f" {leased.job} " in line)
         cells = [cell.strip() for cell in row.split("│")[1:-1]]
@@ -268,7 +268,7 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
             str(leased.job), "resnet", "1", "0 to 1", "125 s", "1.5 Gb/s", "3", "60 s", "ada", "host pid 7",
             "python train.py",
         ]  # fmt: skip
-        report = json.loads(here("jobs", *switch, "--json").stdout)
+        report = json.loads(here("slots", *switch, "--json").stdout)
         assert report["metrics"] == {"jobs": 2}
         since = datetime.fromisoformat(report["jobs"][str(leased.job)].pop("since"))
         assert abs(datetime.now().astimezone() - since - timedelta(seconds=125)) < timedelta(seconds=60)
@@ -317,7 +317,7 @@ def test_watching_tells_which_holders_still_renew(attached: Attached) -> None:
         thread = threading.Thread(target=renew)
         thread.start()
         try:
-            done = here("jobs", *attached.options[:2], "--watch", "--json")
+            done = here("slots", *attached.options[:2], "--watch", "--json")
         finally:
             over.set()
             thread.join()
@@ -331,7 +331,7 @@ def test_what_would_move_the_cursor_of_a_terminal_is_shown_escaped(attached: Att
     said = Registration("\x1b[2Jhost", name="\x1b[2Jname", user="\x1b[2Juser", command="\x1b[2Jcommand")
     with connect(attached.address) as controller:
         single.admit(controller, Part((MEMBER,), 2), registration=said)
-        done = here("jobs", *attached.options[:2])
+        done = here("slots", *attached.options[:2])
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     for what in ("host", "name", "user", "command"):

@@ -50,6 +50,14 @@ def test_a_job_that_fails_goes_on_where_it_saved(tmp_path: Path, retries: int, f
         assert "1 of 1 jobs failed; [/frail]: rank 0 exited with status 7" in done.stderr
 
 
+def test_a_job_without_room_on_the_switch_fails(tmp_path: Path) -> None:
+    """It is alone there, so that nobody will make room for it."""
+    jobs = jobs_file(tmp_path, "true")
+    done = here("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1, "--slots", 10**6)
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"1 of 1 jobs failed; a: .*1,?000,?000 slots", done.stderr), done.stderr
+
+
 def test_a_name_in_brackets_is_no_style(tmp_path: Path) -> None:
     jobs = jobs_file(tmp_path, "true", name="[/x]")
     done = here("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from bmv2_topos.faults import LinkFault
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
-from bmv2_topos.soak.schedule import Bed, Collective, Cut, JobPlan, Schedule
+from bmv2_topos.soak.schedule import Bed, Collective, JobPlan, Schedule
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
@@ -42,8 +43,8 @@ def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> Sc
         *(1, 77, window_for(IN_FLIGHT), None, False, 100_000, congestion, "exponent", 0, (collective,))
     )
     faults = (LinkFaults(delay_us=10),) * len(TOPOLOGY.links)
-    cut = Cut(300, 1, CUT_US)
-    return Schedule(*(0, BED, (plan,), faults, 0, 100_000, 0, (cut,), cut.at_us + cut.for_us))
+    cut = LinkFault(300e-6, "h1", "s1", "loss", 1.0, CUT_US / 1e6)
+    return Schedule(*(0, BED, (plan,), faults, 0, 100_000, 0, (cut,), 300 + CUT_US))
 
 
 def recovery_of(schedule: Schedule, rack: Rack, cores: Cores = COMPILED) -> Recovery:

@@ -44,7 +44,7 @@ def test_a_web_proxy_is_not_asked_for_the_switch(monkeypatch: pytest.MonkeyPatch
     for variable in ("no_proxy", "no_grpc_proxy"):
         monkeypatch.delenv(variable, raising=False)
     with open_switch("--program", "exclusive", "--lanes", 32) as attached:
-        done = ina("jobs", *attached.options[:2])
+        done = ina("slots", *attached.options[:2])
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -76,7 +76,7 @@ def test_jobs_are_served_for_prometheus() -> None:
     with open_switch("--program", "exclusive", *LANES) as attached:
         with connect(attached.address) as controller:
             job = single.admit(controller, Part((MEMBER,), 64), registration=said).job
-        process = start("jobs", *attached.options[:2], "--metrics-port", 0)
+        process = start("slots", *attached.options[:2], "--metrics-port", 0)
         assert process.stdout is not None
         place = process.stdout.readline().removeprefix("serving ").strip()
         with urlopen(place) as answer:

@@ -343,7 +343,7 @@ def test_ranks_attach_to_the_switch_of_the_environment(ranks: Ranks) -> None:
             assert results == [[[3.0], {"allreduce sum float32": {"switch": 1}}]] * 2
         # what has admitted them takes them off once both ranks have left
         deadline = time.monotonic() + 60
-        while json.loads(ina("jobs", "--switch", switch, "--json").stdout)["metrics"]["jobs"]:
+        while json.loads(ina("slots", "--switch", switch, "--json").stdout)["metrics"]["jobs"]:
             assert time.monotonic() < deadline, "the job is still there"
 
 

@@ -7,6 +7,14 @@ from collections.abc import Callable
 from controller.scheduling.placement import Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Waiting, walk
+from controller.scheduling.tiresias import Tiresias
+
+
+class TiresiasReplica(Tiresias):
+    """Discretised 2D-LAS on any GPUs that are free."""
+
+    def _take(self, slots: Slots, gpus: int) -> tuple[int, ...] | None:
+        return slots.take_scattered(gpus)
 
 
 class Repacked:

@@ -14,7 +14,7 @@ from controller.switches.programs import ProgramBundle
 from controller.switches.target import Kind
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
-from softswitch.engine.entries import bit_width, has_priorities
+from softswitch.engine.entries import has_priorities
 from softswitch.engine.meters import MeterRates
 from softswitch.engine.pipeline import PipelineError
 
@@ -146,7 +146,7 @@ class P4RuntimePlane:
     def _call(self, called: ir.Invocation) -> tuple[str, dict[str, int]]:
         params = self._program.actions[called.action].params
         values = (
-            arg & ((1 << bit_width(param.type)) - 1) for param, arg in zip(params, called.args, strict=True)
+            arg & ((1 << ir.width_of(param.type)) - 1) for param, arg in zip(params, called.args, strict=True)
         )
         return ir.plain_name(called.action), dict(zip((param.name for param in params), values, strict=True))
 
@@ -166,7 +166,7 @@ def _counted(data: Any) -> tuple[int, int]:
 def _fields(keys: Sequence[ir.Key], patterns: Sequence[ir.Pattern]) -> Iterator[tuple[str, Match]]:
     """Yield the keys that are not left open, by name."""
     for key, pattern in zip(keys, patterns, strict=True):
-        full = (1 << bit_width(key.expr.type)) - 1
+        full = (1 << ir.width_of(key.expr.type)) - 1
         mask = pattern.mask if pattern.kind == "mask" else full
         match key.match:
             case _ if pattern.kind == "any":

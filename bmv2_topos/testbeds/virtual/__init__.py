@@ -11,28 +11,16 @@ clock, the links and how long computing takes. The same seed gives the same pack
 
 from bmv2_topos.testbeds.virtual.allocation import Allocation, JobView, Policy, Regions, View
 from bmv2_topos.testbeds.virtual.errors import Stalled, TestbedError, WrongSum
-from bmv2_topos.testbeds.virtual.faults import (
-    ChangeLoss,
-    ChangeRegion,
-    Fault,
-    RemoveJob,
-    RestartFallback,
-    RestartJob,
-    Straggle,
-)
 from bmv2_topos.testbeds.virtual.placement import Placement, build
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import FlowReport, Foreseen, JobReport, Occupancy, Report
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
-from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed
+from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed, not_carried
 from bmv2_topos.testbeds.virtual.traffic import Flow, random_flows
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, shortest_tree
 
 __all__ = [
     "Allocation",
-    "ChangeLoss",
-    "ChangeRegion",
-    "Fault",
     "Flow",
     "FlowReport",
     "Foreseen",
@@ -43,12 +31,8 @@ __all__ = [
     "Policy",
     "Recorder",
     "Regions",
-    "RemoveJob",
     "Report",
-    "RestartFallback",
-    "RestartJob",
     "Stalled",
-    "Straggle",
     "SwitchTree",
     "TestbedError",
     "View",
@@ -56,6 +40,7 @@ __all__ = [
     "VirtualTestbed",
     "WrongSum",
     "build",
+    "not_carried",
     "random_flows",
     "shortest_tree",
 ]

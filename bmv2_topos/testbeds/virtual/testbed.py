@@ -9,27 +9,33 @@ takes in what has arrived and sends what it may. Hosts take turns in going first
 from __future__ import annotations
 
 import gc
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import assert_never
 
+from bmv2_topos.faults import (
+    ChangeRegion,
+    Congest,
+    Fault,
+    Kill,
+    LinkFault,
+    RemoveJob,
+    RestartFallback,
+    RestartJob,
+    Straggle,
+    Strangers,
+    Timed,
+    impossible,
+)
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator
 from bmv2_topos.testbeds.virtual.cores import COMPILED
 from bmv2_topos.testbeds.virtual.errors import Stalled, TestbedError
 from bmv2_topos.testbeds.virtual.fabric import Fabric
-from bmv2_topos.testbeds.virtual.faults import (
-    ChangeLoss,
-    ChangeRegion,
-    Fault,
-    RemoveJob,
-    RestartFallback,
-    RestartJob,
-    Straggle,
-    check_fault,
-)
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
 from bmv2_topos.testbeds.virtual.jobs import RunningJob, request_of, slack_s
 from bmv2_topos.testbeds.virtual.occupancy import OccupancySampler
@@ -40,7 +46,7 @@ from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from bmv2_topos.testbeds.virtual.stall import StallCheck, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, running_flows
 from bmv2_topos.testbeds.virtual.turns import Seated, Turns
-from controller.vocabulary import Job, Region, Topology
+from controller.vocabulary import Job, Topology
 from hostlib.core.congestion import BadLimits
 from hostlib.core.state import NEVER
 from hostlib.errors import JobFault
@@ -84,9 +90,12 @@ class VirtualTestbed:
             request_of(entry, placement, settings, topology, jobs=len(jobs))
             for entry, placement in zip(jobs, placements, strict=True)
         ]
-        self._faults = sorted(faults, key=lambda fault: fault.at_s, reverse=True)
+        workers = {entry.name: entry.workers for entry in jobs}
         for fault in faults:
-            check_fault(fault, topology, names)
+            wrong = impossible(fault, topology, workers)
+            if why := wrong[1] if wrong else not_carried(fault):
+                raise TestbedError(why)
+        self._faults = sorted(_in_turn(faults), key=lambda fault: fault.at_s, reverse=True)
         for flow in flows:
             flow.check(topology)
         if allocation is not None and not settings.shares:
@@ -244,10 +253,11 @@ class VirtualTestbed:
 
     # ------------------------------------------------------------------ faults
 
-    def _happen(self, fault: Fault, now: int) -> None:
-        if isinstance(fault, ChangeLoss):
-            self.fabric.set_loss(fault.a, fault.b, fault.loss)
+    def _happen(self, fault: Timed, now: int) -> None:
+        if isinstance(fault, LinkFault):
+            self.fabric.set_loss(fault.a, fault.b, fault.value)
             return
+        assert not isinstance(fault, Congest | Strangers)
         job = self.jobs[fault.job]
         if job.gone:
             return
@@ -267,8 +277,8 @@ class VirtualTestbed:
                     job.server.restart(now, round(fault.down_s * 1e9))
             case ChangeRegion():
                 if self.settings.shares:
-                    region = Region(fault.offset, fault.size)
-                    self.fleet.move(job.id, dict.fromkeys(job.admitted.switches, region))
+                    places = (fault.switch,) if fault.switch else job.admitted.switches
+                    self.fleet.move(job.id, dict.fromkeys(places, fault.region))
             case Straggle():
                 job.workers[fault.rank].training.compute_ns = round(fault.compute_s * 1e9)
             case _:
@@ -303,6 +313,30 @@ class VirtualTestbed:
             switches=tuple(self.topology.switch),
             wall_s=wall_s,
         )
+
+
+def not_carried(fault: Fault) -> str:
+    """Return why virtual time does not have a fault while jobs run; "": it has."""
+    match fault:
+        case Kill(job=job, rank=rank):
+            return (
+                f"kill of rank {rank} of job {job!r}: virtual time has no processes that could die; a runner"
+                " of processes can (loopback, netns, mininet)"
+            )
+        case LinkFault(kind=kind) if kind != "loss":
+            return f"{kind} of the link {fault.a}-{fault.b}: while jobs run, virtual time changes loss alone"
+        case RestartJob(removed_at_once=False) | Congest() | Strangers():
+            return f"{fault}: the soak alone has such faults"
+    return ""
+
+
+def _in_turn(faults: Iterable[Fault]) -> Iterator[Timed]:
+    """Yield the faults; for a link that is lossy for a while also the end of that."""
+    for fault in faults:
+        assert not isinstance(fault, Kill)
+        yield fault
+        if isinstance(fault, LinkFault) and fault.for_s < math.inf:
+            yield replace(fault, at_s=fault.at_s + fault.for_s, value=0.0)
 
 
 @contextmanager

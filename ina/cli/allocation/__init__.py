@@ -1,1 +1,1 @@
-"""``ina alloc``, ``ina place``, ``ina route`` and ``ina explain``: allocation decided on files."""
+"""``ina alloc``, ``ina place`` and ``ina route``: allocation decided on files."""

@@ -12,6 +12,8 @@ import typer
 from controller.core import reasons
 from controller.core.allocator import Allocator
 from controller.memory.demand import rate_of
+from controller.memory.explain import explain as explain_memory
+from controller.memory.policies import POLICIES
 from controller.memory.policy import Answer, Question, Standing
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
@@ -28,7 +30,11 @@ EPILOG = """Examples:
   ina alloc --policy static --jobs jobs.toml --cluster rack.toml --json
 
   ina alloc --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml --plot m.svg
+
+  ina alloc --explain contest --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml
 """
+
+NO_MEMORY = "It stays on one server: it uses no switch memory."
 
 
 class ReadingOption(StrEnum):
@@ -42,10 +48,8 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help="Divide slots by this policy: deadline, deadline-lazy, earliest, static, shared, preemptive or "
-        "preemptive-ending; or "
-        "one of your own: path.py:NAME, or a name that an installed package offers. Compares several, "
-        "separated by commas.",
+        help=f"Divide slots by this policy: {', '.join(POLICIES)}; or one of your own: path.py:NAME, or "
+        "a name that an installed package offers. Compares several, separated by commas.",
     ),
 ]
 Reading = Annotated[
@@ -69,6 +73,7 @@ def alloc(
     reading: Reading = ReadingOption.MEASURED,
     now: Now = 0.0,
     margin: common.Margin = 0.05,
+    explain: common.Explain = None,
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -82,6 +87,13 @@ def alloc(
     names = common.policies(policy)
     inputs = common.load(jobs, cluster, "alloc")
     asked = {name: decide(inputs, name, reading, now, margin) for name in names}
+    if explain is not None:
+        common.one_job(explain, inputs.jobs)
+        question, answer = divided(asked[names[-1]])
+        of = next((job for job in question.jobs if job.name == explain), None)
+        lines = [NO_MEMORY] if of is None else explain_memory(question, answer, of)
+        common.print_lines(lines, "alloc", names[-1], explain, json=json)
+        return
     if plot is not None:
         from ina.cli.allocation.plots import draw_memory
 

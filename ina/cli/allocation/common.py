@@ -19,6 +19,7 @@ from controller.vocabulary.files import check_job
 from controller.vocabulary.graphs import with_memory
 from ina.cli import job_files
 from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import Result
 
 Jobs = Annotated[
     Path,
@@ -51,6 +52,15 @@ Seed = Annotated[
 ]
 Plot = Annotated[
     Path | None, typer.Option(writable=True, metavar="FILE", help="Draw the decision: .png, .svg or .pdf.")
+]
+Explain = Annotated[
+    str | None,
+    typer.Option(
+        "--explain",
+        metavar="JOB",
+        help="Explain what this job got by the last policy, what limited it and what more resources would "
+        "bring, instead of printing tables.",
+    ),
 ]
 Write = Annotated[
     Path | None,
@@ -134,6 +144,22 @@ def one_job(name: str, jobs: Sequence[Job]) -> Job:
     if name not in found:
         raise Failure(f"no job {name!r}: {hint(name, found)}", USAGE)
     return found[name]
+
+
+def print_lines(lines: Sequence[str], command: str, policy: str, job: str, *, json: bool) -> None:
+    """Print the explanation of a job.
+
+    Args:
+        lines: Its sentences.
+        command: Name of the command.
+        policy: Name of the policy, or of all of them.
+        job: Name of the job.
+        json: Print one JSON object with them.
+    """
+    if json:
+        Result(command, {"policy": policy, "job": job}, {"lines": list(lines)}).print_json()
+        return
+    print("\n".join(lines))
 
 
 def check_files(plot: Path | None, write: Path | None = None) -> None:

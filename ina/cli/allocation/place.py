@@ -9,6 +9,7 @@ import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
+from controller.placement.explain import explain as explain_placement
 from controller.placement.flows import State
 from controller.placement.policies import POLICIES
 from controller.policies.by_kind import AllocationSettings
@@ -27,6 +28,8 @@ EPILOG = """Examples:
   ina place --policy locality,netpack --jobs batch.yaml --cluster fabric.toml
 
   ina place --jobs batch.yaml --cluster fabric.toml --write placed.json
+
+  ina place --explain vision-2 --jobs batch.yaml --cluster fabric.toml
 """
 
 MOST_NAMED = 10
@@ -48,6 +51,7 @@ def place(
     policy: Policies = "netpack",
     seed: common.Seed = 0,
     write: common.Write = None,
+    explain: common.Explain = None,
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -73,6 +77,14 @@ def place(
         from ina.cli.allocation.plots import draw_placement
 
         draw_placement(last, plot)
+    if explain is not None:
+        job = common.one_job(explain, inputs.jobs)
+        if job.name in waiting[names[-1]]:
+            lines = [f"{explain} waits: too few GPUs are free for it and the other jobs of the batch."]
+        else:
+            lines = explain_placement(last, common.one_job(explain, last.jobs))
+        common.print_lines(lines, "place", names[-1], explain, json=json)
+        return
     if json:
         _result(states, waiting, seed).print_json(unused_keys=job_files.unused_keys("place", jobs, cluster))
         return

@@ -11,7 +11,9 @@ from controller.core import reasons
 from controller.core.allocator import Allocator
 from controller.placement.flows import State
 from controller.policies.by_kind import AllocationSettings
+from controller.routing.explain import explain as explain_route
 from controller.routing.policies import POLICIES
+from controller.routing.policy import Question
 from controller.simulator.files import whole
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
@@ -26,6 +28,8 @@ EPILOG = """Examples:
   ina route --jobs placed.json --cluster examples/allocation/fabric.toml
 
   ina route --policy tor-only,shortest-path,grid --jobs placed.json --cluster fabric.toml --plot tree.svg
+
+  ina route --explain text-2 --jobs placed.json --cluster examples/allocation/fabric.toml
 """
 
 Policies = Annotated[
@@ -51,6 +55,7 @@ def route(
     draws: Draws = 8,
     seed: common.Seed = 0,
     write: common.Write = None,
+    explain: common.Explain = None,
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -71,6 +76,12 @@ def route(
         from ina.cli.allocation.plots import draw_trees
 
         draw_trees(last, plot)
+    if explain is not None:
+        trees = {job.name: job.tree for job in last.jobs if job.tree is not None}
+        job = common.one_job(explain, last.jobs)
+        lines = explain_route(Question(last.topology, last.jobs), trees, job)
+        common.print_lines(lines, "route", names[-1], explain, json=json)
+        return
     if json:
         _result(states, draws, seed).print_json(unused_keys=job_files.unused_keys("route", jobs, cluster))
         return

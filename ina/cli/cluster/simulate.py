@@ -37,7 +37,7 @@ EPILOG = """Examples:
 
   ina cluster simulate --memory shared,deadline --jobs jobs.toml --cluster racks.toml --plot run.svg --json
 
-  ina explain cluster train-3 --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
+  ina cluster simulate --explain train-3 --memory deadline --jobs jobs.toml --cluster racks.toml
 """
 
 OWN = (
@@ -122,6 +122,7 @@ def simulate(
             "--verify", help="Check every decision of the scheduler: no GPU and no job is used twice. Slower."
         ),
     ] = False,
+    explain: allocation.Explain = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -147,7 +148,9 @@ def simulate(
     )
     inputs = allocation.load(jobs, cluster, "cluster simulate")
     tasks = tasks_of(chosen, inputs.jobs, inputs.topology, around, settings or (), verify=verify)
-    if plot is not None:
+    if explain is not None:
+        allocation.one_job(explain, inputs.jobs)
+    if plot is not None or explain is not None:
         tasks[-1] = replace(tasks[-1], keep_log=True)
     outcomes = run(tasks, processes)
     if plot is not None:
@@ -157,6 +160,13 @@ def simulate(
     if jobs_csv is not None:
         with whole(jobs_csv) as draft:
             write_jobs(draft, (({**o.task.names}, _rows(o)) for o in outcomes))
+    if explain is not None:
+        from controller.simulator.network.explain import explain as explain_simulated
+
+        lines = explain_simulated(outcomes[-1].simulated, explain)
+        policies = " + ".join(tasks[-1].names.values())
+        allocation.print_lines(lines, "cluster simulate", policies, explain, json=json)
+        return
     if json:
         _result(outcomes).print_json(unused_keys=job_files.unused_keys("cluster simulate", jobs, cluster))
         return

@@ -7,7 +7,7 @@ By the time a program is IR, everything that P4 does at compile time is done:
   (``Ingress.admission.job``), every local variable by a name unique in the program.
 * The parameters of the blocks are three storages that live as long as the packet:
   ``hdr``, ``meta`` and ``standard_metadata`` (whatever the source calls them). In programs for Tofino each
-  is a struct of what the two gresses have (`softswitch.compiler.lowering.tofino`).
+  is a struct of what the two gresses have (`softswitch.compiler.lowering.architectures.tna`).
 * Types are explicit on every expression, constants are folded, ``int`` literals have the width
   of their context, serialisable enums and ``typedef``s are their underlying type.
 * Calls have no arguments left to bind: an action's parameters are variables which the caller
@@ -85,6 +85,7 @@ from softswitch.compiler.ir.nodes import (
     Var,
     VarBits,
     Verify,
+    width_of,
 )
 from softswitch.compiler.ir.program import (
     Action,
@@ -190,4 +191,5 @@ __all__ = [
     "group_action",
     "members_table",
     "plain_name",
+    "width_of",
 ]

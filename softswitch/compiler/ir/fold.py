@@ -20,11 +20,11 @@ def wrap(type_: ir.Bits, value: int) -> int:
     return value
 
 
-def limits(type_: ir.Bits) -> tuple[int, int]:
+def limits(type_: ir.Bits | ir.Bool) -> tuple[int, int]:
     """Return the smallest and the largest value."""
-    if type_.signed:
-        return -(1 << (type_.width - 1)), (1 << (type_.width - 1)) - 1
-    return 0, (1 << type_.width) - 1
+    signed = isinstance(type_, ir.Bits) and type_.signed
+    half = 1 << (ir.width_of(type_) - 1)
+    return (-half, half - 1) if signed else (0, 2 * half - 1)
 
 
 _PLAIN: dict[str, Callable[[int, int], int]] = {

@@ -64,6 +64,21 @@ Scalar = Bits | Bool | Enum
 Type = Bits | Bool | VarBits | Enum | Header | Stack | Struct
 
 
+def width_of(type_: Type) -> int:
+    """Return the width in bits of a scalar type: of a varbit its maximum, of an enum 32."""
+    match type_:
+        case Bits():
+            return type_.width
+        case Bool():
+            return 1
+        case VarBits():
+            return type_.max_width
+        case Enum():
+            return 32
+        case _:
+            raise TypeError(f"no scalar: {type_}")
+
+
 @dataclass(frozen=True, slots=True)
 class Const:
     """A literal.

@@ -344,7 +344,7 @@ class Program:
 
     @property
     def tofino(self) -> bool:
-        """True of programs for Tofino: see `softswitch.compiler.lowering.tofino`."""
+        """True of programs for Tofino: see `softswitch.compiler.lowering.architectures.tna`."""
         return self.architecture != V1MODEL
 
     @property

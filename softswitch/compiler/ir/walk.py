@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, replace
+from typing import Any, get_args
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.nodes import (
     Advance,
     Apply,
     Assign,
-    Binary,
-    Cast,
     Emit,
     Expr,
     Extern,
     Extract,
     If,
-    Index,
-    IsValid,
-    Last,
-    LastIndex,
     Loop,
     Member,
-    Mux,
-    Next,
     Scope,
     SetValidity,
     Shift,
     Skip,
-    Slice,
     Stmt,
     Switch,
-    Unary,
     Var,
     Verify,
 )
-from softswitch.compiler.ir.program import Program
+from softswitch.compiler.ir.program import Action, Key, Program, State, Table
 
 Path = tuple[str, ...]
 """The name of a storage, and those of the members that lead to a place in it."""
@@ -53,25 +45,23 @@ def member_path(expr: Expr) -> Path | None:
             return None
 
 
+_OPERANDS: dict[type, tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(kind) if field.type == "Expr") for kind in get_args(Expr)
+}
+"""The fields of expressions that are expressions."""
+
+
 def child_expressions(expr: Expr) -> tuple[Expr, ...]:
     """Return the direct operands of `expr`."""
-    match expr:
-        case Member(base=base) | Next(base=base) | Last(base=base) | LastIndex(base=base):
-            return (base,)
-        case Slice(base=base):
-            return (base,)
-        case Index(base=base, index=index):
-            return (base, index)
-        case Unary(operand=operand) | Cast(operand=operand):
-            return (operand,)
-        case Binary(left=left, right=right):
-            return (left, right)
-        case Mux(condition=condition, then=then, otherwise=otherwise):
-            return (condition, then, otherwise)
-        case IsValid(header=header):
-            return (header,)
-        case _:
-            return ()
+    return tuple(getattr(expr, name) for name in _OPERANDS[type(expr)])
+
+
+def with_operands(expr: Expr, changed: Callable[[str, Expr], Expr]) -> Expr:
+    """Return `expr` with what `changed` makes of its direct operands, by their fields' names."""
+    old = {name: getattr(expr, name) for name in _OPERANDS[type(expr)]}
+    all_new = {name: changed(name, operand) for name, operand in old.items()}
+    new: dict[str, Any] = {name: each for name, each in all_new.items() if each is not old[name]}
+    return replace(expr, **new) if new else expr
 
 
 def subexpressions(expr: Expr) -> Iterator[Expr]:
@@ -159,3 +149,44 @@ def written(expr: ir.Expr) -> str:
             return f"{written(base)}.last"
         case _:
             return "a value"
+
+
+def nodes(node: object) -> Iterator[Expr | Stmt]:
+    """Yield all statements and expressions below a program, a part of it or a tuple of such parts."""
+    match node:
+        case Program():
+            states = [state for parser in node.parsers.values() for state in parser.values()]
+            yield from nodes((*node.blocks.values(), *states, *node.actions.values(), *node.tables.values()))
+        case State():
+            yield from nodes((*node.body, *node.transition.subjects))
+        case Action():
+            yield from nodes(node.body)
+        case Table():
+            yield from nodes(tuple(key.expr for key in node.keys))
+        case tuple():
+            for item in node:
+                yield from nodes(item)
+        case _ if isinstance(node, Expr | Stmt):
+            yield node
+            for field in fields(node):
+                if field.name not in ("type", "pos"):
+                    yield from nodes(getattr(node, field.name))
+
+
+def with_parts(
+    program: Program,
+    *,
+    body: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]],
+    state: Callable[[State], State],
+    keys: Callable[[Table], tuple[Key, ...]],
+) -> Program:
+    """Return a program with what the functions make of its bodies, states and keys."""
+    blocks: dict[str, Any] = {name: body(block) for name, block in program.blocks.items()}
+    return replace(
+        program,
+        states={name: state(old) for name, old in program.states.items()},
+        egress_states={name: state(old) for name, old in program.egress_states.items()},
+        **blocks,
+        actions={name: replace(action, body=body(action.body)) for name, action in program.actions.items()},
+        tables={name: replace(table, keys=keys(table)) for name, table in program.tables.items()},
+    )

@@ -11,7 +11,7 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import passing
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architecture import check_package, is_v1model
+from softswitch.compiler.lowering.architectures.packages import check_package, package_of
 from softswitch.compiler.lowering.expressions.check import known, reader, type_at, whole_number
 from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
@@ -112,11 +112,12 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
 def _is_part(unit: Unit, decl: ast.Instantiation) -> bool:
     """Return True if an instance of a package is what another package is made of."""
     assert isinstance(decl.type, ast.NamedType)
-    return decl.name != "main" and decl.type.name in unit.parts
+    return decl.name != "main" and decl.type.name in unit.architecture.parts
 
 
 def _check_package(unit: Unit, decl: ast.Instantiation) -> None:
-    if not is_v1model(unit, decl):
+    package = package_of(unit, decl)
+    if unit.architecture.checks != (package.name, len(package.params)):
         with unit.only_checking(), suppress(Unsupported):
             check_package(unit, decl)
 

@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import with_operands, with_parts
 from softswitch.compiler.lowering.expressions.convert import conjunction, negation
 
 _BOOL = ir.Bool()
@@ -22,17 +23,11 @@ def flattened(program: ir.Program) -> ir.Program:
     """Return the program without unions, stacks of unions and structs in headers."""
     if not any(map(_concerned, _types(program))):
         return program
-    blocks: dict[str, Any] = {name: _body(body) for name, body in program.blocks.items()}
-    return replace(
+    return with_parts(
         program,
-        states={name: _state(state) for name, state in program.states.items()},
-        egress_states={name: _state(state) for name, state in program.egress_states.items()},
-        **blocks,
-        actions={name: replace(action, body=_body(action.body)) for name, action in program.actions.items()},
-        tables={
-            name: replace(table, keys=tuple(replace(key, expr=_expr(key.expr)) for key in table.keys))
-            for name, table in program.tables.items()
-        },
+        body=_body,
+        state=_state,
+        keys=lambda table: tuple(replace(key, expr=_expr(key.expr)) for key in table.keys),
     )
 
 
@@ -73,14 +68,7 @@ def _is_virtual(expr: ir.Expr) -> bool:
 
 def _expr(expr: ir.Expr) -> ir.Expr:
     """Return `expr` in terms of what storage holds; a virtual struct stays what it is."""
-    changes: dict[str, Any] = {}
-    for item in fields(expr):
-        value = getattr(expr, item.name)
-        if item.name not in ("pos", "type") and isinstance(value, ir.Expr):
-            changed = _expr(value)
-            if changed is not value:
-                changes[item.name] = changed
-    expr = replace(expr, **changes) if changes else expr
+    expr = with_operands(expr, lambda name, operand: _expr(operand))
     match expr:
         case ir.Member(type_, base, name, pos) if _is_virtual(base):
             return _part(base, name, type_, pos)

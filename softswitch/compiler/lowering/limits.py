@@ -6,11 +6,9 @@ Headers are whole bytes, as on BMv2, and so are varbits and what is in front of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
-
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.walk import child_expressions, nodes
 
 MAX_COMPUTED = 128
 """Bits of the widest number that is computed with."""
@@ -18,7 +16,7 @@ MAX_COMPUTED = 128
 
 def check_limits(program: ir.Program) -> None:
     """Raise Unsupported for the first expression beyond the limits of the back ends."""
-    for node in _nodes(program):
+    for node in nodes(program):
         if isinstance(node, ir.Unary | ir.Binary | ir.Cast | ir.Mux | ir.Slice | ir.Lookahead):
             _check_width(node)
 
@@ -61,34 +59,10 @@ def _bits(type_: ir.Type) -> int:
 
 
 def _check_width(expr: ir.Expr) -> None:
-    operands = [getattr(expr, item.name) for item in fields(expr)]
-    parts = [part for part in operands if isinstance(part, ir.Expr)]
+    parts = child_expressions(expr)
     if isinstance(expr, ir.Binary) and expr.op in ("==", "!="):
-        parts = [part for part in parts if not isinstance(part, ir.Var | ir.Member | ir.Const)]
+        parts = tuple(part for part in parts if not isinstance(part, ir.Var | ir.Member | ir.Const))
     widest = max((_bits(part.type) for part in (expr, *parts)), default=0)
     if widest > MAX_COMPUTED:
         message = f"a computation with {widest} bits"
         raise Unsupported(message, expr.pos, f"at most {MAX_COMPUTED} bits")
-
-
-def _nodes(node: object) -> Iterator[object]:
-    """Yield all statements and expressions below `node`, and itself."""
-    match node:
-        case ir.Program():
-            for block in node.blocks.values():
-                yield from _nodes(block)
-            for states in node.parsers.values():
-                for state in states.values():
-                    yield from _nodes((*state.body, *state.transition.subjects))
-            for action in node.actions.values():
-                yield from _nodes(action.body)
-            for table in node.tables.values():
-                yield from _nodes(tuple(key.expr for key in table.keys))
-        case tuple():
-            for item in node:
-                yield from _nodes(item)
-        case _ if isinstance(node, ir.Expr | ir.Stmt):
-            yield node
-            for item in fields(node):
-                if item.name not in ("type", "pos"):
-                    yield from _nodes(getattr(node, item.name))

@@ -4,7 +4,7 @@ Lowering starts at ``main`` and follows what is used; each control is checked wh
 The steps, each in a module of its own::
 
     declare        global names, in source order                  → scope
-    architecture   the six blocks of V1Switch and their storages; `tofino`: those of a Pipeline
+    architectures  the blocks of ``main`` and their storages; what externs there are, of v1model and TNA
     controls       ┐
     parsers        │ bodies, lowered where they are applied
     actions        │
@@ -28,20 +28,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.verify import verify_program
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architecture import check_architecture, check_type_arguments, lower_package
+from softswitch.compiler.lowering.architectures.tna import TNA, is_for_tofino
+from softswitch.compiler.lowering.architectures.v1model import V1MODEL
 from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.blocks.controls import check_action, lower_control
 from softswitch.compiler.lowering.blocks.parsers import check_parser
 from softswitch.compiler.lowering.calls.dispatch import call
-from softswitch.compiler.lowering.calls.extern_calls import foreign_function, foreign_instance, foreign_method
-from softswitch.compiler.lowering.calls.extern_functions import annotated_lists
 from softswitch.compiler.lowering.calls.functions import check_function
 from softswitch.compiler.lowering.declare import declare_all, error_type, match_kind_type
 from softswitch.compiler.lowering.expressions.check import reader, type_at
@@ -51,10 +49,6 @@ from softswitch.compiler.lowering.passing import passed_to_nothing, stand_in_obj
 from softswitch.compiler.lowering.resolve import make_fields
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
-from softswitch.compiler.lowering.tofino.calls import call_function, call_object
-from softswitch.compiler.lowering.tofino.objects import make_object
-from softswitch.compiler.lowering.tofino.stateful import check_accesses
-from softswitch.compiler.lowering.tofino.switch import PARTS, architecture_of, is_for_tofino, lower_switch
 from softswitch.compiler.lowering.unit import (
     Action,
     Body,
@@ -182,80 +176,21 @@ def _gather(program: ast.Program, name: str, single_access: bool) -> ir.Program:
 
 
 def _lowered(unit: Unit, program: ast.Program, name: str, single_access: bool) -> ir.Program:
-    unit.call = call
-    unit.statements = lower_statements
-    tofino = is_for_tofino(program.declarations)
-    if tofino:
-        unit.foreign, unit.foreign_method, unit.foreign_function = make_object, call_object, call_function
-        unit.parts = PARTS
-    else:
-        unit.foreign, unit.foreign_method, unit.foreign_function = (
-            foreign_instance,
-            foreign_method,
-            foreign_function,
-        )
+    unit.call, unit.statements = call, lower_statements
+    unit.architecture = architecture = TNA if is_for_tofino(program.declarations) else V1MODEL
     main = declare_all(unit, program.declarations)
     if main is None:
         check_uncalled(unit)
         unit.raise_errors()
         raise CompileError("the program instantiates no package", program.pos, "V1Switch(…) main;")
-    if tofino:
-        return _for_tofino(unit, main, name, single_access)
     try:
-        check_architecture(unit, main)
+        architecture.check(unit, main)
     except Unsupported:
         check_uncalled(unit)
         raise
-    storages, bodies = lower_package(unit, main)
-    check_type_arguments(unit, main, storages)
+    pipeline = architecture.lower(unit, main)
     check_uncalled(unit)
     unit.raise_errors()
-    return _program(
-        unit,
-        main,
-        name,
-        hdr=storages.hdr.ir,
-        meta=storages.meta.ir,
-        standard_metadata=storages.standard_metadata.ir,
-        states=unit.states,
-        verify=bodies[Stage.VERIFY],
-        ingress=bodies[Stage.INGRESS],
-        egress=bodies[Stage.EGRESS],
-        compute=bodies[Stage.COMPUTE],
-        deparser=bodies[Stage.DEPARSER],
-        field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
-    )
-
-
-def _for_tofino(unit: Unit, main: ast.Instantiation, name: str, single_access: bool) -> ir.Program:
-    pipeline = lower_switch(unit, main)
-    check_uncalled(unit)
-    unit.raise_errors()
-    check_accesses(
-        pipeline.bodies.values(), unit.actions, unit.tables, unit.register_arrays, refuse=single_access
-    )
-    return _program(
-        unit,
-        main,
-        name,
-        architecture=architecture_of(unit),
-        hdr=pipeline.hdr,
-        meta=pipeline.meta,
-        standard_metadata=pipeline.standard_metadata,
-        states=pipeline.states,
-        egress_states=pipeline.egress_states,
-        ingress_parser=pipeline.ingress_parser,
-        verify=(),
-        ingress=pipeline.bodies[Stage.INGRESS],
-        ingress_deparser=pipeline.bodies[Stage.INGRESS_DEPARSER],
-        egress=pipeline.bodies[Stage.EGRESS],
-        compute=(),
-        deparser=pipeline.bodies[Stage.DEPARSER],
-    )
-
-
-def _program(unit: Unit, main: ast.Instantiation, name: str, **pipeline: Any) -> ir.Program:
-    """Return the program that a pipeline is with all that was declared."""
     return flattened(
         ir.Program(
             name=name,
@@ -273,6 +208,6 @@ def _program(unit: Unit, main: ast.Instantiation, name: str, **pipeline: Any) ->
             meters=unit.meters,
             digests=unit.digests,
             controller_headers=unit.controller_headers,
-            **pipeline,
+            **pipeline(single_access),
         )
     )

@@ -7,7 +7,7 @@ Each is lowered when it is first used, in the scope that it was declared in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -18,9 +18,10 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.values import AlreadySaid, Block, ExternDef, Object, Scope, Value
+from softswitch.compiler.lowering.values import AlreadySaid, Block, Scope, Value
 
 if TYPE_CHECKING:
+    from softswitch.compiler.lowering.architectures import Architecture
     from softswitch.compiler.lowering.passing import Passed
 
 _found: ContextVar[dict[ir.Remark, None]] = ContextVar("remarks")
@@ -92,11 +93,8 @@ class Unit:
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
         # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
         self.call: Callable[[Body, ast.Call], Value]
-        self.foreign: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
-        self.foreign_method: Callable[[Body, Object, ast.Prototype, ast.Call, Mapping[str, t.Type]], Value]
-        self.foreign_function: Callable[[Body, ast.Prototype, ast.Call, str], Value]
-        self.parts: tuple[str, ...] = ()  # the types of packages that other packages are made of
-        self.packages: dict[str, ast.Instantiation] = {}  # instances of these
+        self.architecture: Architecture
+        self.packages: dict[str, ast.Instantiation] = {}  # those that other packages are made of
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
         self._checking = False
         self._errors: list[CompileError] = []

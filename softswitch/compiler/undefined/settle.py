@@ -16,11 +16,12 @@ anew wherever they may be needed. Values of more than 128 bits and varbits are l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
-from typing import Any, TypeGuard
+from dataclasses import replace
+from typing import TypeGuard
 
 from softswitch.compiler import ir
 from softswitch.compiler.choice import Choice
+from softswitch.compiler.ir.walk import with_operands, with_parts
 from softswitch.compiler.lowering.limits import MAX_COMPUTED
 
 _BOOL = ir.Bool()
@@ -45,19 +46,10 @@ class _Settler:
     def program(self) -> ir.Program:
         program = self._program
         self._keys = {name: self._table_keys(table) for name, table in program.tables.items()}
-        blocks: dict[str, Any] = {name: self._body(body) for name, body in program.blocks.items()}
-        return replace(
-            program,
-            states={name: self._state(state) for name, state in program.states.items()},
-            egress_states={name: self._state(state) for name, state in program.egress_states.items()},
-            **blocks,
-            actions={
-                name: replace(action, body=self._body(action.body))
-                for name, action in program.actions.items()
-            },
-            tables={name: replace(table, keys=self._keys[name][0]) for name, table in program.tables.items()},
-            variables=self._variables,
+        changed = with_parts(
+            program, body=self._body, state=self._state, keys=lambda table: self._keys[table.name][0]
         )
+        return replace(changed, variables=self._variables)
 
     # ----------------------------------------------------------------- undefined values
 
@@ -117,20 +109,13 @@ class _Settler:
 
     def _inside(self, expr: ir.Expr) -> ir.Expr:
         """Return an expression with the values that it reads defined, but not what it names."""
-        changes: dict[str, Any] = {}
-        for item in fields(expr):
-            value = getattr(expr, item.name)
-            if item.name in ("pos", "type") or not isinstance(value, ir.Expr):
-                continue
-            named = (
-                isinstance(expr, ir.Member | ir.IsValid | ir.Next | ir.Last | ir.LastIndex)
-                or item.name == "base"
-            )
-            named = named and not isinstance(expr, ir.Slice)
-            changed = self._inside(value) if named else self._expr(value)
-            if changed is not value:
-                changes[item.name] = changed
-        return replace(expr, **changes) if changes else expr
+        names = isinstance(expr, ir.Member | ir.IsValid | ir.Next | ir.Last | ir.LastIndex)
+
+        def changed(field: str, operand: ir.Expr) -> ir.Expr:
+            named = (names or field == "base") and not isinstance(expr, ir.Slice)
+            return self._inside(operand) if named else self._expr(operand)
+
+        return with_operands(expr, changed)
 
     def _target(self, expr: ir.Expr) -> ir.Expr:
         """Return a place that is written, with the indices in it defined."""

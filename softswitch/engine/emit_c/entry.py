@@ -18,7 +18,7 @@ from softswitch.engine.emit_c.ahead import emit_ahead
 from softswitch.engine.emit_c.layout import ScalarHome
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import describe_tables, state_members
-from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_bits, storage_type, width_of
+from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_bits, storage_type
 from softswitch.engine.emit_c.tofino import emit_entries
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.walk import indirect_meters
@@ -56,7 +56,7 @@ def tell(unit: Unit, told: Set[str], values: Mapping[str, str]) -> Iterator[str]
     for name, value in values.items():
         if name not in told:
             continue
-        width = width_of(fields[name])
+        width = ir.width_of(fields[name])
         c_type = c_integer(storage_bits(width))
         text = value if width == storage_bits(width) else f"({value} & {hex((1 << width) - 1)})"
         yield f"    p->{ROOT}.{name} = ({c_type}){text};"

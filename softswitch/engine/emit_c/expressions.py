@@ -29,7 +29,6 @@ from softswitch.engine.emit_c.text import (
     storage_bits,
     too_wide,
     unparenthesised,
-    width_of,
 )
 
 
@@ -152,7 +151,7 @@ class Expressions:
         """Return an index as text that compares right with a size, signed or not."""
         value = self.value(index)
         if is_signed(index.type):
-            width = width_of(index.type)
+            width = ir.width_of(index.type)
             bits = class_bits(width)
             return f"({c_integer(bits)})p4_signed{bits}({value.text}, {width})"
         return value.text
@@ -174,7 +173,7 @@ class Expressions:
                 if isinstance(type_, ir.Bool):
                     return Value(str(value), narrow=True)
                 self._check_width(expr)
-                return Value(literal(value, width_of(type_)))
+                return Value(literal(value, ir.width_of(type_)))
             case ir.Var() | ir.Member():
                 return self._load(expr)
             case ir.LastIndex(base=base):
@@ -207,21 +206,21 @@ class Expressions:
         value = self.value(expr)
         if not value.narrow or isinstance(expr, ir.Const):
             return value.text
-        return f"({c_integer(class_bits(width_of(expr.type)))}){value.text}"
+        return f"({c_integer(class_bits(ir.width_of(expr.type)))}){value.text}"
 
     def signed(self, expr: ir.Expr) -> str:
         """Return the signed value of an ``int<W>`` expression."""
-        width = width_of(expr.type)
+        width = ir.width_of(expr.type)
         return f"p4_signed{class_bits(width)}({self.value(expr).text}, {width})"
 
     def _check_width(self, expr: ir.Expr) -> None:
         if is_wide(expr.type):
-            raise too_wide("a value", width_of(expr.type), expr.pos)
+            raise too_wide("a value", ir.width_of(expr.type), expr.pos)
 
     def _load(self, expr: ir.Expr) -> Value:
         self._check_width(expr)
         place = self.scalar(expr)
-        narrow = storage_bits(width_of(expr.type)) < 32
+        narrow = storage_bits(ir.width_of(expr.type)) < 32
         if place.guard is not None:
             return Value(f"({place.guard} ? {place.text} : 0)", narrow)
         return Value(place.text, narrow)
@@ -230,9 +229,9 @@ class Expressions:
         width = expr.high - expr.low + 1
         base = self.wide(expr.base)
         text = f"({base} >> {expr.low})" if expr.low else base
-        if expr.high + 1 < width_of(expr.base.type):
+        if expr.high + 1 < ir.width_of(expr.base.type):
             text = f"({text} & {literal(-1, width)})"
-        return self._narrowed(text, width_of(expr.base.type), width)
+        return self._narrowed(text, ir.width_of(expr.base.type), width)
 
     def _narrowed(self, text: str, from_width: int, to_width: int) -> Value:
         """Return `text`, that fits `to_width` bits, in the class of `to_width`."""
@@ -245,7 +244,7 @@ class Expressions:
             return Value(f"!{self.value(expr.operand).text}", narrow=True)
         self._check_width(expr)
         sign = {"-": "0 - ", "~": "~"}[expr.op]
-        return Value(self._masked(f"({sign}{self.wide(expr.operand)})", width_of(expr.type)))
+        return Value(self._masked(f"({sign}{self.wide(expr.operand)})", ir.width_of(expr.type)))
 
     def _masked(self, text: str, width: int) -> str:
         if width == class_bits(width):
@@ -270,7 +269,7 @@ class Expressions:
                 return self._arithmetic(expr)
 
     def _arithmetic(self, expr: ir.Binary) -> Value:
-        width = width_of(expr.type)
+        width = ir.width_of(expr.type)
         bits = class_bits(width)
         match expr.op:
             case "+" | "-" | "*":
@@ -295,7 +294,7 @@ class Expressions:
             case "<<" | ">>":
                 return self._shift(expr, width, bits)
             case "++":
-                shift = width_of(expr.right.type)
+                shift = ir.width_of(expr.right.type)
                 left_text = f"({c_integer(bits)}){self.value(expr.left).text}"
                 return Value(f"({left_text} << {shift} | {self.value(expr.right).text})")
             case _:
@@ -324,7 +323,7 @@ class Expressions:
         if isinstance(expr.type, ir.Bool):
             return Value(f"({self.value(operand).text} != 0)", narrow=True)
         self._check_width(expr)
-        width, old = expr.type.width, width_of(source)
+        width, old = expr.type.width, ir.width_of(source)
         if width == old:
             return self.value(operand)
         if width < old:
@@ -358,7 +357,7 @@ class Expressions:
                 text = self._equal_varbits(self.scalar(left).text, self.scalar(right).text)
                 return Value(f"({text})" if expr.op == "==" else f"(!({text}))", narrow=True)
             case _ if is_wide(left.type):
-                size = (width_of(left.type) + 7) // 8
+                size = (ir.width_of(left.type) + 7) // 8
                 text = f"memcmp({self.scalar(left).text}, {self.scalar(right).text}, {size})"
                 return Value(f"({text} {expr.op} 0)", narrow=True)
             case _:

@@ -16,7 +16,6 @@ from softswitch.engine.emit_c.text import (
     is_signed,
     is_wide,
     literal,
-    width_of,
 )
 from softswitch.engine.emit_c.wire import Block, Part, checksum_terms, store_parts, stretches
 
@@ -80,7 +79,7 @@ def _send_digest(body: Body, call: ir.Extern) -> None:
         if is_wide(expr.type):
             raise Unsupported("a digest of a value of more than 128 bits", expr.pos)
         text = body.expressions.value(expr).text
-        words += [f"(uint64_t)({text})", f"(uint64_t)({text} >> 64)" if width_of(expr.type) > 64 else "0"]
+        words += [f"(uint64_t)({text})", f"(uint64_t)({text} >> 64)" if ir.width_of(expr.type) > 64 else "0"]
     with body.out.block(""):
         body.out.line(f"const uint64_t words[{len(words)}] = {{{', '.join(words)}}};")
         body.out.line(f"p4_digest(s->digests, words, {len(words)});")
@@ -155,7 +154,7 @@ def _random(body: Body, call: ir.Extern) -> None:
 
 def _cut(text: str, bits: int, target: ir.Expr) -> str:
     """Return the low bits of an unsigned `bits`-bit C value that `target` takes."""
-    width = width_of(target.type)
+    width = ir.width_of(target.type)
     if width >= bits:
         return f"({c_integer(class_bits(width))})({text})"
     return f"({c_integer(class_bits(width))})(({text}) & {literal(-1, width)})"
@@ -179,7 +178,7 @@ def _parts(body: Body, data: Sequence[ir.Expr]) -> list[Part]:
     for expr in data:
         if is_wide(expr.type):
             raise Unsupported("a hash over a value of more than 128 bits", expr.pos)
-        parts.append(Part(body.expressions.value(expr).text, width_of(expr.type)))
+        parts.append(Part(body.expressions.value(expr).text, ir.width_of(expr.type)))
     return parts
 
 
@@ -190,7 +189,7 @@ def _checksum_terms(body: Body, data: Sequence[ir.Expr], *, wide: bool) -> Itera
         blocks, home = _summed_blocks(body, data[start:]) if position % 16 == 0 else ((), None)
         if home is None:
             yield from checksum_terms(_parts(body, data[start : start + 1]), position)
-            position += width_of(data[start].type)
+            position += ir.width_of(data[start].type)
             start += 1
             continue
         size = sum(block.size for block in blocks)
@@ -241,7 +240,8 @@ def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool, wi
             out.line(f"words += {' + '.join(terms[start : start + 4])};")
         return "p4_fold(words)"
     room = sum(
-        expr.type.max_width if isinstance(expr.type, ir.VarBits) else width_of(expr.type) + 7 for expr in data
+        expr.type.max_width if isinstance(expr.type, ir.VarBits) else ir.width_of(expr.type) + 7
+        for expr in data
     )
     out.line(f"uint8_t data[{room // 8 + 1}{f' + {PAYLOAD_MAX}' if payload else ''}];")
     out.line("uint8_t *to = data;")
@@ -259,7 +259,7 @@ def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool, wi
         if not isinstance(expr.type, ir.VarBits):
             pending.append(expr)
             continue
-        if sum(width_of(other.type) for other in pending) % 8:
+        if sum(ir.width_of(other.type) for other in pending) % 8:
             raise Unsupported("a hash over a varbit that does not start a byte", expr.pos)
         flush()
         place = body.expressions.scalar(expr)
@@ -281,8 +281,8 @@ def _hash(body: Body, call: ir.Extern) -> None:
     name = algorithm(kind)
     with body.out.block(""):
         bits = 64
-        if name == "identity" and sum(width_of(expr.type) for expr in data) <= 32:
-            bits = class_bits(max(width_of(expr.type) for expr in (base, maximum)))
+        if name == "identity" and sum(ir.width_of(expr.type) for expr in data) <= 32:
+            bits = class_bits(max(ir.width_of(expr.type) for expr in (base, maximum)))
         if bits == 32:
             # P4's way to write base + x % max, so it should not cost more than that.
             digest = _identity(body, data)
@@ -297,9 +297,9 @@ def _hash(body: Body, call: ir.Extern) -> None:
                 digest = _digest(body, name, data, payload=False)
         body.out.line(f"{c_integer(bits)} digest = {digest};")
         if isinstance(maximum, ir.Const):
-            limit = max(1, maximum.value & ((1 << width_of(maximum.type)) - 1))
+            limit = max(1, maximum.value & ((1 << ir.width_of(maximum.type)) - 1))
             text = "digest" if limit >= 1 << bits else f"digest % {literal(limit, bits)}"
-        elif width_of(maximum.type) <= bits:
+        elif ir.width_of(maximum.type) <= bits:
             body.out.line(f"{c_integer(bits)} max = {body.expressions.text(maximum)};")
             text = f"p4_mod{bits}(digest, max)"
         else:

@@ -30,7 +30,7 @@ from softswitch.compiler.ir.walk import (
     member_path,
     statement_expressions,
 )
-from softswitch.engine.emit_c.text import Names, is_wide, storage_bits, storage_type, width_of
+from softswitch.engine.emit_c.text import Names, is_wide, storage_bits, storage_type
 from softswitch.engine.emit_c.walk import frame_sums
 
 _TARGETED = ("register.read", "meter.execute_meter", "hash", "random")
@@ -184,9 +184,9 @@ class HeaderLayout:
                 case ir.VarBits(width):
                     total += 4 + width // 8
                 case _ if is_wide(slot.type):
-                    total += width_of(slot.type) // 8
+                    total += ir.width_of(slot.type) // 8
                 case _:
-                    total += storage_bits(width_of(slot.type)) // 8
+                    total += storage_bits(ir.width_of(slot.type)) // 8
         return total
 
 
@@ -213,10 +213,10 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: b
                 raise Unsupported(f"varbit {name} of header {header.name} must be one, in whole bytes", pos)
             varbit, offset = slot, 0
             continue
-        if is_wide(type_) and (offset % 8 or width_of(type_) % 8):
+        if is_wide(type_) and (offset % 8 or ir.width_of(type_) % 8):
             raise Unsupported(f"field {name} of header {header.name} is wide and not whole bytes", pos)
-        offset += width_of(type_)
-        fixed += width_of(type_)
+        offset += ir.width_of(type_)
+        fixed += ir.width_of(type_)
     if fixed % 8:
         raise Unsupported(f"header {header.name} has {fixed} bits: no multiple of 8", pos)
     dense = dense and bool(slots) and varbit is None and not runs
@@ -352,7 +352,7 @@ class Homes:
         for path, home in self._homes.items():
             if path[0] != root or not isinstance(home, ScalarHome) or isinstance(home.type, ir.VarBits):
                 continue
-            if width_of(home.type) <= 64:
+            if ir.width_of(home.type) <= 64:
                 yield path, home
 
     def _place(self, path: Path, type_: ir.Type, *, variable: bool = False) -> None:
@@ -396,7 +396,7 @@ class Homes:
                 self._homes[path] = ScalarHome(type_, text)
             case _:
                 if is_wide(type_):
-                    members.lines.append(f"uint8_t {name}[{(width_of(type_) + 7) // 8}];")
+                    members.lines.append(f"uint8_t {name}[{(ir.width_of(type_) + 7) // 8}];")
                 else:
                     members.lines.append(f"{storage_type(type_)} {name};")
                 self._homes[path] = ScalarHome(type_, text)
@@ -439,7 +439,7 @@ def whole_bytes(slots: Sequence[Slot]) -> Iterator[tuple[Slot, ...]]:
     for slot in slots:
         group.append(slot)
         assert not isinstance(slot.type, ir.VarBits)
-        if (slot.offset + width_of(slot.type)) % 8 == 0:
+        if (slot.offset + ir.width_of(slot.type)) % 8 == 0:
             yield tuple(group)
             group = []
 

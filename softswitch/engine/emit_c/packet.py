@@ -18,7 +18,7 @@ from softswitch.engine.emit_c.layout import (
     varbit_widths,
 )
 from softswitch.engine.emit_c.statements import where_name
-from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type, width_of
+from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.wire import Block, declaration, items, load_slots, store_slots
 
@@ -82,9 +82,9 @@ def declare_header(layout: HeaderLayout, out: Writer) -> None:
             elif isinstance(item.type, ir.VarBits):
                 out.line(f"struct p4_varbit{item.type.max_width} {item.member};")
             elif is_wide(item.type):
-                out.line(f"uint8_t {item.member}[{width_of(item.type) // 8}];")
+                out.line(f"uint8_t {item.member}[{ir.width_of(item.type) // 8}];")
             else:
-                out.line(f"{storage_type(item.type)} {item.member};  /* {width_of(item.type)} bits */")
+                out.line(f"{storage_type(item.type)} {item.member};  /* {ir.width_of(item.type)} bits */")
     out.line()
 
 

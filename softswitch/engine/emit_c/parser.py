@@ -21,7 +21,6 @@ from softswitch.engine.emit_c.text import (
     is_signed,
     literal,
     unparenthesised,
-    width_of,
 )
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.walk import frame_sums
@@ -112,7 +111,7 @@ def _transition(body: Body, transition: ir.Transition, labels: dict[str, str]) -
     subjects = []
     with body.out.block(""):
         for number, subject in enumerate(transition.subjects):
-            width = width_of(subject.type)
+            width = ir.width_of(subject.type)
             text = body.expressions.text(subject)
             body.out.line(f"const {c_integer(class_bits(width))} key_{number} = {text};")
             body.out.line(f"(void)key_{number};")
@@ -138,7 +137,7 @@ def pattern_tests(patterns: Sequence[ir.Pattern], values: Sequence[tuple[str, ir
 
 
 def _test(pattern: ir.Pattern, text: str, type_: ir.Type) -> str | None:
-    width = width_of(type_)
+    width = ir.width_of(type_)
     match pattern.kind:
         case "any":
             return None

@@ -39,7 +39,7 @@ from softswitch.engine.emit_c.parser import pattern_tests
 from softswitch.engine.emit_c.statements import Body
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import action_members, find_call, key_words, param_names, ranged_keys
-from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, storage_type, width_of
+from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, storage_type
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.entries import TableEntries
 
@@ -160,7 +160,7 @@ class _SlotFunction:
                 case Field(header, field) if header in headers:
                     type_ = self._slots.types[name]
                     at = 8 * headers[header] + field_offset(header_type(self._unit.program, header), field)
-                    text = _bits(Place(at, width_of(type_)))
+                    text = _bits(Place(at, ir.width_of(type_)))
                     self._out.line(f"{name} = ({storage_type(type_)}){text};")
                 case Taken(header) if header in headers:
                     self._out.line(f"{name} = 1;")
@@ -170,7 +170,7 @@ class _SlotFunction:
 
     def _subject(self, subject: Place | ir.Const) -> tuple[str, ir.Type]:
         if isinstance(subject, ir.Const):
-            return literal(subject.value, width_of(subject.type)), subject.type
+            return literal(subject.value, ir.width_of(subject.type)), subject.type
         return _bits(subject), ir.Bits(subject.width)
 
     # ----------------------------------------------------------------- values
@@ -283,7 +283,9 @@ class _SlotFunction:
                 values = {p.name: (p, v) for p, v in zip(chosen, entry.invocation.args, strict=True)}
                 for parameter, text in asked.get(entry.invocation.action, ()):
                     param, value = values[parameter]
-                    out.line(f"{text} = ({storage_type(param.type)}){literal(value, width_of(param.type))};")
+                    out.line(
+                        f"{text} = ({storage_type(param.type)}){literal(value, ir.width_of(param.type))};"
+                    )
         out.line(f"(void)hit_{name}, (void)action_{name};")
 
 

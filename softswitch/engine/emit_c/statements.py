@@ -19,7 +19,6 @@ from softswitch.engine.emit_c.text import (
     is_wide,
     literal,
     unparenthesised,
-    width_of,
 )
 from softswitch.engine.emit_c.unit import Unit
 
@@ -137,7 +136,7 @@ class Body:
 
     def _switch(self, statement: ir.Switch) -> None:
         self.prepare([statement.subject])
-        width = width_of(statement.subject.type)
+        width = ir.width_of(statement.subject.type)
         before = set(self.brought)
         after: set[str] | None = None
         with self.out.block(""):
@@ -292,7 +291,7 @@ class Body:
         """Write ``target = text``; `text` is a C value of the target's width."""
         if isinstance(target, ir.Slice):
             base = target.base
-            width = width_of(base.type)
+            width = ir.width_of(base.type)
             hole = ((1 << (target.high - target.low + 1)) - 1) << target.low
             bits = class_bits(width)
             shifted = f"({c_integer(bits)})({text})"
@@ -313,9 +312,9 @@ class Body:
 
     def _assign_wide(self, target: ir.Expr, value: ir.Expr) -> None:
         place = self.expressions.scalar(target)
-        size = (width_of(target.type) + 7) // 8
+        size = (ir.width_of(target.type) + 7) // 8
         if isinstance(value, ir.Const):
-            number = value.value & ((1 << width_of(target.type)) - 1)
+            number = value.value & ((1 << ir.width_of(target.type)) - 1)
             digits = ", ".join(str(byte) for byte in number.to_bytes(size, "big"))
             self._guarded(place.guard, f"memcpy({place.text}, (const uint8_t[]){{{digits}}}, {size});")
             return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.text import is_wide, too_wide, width_of
+from softswitch.engine.emit_c.text import is_wide, too_wide
 from softswitch.engine.entries import has_priorities
 
 MAX_CODE_ENTRIES = 64
@@ -109,11 +109,11 @@ def lay_out_table(table: ir.Table) -> TableLayout:
         kind = "ordered"
     else:
         kind = "lpm" if "lpm" in matches else "exact"
-    offset = sum(width_of(key.expr.type) for key in table.keys)
+    offset = sum(ir.width_of(key.expr.type) for key in table.keys)
     words = max(1, (offset + 63) // 64)
     parts, ranges = [], 0
     for key in table.keys:
-        width = width_of(key.expr.type)
+        width = ir.width_of(key.expr.type)
         if is_wide(key.expr.type):
             raise too_wide(f"key {key.name}", width, key.expr.pos)
         range_index = None

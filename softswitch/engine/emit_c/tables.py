@@ -23,7 +23,6 @@ from softswitch.engine.emit_c.text import (
     storage_type,
     too_wide,
     unparenthesised,
-    width_of,
 )
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.entries import TableEntries
@@ -42,7 +41,9 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
                 with out.block("struct", f"}} {member};"):
                     for param in params:
                         if is_wide(param.type):
-                            raise too_wide(f"parameter {param.name}", width_of(param.type), layout.table.pos)
+                            raise too_wide(
+                                f"parameter {param.name}", ir.width_of(param.type), layout.table.pos
+                            )
                         out.line(f"{storage_type(param.type)} {param_names(unit, action)[param.name]};")
     out.line()
     if layout.kind in ("exact", "lpm", "ordered"):
@@ -89,7 +90,7 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
                     for position, param in enumerate(params):
                         low = ARG_WORDS * position
                         text = f"words[{low}]"
-                        if width_of(param.type) > 64:
+                        if ir.width_of(param.type) > 64:
                             text = f"P4_U128(words[{low + 1}], words[{low}])"
                         to = f"args->{member}.{param_names(unit, action)[param.name]}"
                         out.line(f"{to} = ({storage_type(param.type)}){text};")
@@ -231,7 +232,7 @@ def _emit_invocation(body: Body, layout: TableLayout, invocation: ir.Invocation,
     params = body.unit.program.actions[invocation.action].params
     for param, value in zip(params, invocation.args, strict=True):
         target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
-        body.out.line(f"{target.text} = {literal(value, width_of(param.type))};")
+        body.out.line(f"{target.text} = {literal(value, ir.width_of(param.type))};")
     _run(body, invocation.action, hit, str(layout.actions.index(invocation.action)))
 
 
@@ -309,7 +310,7 @@ def find_call(layout: TableLayout, name: str, number: int, key: str, ranged: str
 def _cells(body: Body, table: ir.Table, template: str) -> Iterator[str]:
     """Yield a line for each cell of an entry, of its place, number and initial value (stored as zero)."""
     for number, cell in enumerate(table.cells):
-        initial = literal(cell.initial, width_of(cell.place.type))
+        initial = literal(cell.initial, ir.width_of(cell.place.type))
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)
 
 

@@ -96,19 +96,6 @@ class Writer:
         return "\n".join(self.lines) + "\n"
 
 
-def width_of(type_: ir.Type) -> int:
-    """Return the width of a scalar in bits; enums are 32 bits."""
-    match type_:
-        case ir.Bits(width):
-            return width
-        case ir.Bool():
-            return 1
-        case ir.Enum():
-            return 32
-        case _:
-            raise TypeError(f"not a scalar: {type_}")
-
-
 def is_signed(type_: ir.Type) -> bool:
     """Return True if a scalar is ``int<W>``."""
     return isinstance(type_, ir.Bits) and type_.signed
@@ -131,7 +118,7 @@ def c_integer(bits: int) -> str:
 
 def storage_type(type_: ir.Scalar) -> str:
     """Return the C type that a scalar is kept in."""
-    return c_integer(storage_bits(width_of(type_)))
+    return c_integer(storage_bits(ir.width_of(type_)))
 
 
 def class_bits(width: int) -> int:

@@ -8,7 +8,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import all_statements
 from softswitch.engine.emit_c.externs import KEPT_BYTES
 from softswitch.engine.emit_c.layout import HeaderHome, ScalarHome
-from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits, width_of
+from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.tofino import (
     CELL,
@@ -338,7 +338,7 @@ def _set(unit: Unit, struct: tuple[str, ...], **values: str) -> list[str]:
     lines = []
     for field, value in values.items():
         home = _home(unit, (*struct, field))
-        width = width_of(home.type)
+        width = ir.width_of(home.type)
         lines.append(
             f"    {home.text} = ({c_integer(storage_bits(width))})({value} & {(1 << width) - 1:#x});"
         )
@@ -352,7 +352,7 @@ def _tell(unit: Unit, gress: str, told: Mapping[str, str]) -> list[str]:
     lines = []
     for slot in home.layout.slots:
         if slot.name in told:
-            width = width_of(slot.type)
+            width = ir.width_of(slot.type)
             value = f"({c_integer(storage_bits(width))})({told[slot.name]} & {(1 << width) - 1:#x})"
             lines.append(f"    {home.text}.{slot.member} = {value};")
     return lines

@@ -35,7 +35,6 @@ from softswitch.engine.emit_c.text import (
     literal,
     storage_bits,
     too_wide,
-    width_of,
 )
 from softswitch.engine.emit_c.walk import without_positions
 
@@ -123,7 +122,7 @@ class Registers:
             for register in group.registers:
                 if register.initial:
                     cell = self.cells[register.name]
-                    value = literal(register.initial, width_of(register.type))
+                    value = literal(register.initial, ir.width_of(register.type))
                     lines.append(f"    for (size_t i = 0; i < {cell.size}; i++)")
                     lines.append(f"        s->{cell.group}[i].{cell.member} = ({_c_type(cell.bits)}){value};")
         return lines
@@ -151,7 +150,7 @@ def _grouped(program: ir.Program) -> list[list[ir.Register]]:
     groups: dict[object, list[ir.Register]] = {}
     for name, register in program.registers.items():
         if is_wide(register.type):
-            raise too_wide("a register", width_of(register.type), register.pos)
+            raise too_wide("a register", ir.width_of(register.type), register.pos)
         indices = index_of[name]
         key: object = (register.size, next(iter(indices))) if len(indices) == 1 else name
         groups.setdefault(key, []).append(register)
@@ -195,7 +194,7 @@ def _short(register: ir.Register) -> str:
 
 
 def _bits(register: ir.Register) -> int:
-    return storage_bits(width_of(register.type))
+    return storage_bits(ir.width_of(register.type))
 
 
 def _c_type(bits: int) -> str:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.compiler.ir.walk import all_statements, nested_bodies, statement_expressions, subexpressions
+from softswitch.compiler.ir.walk import (
+    all_statements,
+    nested_bodies,
+    statement_expressions,
+    subexpressions,
+    with_operands,
+)
 from softswitch.compiler.source import NOWHERE
 
 
 def without_positions(expr: ir.Expr) -> ir.Expr:
     """Return `expr` with all positions alike, so that equal text compares equal."""
-    changes: dict[str, Any] = {"pos": NOWHERE}
-    for item in fields(expr):
-        value = getattr(expr, item.name)
-        if item.name != "pos" and isinstance(value, ir.Expr):
-            changes[item.name] = without_positions(value)
-    return replace(expr, **changes)
+    return replace(with_operands(expr, lambda name, operand: without_positions(operand)), pos=NOWHERE)
 
 
 def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:

@@ -25,7 +25,6 @@ from softswitch.engine.emit_c.text import (
     literal,
     storage_bits,
     unparenthesised,
-    width_of,
 )
 
 WINDOWS = (16, 8)
@@ -114,7 +113,7 @@ def items(layout: HeaderLayout) -> tuple[Item, ...]:
 
 def _width(slot: Slot) -> int:
     assert not isinstance(slot.type, ir.VarBits)
-    return width_of(slot.type)
+    return ir.width_of(slot.type)
 
 
 def _integers(layout: HeaderLayout) -> Iterator[tuple[Slot, ...]]:
@@ -270,7 +269,7 @@ def _store_cells(layout: HeaderLayout, out: Writer) -> None:
             case Slot(type=type_, offset=offset):
                 assert not isinstance(type_, ir.VarBits)
                 parts.append(item)
-                if (offset + width_of(type_)) % 8 == 0:
+                if (offset + ir.width_of(type_)) % 8 == 0:
                     store_slots(parts, out)
                     parts.clear()
 
@@ -314,16 +313,16 @@ def store_slots(slots: Sequence[Slot], out: Writer) -> None:
     """Write the store of neighbouring fields of whole bytes, none in an array."""
     for slot in slots:
         if is_wide(slot.type):
-            size = width_of(slot.type) // 8
+            size = ir.width_of(slot.type) // 8
             out.line(f"memcpy({_address('at', slot.offset)}, h->{slot.member}, {size});")
             return
-    parts = [Part(f"h->{slot.member}", width_of(slot.type)) for slot in slots]
+    parts = [Part(f"h->{slot.member}", ir.width_of(slot.type)) for slot in slots]
     store_parts("at", slots[0].offset // 8, parts, out)
 
 
 def _load_field(slot: Slot, out: Writer) -> None:
     assert not isinstance(slot.type, ir.VarBits)
-    width = width_of(slot.type)
+    width = ir.width_of(slot.type)
     if is_wide(slot.type):
         out.line(f"memcpy(h->{slot.member}, {_address('at', slot.offset)}, {width // 8});")
         return
@@ -384,10 +383,10 @@ def _store_fields(layout: HeaderLayout, out: Writer) -> None:
             continue
         elif is_wide(slot.type):
             flush()
-            out.line(f"memcpy({_address('at', offset)}, h->{slot.member}, {width_of(slot.type) // 8});")
-            offset += width_of(slot.type)
+            out.line(f"memcpy({_address('at', offset)}, h->{slot.member}, {ir.width_of(slot.type) // 8});")
+            offset += ir.width_of(slot.type)
         else:
-            parts.append(Part(f"h->{slot.member}", width_of(slot.type)))
+            parts.append(Part(f"h->{slot.member}", ir.width_of(slot.type)))
     flush()
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir import fold
 from softswitch.engine.interpreter.storage import (
     PacketState,
     ParserError,
     StackValue,
     blank,
     equal,
-    width_of,
     wrapper,
 )
 
@@ -190,7 +190,7 @@ def _binary(expr: ir.Binary) -> Evaluate:
             clamp = _clamp(expr.type)
             return lambda packet: clamp(left(packet) - right(packet))
         case "<<":
-            width = width_of(expr.type)
+            width = ir.width_of(expr.type)
             amount = _unsigned(expr.right)
             return lambda packet: wrap(left(packet) << min(amount(packet), width))
         case ">>":
@@ -198,7 +198,7 @@ def _binary(expr: ir.Binary) -> Evaluate:
             return lambda packet: left(packet) >> amount(packet)  # arithmetic for negative numbers
         case "++":
             high, low = _unsigned(expr.left), _unsigned(expr.right)
-            shift = width_of(expr.right.type)
+            shift = ir.width_of(expr.right.type)
             return lambda packet: wrap((high(packet) << shift) | low(packet))
         case "==":
             return lambda packet: int(equal(left(packet), right(packet)))
@@ -231,16 +231,13 @@ def divide(dividend: int, divisor: int) -> tuple[int, int]:
 
 
 def _clamp(type_: ir.Scalar) -> Callable[[int], int]:
-    width = width_of(type_)
-    if isinstance(type_, ir.Bits) and type_.signed:
-        lowest, highest = -(1 << (width - 1)), (1 << (width - 1)) - 1
-    else:
-        lowest, highest = 0, (1 << width) - 1
+    assert isinstance(type_, ir.Bits)
+    lowest, highest = fold.limits(type_)
     return lambda value: max(lowest, min(highest, value))
 
 
 def _unsigned(expr: ir.Expr) -> Callable[[PacketState], int]:
     """Evaluate to the bit pattern, also of a signed expression."""
     evaluate = compile_expression(expr)
-    mask = (1 << width_of(expr.type)) - 1
+    mask = (1 << ir.width_of(expr.type)) - 1
     return lambda packet: evaluate(packet) & mask

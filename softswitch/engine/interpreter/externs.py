@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.crc import Crc
-from softswitch.engine.entries import bit_width
 from softswitch.engine.interpreter.expressions import Evaluate, Store, compile_expression, compile_store
-from softswitch.engine.interpreter.storage import PacketState, VarBitsValue, width_of, wrapper
+from softswitch.engine.interpreter.storage import PacketState, VarBitsValue, wrapper
 from softswitch.engine.meters import GREEN, Meter
 from softswitch.engine.pipeline import DROP_PORT, PipelineError
 from softswitch.engine.trace import Event, Trace
@@ -222,7 +221,7 @@ def _execute_meter(state: ExternState, name: str, args: Args) -> Effect:
 
 
 def _digest(state: ExternState, name: str, args: Args) -> Effect:
-    values = [(compile_expression(expr), (1 << bit_width(expr.type)) - 1) for expr in args[0]]
+    values = [(compile_expression(expr), (1 << ir.width_of(expr.type)) - 1) for expr in args[0]]
 
     def send(packet: PacketState) -> None:
         if len(state.digests) < MAX_DIGESTS:
@@ -297,7 +296,7 @@ def _checksum(args: Args, with_payload: bool) -> Callable[[PacketState], int]:
 
 def pack(exprs: Sequence[ir.Expr]) -> Callable[[PacketState], bytes]:
     """Return a function that strings the values together, padded with zero bits to whole bytes."""
-    parts = [(compile_expression(expr), width_of(expr.type)) for expr in exprs]
+    parts = [(compile_expression(expr), ir.width_of(expr.type)) for expr in exprs]
 
     def run(packet: PacketState) -> bytes:
         number, bits = 0, 0

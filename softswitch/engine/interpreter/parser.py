@@ -11,7 +11,6 @@ from softswitch.engine.interpreter.storage import (
     PacketState,
     ParserError,
     VarBitsValue,
-    width_of,
     wrapper,
 )
 from softswitch.engine.trace import Event, Trace
@@ -24,7 +23,7 @@ MAX_STATES = 1000
 
 def fixed_width(header: ir.Header) -> int:
     """Return the width in bits of a header without its varbit field."""
-    return sum(width_of(type_) for _, type_ in header.fields if not isinstance(type_, ir.VarBits))
+    return sum(ir.width_of(type_) for _, type_ in header.fields if not isinstance(type_, ir.VarBits))
 
 
 def current_width(header: ir.Header, value: HeaderValue) -> int:
@@ -75,7 +74,7 @@ def unpack(header_type: ir.Header, header: HeaderValue, bits: int, width: int) -
             width -= variable
             header.fields[name] = VarBitsValue(variable, (bits >> width) & ((1 << variable) - 1))
         else:
-            width -= width_of(type_)
+            width -= ir.width_of(type_)
             header.fields[name] = wrapper(type_)(bits >> width)
 
 
@@ -116,7 +115,7 @@ def emit(packet: PacketState, header_type: ir.Header, header: HeaderValue) -> No
     number, bits = 0, 0
     for name, type_ in header_type.fields:
         value = header.fields[name]
-        width, value = value if isinstance(value, VarBitsValue) else (width_of(type_), value)
+        width, value = value if isinstance(value, VarBitsValue) else (ir.width_of(type_), value)
         number = (number << width) | (value & ((1 << width) - 1))
         bits += width
     packet.output = (packet.output << bits) | number
@@ -158,7 +157,7 @@ def compile_parser(
 
 def compile_transition(transition: ir.Transition) -> Callable[[PacketState], str]:
     """Return a function that gives the next state's name."""
-    subjects = [(compile_expression(s), (1 << width_of(s.type)) - 1) for s in transition.subjects]
+    subjects = [(compile_expression(s), (1 << ir.width_of(s.type)) - 1) for s in transition.subjects]
 
     def choose(packet: PacketState) -> str:
         values = [evaluate(packet) for evaluate, _ in subjects]

@@ -122,27 +122,9 @@ def equal(left: Any, right: Any) -> bool:
 # --------------------------------------------------------------------------- scalars
 
 
-def width_of(type_: ir.Type) -> int:
-    """Return the width in bits of a scalar type (of a varbit, its maximum).
-
-    An enum without underlying type counts 32 bits.
-    """
-    match type_:
-        case ir.Bits():
-            return type_.width
-        case ir.Bool():
-            return 1
-        case ir.VarBits():
-            return type_.max_width
-        case ir.Enum():
-            return 32
-        case _:
-            raise TypeError(f"no width: {type_}")
-
-
 def wrapper(type_: ir.Type) -> Callable[[int], int]:
     """Return the function that brings any integer into the canonical range of `type_`."""
-    mask = (1 << width_of(type_)) - 1
+    mask = (1 << ir.width_of(type_)) - 1
     if isinstance(type_, ir.Bits) and type_.signed:
         half = 1 << (type_.width - 1)
         return lambda value: ((value + half) & mask) - half
@@ -242,7 +224,7 @@ class TableState:
         self.table = table
         self._control = TableEntries(program, table)
         self._by_priority = has_priorities(table)
-        self._masks = [(1 << width_of(key.expr.type)) - 1 for key in table.keys]
+        self._masks = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
         self._entries: list[ir.ConstEntry] = []
         # What entries have beside their actions; of None, the default action.
         self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.replicas.muri import blossom
-from benchmarks.replicas.muri.blossom import dense_matching
+from benchmarks.replicas.muri.muri import dense_matching
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling.errors import SchedulingError
 from controller.simulator.runs import RunFailed, Source, Task, run

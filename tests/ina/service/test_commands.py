@@ -245,8 +245,6 @@ def test_top_shows_switches_servers_and_jobs(ina: Run, file: Path) -> None:
         (("submit", "--deadline", 3, "a.toml"), USAGE, "want one FILE of jobs, or -np WORKERS"),
         (("show", "none"), FAILED, "there is no job 'none'"),
         (("explain", "none"), FAILED, "there is no job 'none'"),
-        (("explain", "alloc", "none"), USAGE, "ina explain alloc none needs --jobs FILE and --cluster FILE"),
-        (("explain", "sing", "none"), USAGE, "'sing': want one of alloc, place, route, cluster, or a"),
         (
             ("show", "a", "--controller", "ftp://x"),
             USAGE,
@@ -254,7 +252,8 @@ def test_top_shows_switches_servers_and_jobs(ina: Run, file: Path) -> None:
         ),
         (("show", "a", "--controller", "http://host:port"), USAGE, "--controller: 'http://host:port'"),
         (("show", "a", "--controller", ""), USAGE, "which controller? give --controller URL, or set INA_CON"),
-        (("jobs", "--controller", ""), USAGE, "which jobs? give --switch ADDRESS, --controller URL, or set"),
+        (("jobs", "--switch", "unix:s"), USAGE, "'ina slots --switch unix:s' lists what a switch serves"),
+        (("jobs", "--controller", ""), USAGE, "which controller? give --controller URL, or set INA_CON"),
         (
             ("show", "a", "--controller", "http://127.0.0.1:1"),
             FAILED,

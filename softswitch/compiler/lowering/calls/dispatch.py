@@ -200,7 +200,7 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
     prototype = choose(overloads, expr, what)
     known = {param.name: arg for param, arg in zip(base.decl.type_params, base.type.args, strict=True)}
     if base.type.name not in OBJECTS:
-        return body.unit.foreign_method(body, base, prototype, expr, known)
+        return body.unit.architecture.call_object(body, base, prototype, expr, known)
     values = extern_arguments(body, prototype, expr, what, known)
     places = [arg.value.pos for arg in expr.args]
     match what:

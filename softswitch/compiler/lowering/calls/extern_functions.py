@@ -100,7 +100,7 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, na
     """Emit a call of an extern function. Raises CompileError."""
     prototype = choose(symbol.overloads, expr, name)
     if name not in _FUNCTIONS:
-        return body.unit.foreign_function(body, prototype, expr, name)
+        return body.unit.architecture.call_function(body, prototype, expr, name)
     stages, counts, lower = _FUNCTIONS[name]
     if len(prototype.params) not in counts:
         message = f"extern function {name!r} of {len(prototype.params)} parameters: v1model's has others"

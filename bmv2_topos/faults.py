@@ -1,0 +1,247 @@
+"""Faults of jobs on a network, as data: what scenarios, experiments, the virtual testbed and the soak know.
+
+==================  ==========================================  =======================================
+fault               what happens                                who carries it out
+==================  ==========================================  =======================================
+`LinkFault`         a link loses packets, or is slower          all; virtual testbed, soak: later, too
+`Kill`              a worker dies                               testbeds of processes
+`RestartJob`        all workers of a job start again            virtual testbed, soak
+`RestartFallback`   a job's fallback server forgets             virtual testbed, soak
+`ChangeRegion`      a job gets other slots                      virtual testbed, soak
+`Straggle`          a rank computes longer                      virtual testbed
+`RemoveJob`         a job is ended                              virtual testbed
+`Congest`           a switch marks all that leaves it           soak
+`Strangers`         frames arrive that have to be refused       soak
+==================  ==========================================  =======================================
+
+Who cannot carry a fault refuses it by name before anything starts. Times count from the start of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any
+
+from controller.vocabulary import Link, Region, Topology, documents
+from controller.vocabulary.documents import Document, Where
+from controller.vocabulary.schema import LINK
+
+LINK_KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps")
+"""Properties of a link that a fault may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault:
+    """The link between two nodes has another property: a field of `Link`.
+
+    From the start and for ever, in the place of its own; else it loses packets besides its own, for a while.
+    """
+
+    at_s: float
+    a: str
+    b: str
+    kind: str
+    value: float
+    for_s: float = math.inf
+
+    @property
+    def lasts(self) -> bool:
+        """True if the link is so during the whole run."""
+        return self.at_s == 0 and self.for_s == math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A worker dies, at the beginning of an iteration: the first is 0."""
+
+    job: str
+    rank: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartJob:
+    """All workers of a job start anew, from what all of them have finished.
+
+    The job is admitted again under the same id, with another epoch: what it left in slots, queues and the
+    fallback server is still there. `removed_at_once`: else the switches serve the dead job until it is back.
+    """
+
+    at_s: float
+    job: str
+    down_s: float = 0.0
+    removed_at_once: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RestartFallback:
+    """A job's fallback server loses all it knows of packets, and hears nothing for a while."""
+
+    at_s: float
+    job: str
+    down_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRegion:
+    """A shared job gets other slots, at one switch, or ("") at all of its own."""
+
+    at_s: float
+    job: str
+    offset: int
+    size: int
+    switch: str = ""
+
+    @property
+    def region(self) -> Region:
+        """The slots."""
+        return Region(self.offset, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Straggle:
+    """A rank computes for another time from now on."""
+
+    at_s: float
+    job: str
+    rank: int
+    compute_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveJob:
+    """A job is ended, whatever it is doing; one that has not arrived yet never will."""
+
+    at_s: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Congest:
+    """A switch marks every packet that leaves it, for a while."""
+
+    at_s: float
+    switch: str
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strangers:
+    """Frames arrive at a switch that it must refuse, made from one that it may have taken."""
+
+    at_s: float
+    switch: str
+    kinds: tuple[str, ...]
+
+
+Timed = LinkFault | RestartJob | RestartFallback | ChangeRegion | Straggle | RemoveJob | Congest | Strangers
+Fault = Timed | Kill
+
+
+def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
+    """Return the topology with the faults of its links that last."""
+    lasting = [fault for fault in faults if isinstance(fault, LinkFault) and fault.lasts]
+
+    def changed(link: Link) -> Link:
+        found = {fault.kind: fault.value for fault in lasting if {fault.a, fault.b} == {link.a, link.b}}
+        return replace(link, **found)  # type: ignore[arg-type]
+
+    return replace(topology, links=tuple(map(changed, topology.links)))
+
+
+def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
+    """Return the key and the reason of a fault that cannot be there; None: it can.
+
+    Args:
+        fault: The fault.
+        topology: The network.
+        workers: The jobs' numbers of ranks, by name.
+    """
+    match fault:
+        case LinkFault(a=a, b=b):
+            if not any({a, b} == {link.a, link.b} for link in topology.links):
+                return "link", f"fault: link = [{a!r}, {b!r}]: there is no such link"
+        case Congest() | Strangers():
+            pass
+        case _:
+            if fault.job not in workers:
+                return "job", f"unknown job {fault.job!r}; {documents.hint(fault.job, workers)}"
+            if isinstance(fault, Kill | Straggle) and fault.rank >= workers[fault.job]:
+                last = workers[fault.job] - 1
+                return "rank", f"fault: rank = {fault.rank}: the job has ranks 0 to {last}"
+            if isinstance(fault, ChangeRegion) and fault.switch not in ("", *topology.switch):
+                known = documents.hint(fault.switch, topology.switch)
+                return "switch", f"unknown switch {fault.switch!r}; {known}"
+    return None
+
+
+# ---------------------------------------------------------------------- files
+
+_KINDS: Mapping[str, type[Fault]] = {
+    **dict.fromkeys(LINK_KINDS, LinkFault),
+    "kill": Kill,
+    "restart-job": RestartJob,
+    "restart-fallback": RestartFallback,
+    "region": ChangeRegion,
+    "straggle": Straggle,
+    "remove-job": RemoveJob,
+}
+"""What files can say: what some runner of scenarios carries out."""
+_SECONDS = documents.number(0, 3600, "seconds")
+_KEYS: Mapping[str, documents.Check] = {
+    "kind": documents.one_of(_KINDS),
+    "at_s": _SECONDS,
+    "for_s": _SECONDS,
+    "down_s": _SECONDS,
+    "link": documents.listing(documents.name, least=2, most=2),
+    "value": documents.number(0, 1e12),
+    "job": documents.name,
+    "rank": documents.whole(0, 1023),
+    "iteration": documents.whole(0, 1 << 31),
+    "compute_s": _SECONDS,
+    "offset": documents.whole(0, 1 << 31),
+    "size": documents.whole(0, 1 << 31),
+    "switch": documents.name,
+    "removed_at_once": documents.flag,
+}
+_LINK = {"a", "b", "kind"}
+"""Fields of `LinkFault` that a file has as ``link`` and ``kind``."""
+
+
+def read_fault(document: Document, where: Where, topology: Topology, workers: Mapping[str, int]) -> Fault:
+    """Return the fault in a table of a file: its ``kind``, and the fields of its class.
+
+    A fault of a link has ``link = [A, B]``, and a property as its kind.
+
+    Args:
+        document: The file.
+        where: The way to the table.
+        topology: The network.
+        workers: The jobs' numbers of ranks, by name.
+
+    Raises BadSpec, with the line and the key.
+    """
+    found = dict(document.check(where, _KEYS, what="fault", require=("kind",)))
+    made = _KINDS[found["kind"]]
+    of_link = made is LinkFault
+    takes = {field.name: field.default for field in fields(made) if not (of_link and field.name in _LINK)}
+    takes |= {"link": MISSING} if of_link else {}
+    takes |= {"at_s": 0.0} if "at_s" in takes else {}  # from the start, if nothing else is said
+    needed = [name for name, default in takes.items() if default is MISSING]
+    document.check(where, _KEYS, what="fault", require=("kind", *needed))
+    if wrong := next((key for key in found if key not in (*takes, "kind")), None):
+        raise document.error((*where, wrong), f"fault: {wrong} does not go with kind = {found['kind']!r}")
+    kind = found.pop("kind")
+    values: dict[str, Any] = {"at_s": 0.0, **found} if "at_s" in takes else found
+    if of_link:
+        values["a"], values["b"] = values.pop("link")
+        if wanted := LINK[kind].check(values["value"]):
+            raise document.error((*where, "value"), f"fault: value = {values['value']}: {wanted}")
+        values |= {"kind": kind, "value": float(values["value"])}
+    fault: Fault = made(**values)
+    if found_wrong := impossible(fault, topology, workers):
+        key, why = found_wrong
+        raise document.error((*where, key), why)
+    return fault

@@ -1,0 +1,199 @@
+"""``ina slots``: the jobs that a switch serves, with their slots, leases and holders."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from textwrap import shorten
+from typing import Annotated, NoReturn
+
+import typer
+
+from controller import Admission, Controller, NoProgram, Registration
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import out, table
+from ina.cli.plain import Result, rate, say
+
+LOOK_S = 0.5
+SHOWN_COMMAND = 40
+"""Characters of a command in the table."""
+NOBODY = Registration("")
+"""What is known of a job that was admitted without a registration."""
+
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="Watch the leases until each has been renewed or has expired, which takes up to "
+        "the longest of them, and show which did what.",
+    ),
+]
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Serve the numbers of the switch's jobs for Prometheus at http://127.0.0.1:PORT/metrics until "
+        "interrupted, instead of listing them; 0: any free port, which is printed.",
+    ),
+]
+
+EPILOG = """Examples:
+
+  ina slots --switch grpc://127.0.0.1:9559
+
+  ina slots --switch grpc://127.0.0.1:9559 --watch
+
+  ina slots --switch grpc://127.0.0.1:9559 --metrics-port 9091
+
+  ina slots --switch grpc://switch.lab:9559 --tls-ca ca.pem --json
+"""
+
+
+def slots(
+    *,
+    running: options.RunningSwitch,
+    watch: Watch = False,
+    metrics_port: MetricsPort = None,
+    json: options.Json = False,
+) -> None:
+    """List the jobs that a running switch serves, with their slots, leases and holders.
+
+    Lists what the switch holds, whoever admitted it. Name, user, command, age and goodput are what the holder
+    of a job, such as 'ina run', tells with every renewal of its lease; so they are up to a quarter of the
+    lease, and at most 15 s, old. "Since" is this machine's time less the age. The lease is how long the job
+    stays if its holder is gone: see who still renews with --watch. A job without a lease stays until 'ina
+    remove'.
+    """
+    if metrics_port is not None:
+        if watch or json:
+            raise Failure("--metrics-port lists nothing: leave --watch and --json out", exit_code=USAGE)
+        _serve(running, metrics_port)
+    with running.connect() as controller:
+        address = controller.address
+        try:
+            found = _watched(controller) if watch else controller.jobs()
+            described = {
+                str(number): _description(job, controller, watch) for number, job in sorted(found.items())
+            }
+        except NoProgram:
+            described = {}
+    if json:
+        Result("slots", {"switch": running.switch}, {"jobs": len(described)}, described).print_json()
+    elif not described:
+        out.print(f"the switch at {address} serves no jobs", markup=False, highlight=False, soft_wrap=True)
+    else:
+        columns = ["job", "name", "workers", "region", "since", "age", "goodput", "priority", "lease", "user"]
+        rows = [_row(*job) for job in described.items()]
+        (mode,) = {str(job["mode"]) for job in described.values()}
+        table(f"{mode} jobs of the switch at {address}", [*columns, "holder", "command"], rows)
+
+
+def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
+    """Answer Prometheus until interrupted."""
+    from ina.runtime.job_metrics import render
+    from softswitch import serve_metrics
+
+    with running.connect() as controller:
+        turn = threading.Lock()
+
+        def text() -> str:
+            with turn:
+                return render(controller)
+
+        with contextlib.ExitStack() as stack:
+            try:
+                found = stack.enter_context(serve_metrics(text, port))
+            except OSError as error:
+                raise Failure(f"--metrics-port {port}: {error.strerror}") from error
+            out.print(f"serving http://127.0.0.1:{found}/metrics", soft_wrap=True)
+            while True:
+                time.sleep(3600)
+
+
+def _watched(controller: Controller) -> Mapping[int, Admission]:
+    """Return the jobs once it is known of each whether its lease is still renewed."""
+    jobs = controller.jobs()
+    if (longest_s := controller.leases.undecided_s()) is not None:
+        say(f"watching the leases for up to {longest_s:.0f} s")
+    while (left_s := controller.leases.undecided_s()) is not None:
+        time.sleep(min(LOOK_S, left_s))
+        jobs = controller.jobs()
+    return jobs
+
+
+def _description(job: Admission, controller: Controller, watched: bool) -> dict[str, object]:
+    of = job.registration or NOBODY
+    leases = controller.leases
+    age_s = of.age_s
+    expired = leases.has_run_out(job)
+    return {
+        "mode": controller.info().mode,
+        "workers": sum(member.rank is not None for member in job.members),
+        "first_slot": job.region.offset,
+        "slots": job.region.size,
+        "name": of.name,
+        "user": of.user,
+        "command": of.command,
+        "priority": of.priority,
+        "since": None if age_s is None or expired else _since(age_s),  # when it was renewed last is not known
+        "age_s": age_s,
+        "goodput_bps": of.goodput_bps,
+        "lease_s": None if of.lease_s in (None, math.inf) else of.lease_s,
+        "lease": _lease(job, expired=expired, renewed=leases.was_renewed(job)),
+        "renewals": of.renewals,
+        "holder": of.holder,
+    }
+
+
+def _since(age_s: float) -> str | None:
+    """Return the time of day that was so long ago; None for an age before the year 1."""
+    try:
+        return (datetime.now().astimezone() - timedelta(seconds=age_s)).isoformat(timespec="seconds")
+    except OverflowError:
+        return None
+
+
+def _lease(job: Admission, *, expired: bool, renewed: bool) -> str:
+    """Say what is known of a job's lease."""
+    if job.registration is None or job.registration.lease_s is None:
+        return "none"
+    if job.registration.lease_s == math.inf:
+        return "of another version"
+    if expired:
+        return "expired"
+    return "renewed" if renewed else "not watched"
+
+
+def _row(number: str, job: Mapping[str, object]) -> list[str]:
+    first, slots = job["first_slot"], job["slots"]
+    assert isinstance(first, int)
+    assert isinstance(slots, int)
+    age_s, goodput_bps, lease_s = (job[name] for name in ("age_s", "goodput_bps", "lease_s"))
+    length = f"{lease_s:.0f} s" if isinstance(lease_s, float | int) else ""
+    known = "" if job["lease"] == "not watched" else str(job["lease"])
+    return [
+        number,
+        _shown(job["name"]),
+        str(job["workers"]),
+        f"{first} to {first + slots - 1}" if slots else "none",
+        str(job["since"] or "unknown")[:19].replace("T", " "),
+        f"{age_s:.0f} s" if isinstance(age_s, float | int) else "unknown",
+        rate(goodput_bps) if isinstance(goodput_bps, float | int) and goodput_bps else "",
+        "" if job["priority"] is None else str(job["priority"]),
+        ", ".join(filter(None, (length, known))),
+        _shown(job["user"]),
+        _shown(job["holder"]),
+        _shown(shorten(str(job["command"]), SHOWN_COMMAND, placeholder="…")),
+    ]
+
+
+def _shown(text: object) -> str:
+    """Return a text from others so that it cannot move the cursor."""
+    return str(text) if str(text).isprintable() else ascii(str(text))

@@ -1,0 +1,33 @@
+"""Programs for Tofino, architectures TNA and T2NA, beside those for v1model.
+
+====================  =====================================================================
+module                what it does
+====================  =====================================================================
+`switch`              the six blocks of a pipeline, and the storages of their parameters
+`objects`             instances of the externs
+`calls`               their methods, and the extern functions
+`stateful`            registers, the actions on them, and those that a packet meets more than once
+`hashing`             hashes as expressions, or as calls of a CRC with any polynomial; checksums
+====================  =====================================================================
+
+A packet passes the ingress parser, ingress and the ingress deparser; what that emits, with the payload behind
+it, are the bytes that the traffic manager keeps and the egress parser gets: nothing else goes with them. So
+``hdr``, ``meta`` and ``standard_metadata`` are structs of both gresses' own.
+"""
+
+from softswitch.compiler.lowering.architectures import Architecture
+from softswitch.compiler.lowering.architectures.tna.calls import call_function, call_object
+from softswitch.compiler.lowering.architectures.tna.objects import make_object
+from softswitch.compiler.lowering.architectures.tna.switch import PIPELINE, is_for_tofino, lower_switch
+
+__all__ = ["TNA", "is_for_tofino"]
+
+TNA = Architecture(
+    checks=None,
+    parts=(PIPELINE,),
+    make_object=make_object,
+    call_object=call_object,
+    call_function=call_function,
+    check=lambda unit, main: None,
+    lower=lower_switch,
+)

@@ -1,0 +1,305 @@
+"""`Lpf` and `Wred`: filters of a value in time, each in registers that the control plane sets and reads.
+
+A filter moves its average towards each value by a part that grows with the time since the last one, up to
+all of it: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends
+compute the same. The chip's circuit has an exponential there, whose first order this is. P4Runtime has no
+entity for filters; their settings are registers named after them, one cell for each of theirs:
+
+``NAME.rise``, ``NAME.fall``   2**48 / the time constant in ns, for values above and below the average;
+                               a `rise` of 0: not set, each value passes as it is
+``NAME.rate``                  1: the average decays by `fall`, and every value is added to it
+``NAME.shift``                 the result is the average shifted down by this many bits
+``NAME.gain``                  (Wred) 2**48 / the time constant in ns; 0: not set, nothing is dropped
+``NAME.low``, ``NAME.high``    (Wred) averages up to which nothing and from which all is dropped
+``NAME.slope``                 (Wred) 2**32 * the probability of a drop for each unit above `low`
+``NAME.average``, ``NAME.last``    2**16 * the average, and when it was computed in ns
+
+A direct filter has these for each entry of its table, always at zero: nothing can set them.
+
+`MathUnit`: an approximation of powers and reciprocals that a register's action may use.
+
+The four leading bits of a number x choose an entry of a table, which is then shifted by x's exponent: with
+x = i/8 * 2**e, i the leading bits, the result is ``table[i] * 2**(scale + e * 2**shift)``, the exponent
+negated by `invert`. For square roots e must be even; an odd one takes three leading bits and the next e.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log2
+
+from softswitch.compiler import ir
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.architectures.tna.switch import intrinsic_place
+from softswitch.compiler.lowering.calls.extern_calls import scalar
+from softswitch.compiler.lowering.expressions.convert import bits_cast
+from softswitch.compiler.lowering.instances import make_register
+from softswitch.compiler.lowering.unit import Body, Stage
+from softswitch.compiler.lowering.values import Object, Run, Value
+
+_ENTRIES = 16
+_SCALES = range(-32, 32)
+_INPUT = ir.Bits(32)
+_EXPONENT = ir.Bits(8)  # in two's complement: -94 to 93
+_RESULT = ir.Bits(64)
+
+
+@dataclass(frozen=True, slots=True)
+class MathTable:
+    """What a math unit is set to: `shift` is -1 (roots), 0 or 1 (squares); `entries` by leading bits."""
+
+    invert: bool
+    shift: int
+    scale: int
+    entries: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    invert: bool
+    shift: int
+    of: Callable[[float], float]
+
+
+_OPERATIONS: Mapping[str, _Operation] = {
+    "MUL": _Operation(False, 0, lambda x: x),
+    "SQR": _Operation(False, 1, lambda x: x * x),
+    "SQRT": _Operation(False, -1, lambda x: x**0.5),
+    "DIV": _Operation(True, 0, lambda x: 1 / x),
+    "RSQR": _Operation(True, 1, lambda x: 1 / (x * x)),
+    "RSQRT": _Operation(True, -1, lambda x: x**-0.5),
+}
+
+
+def table_of(operation: str, factor: float) -> MathTable:
+    """Return the table of ``factor * operation(x)``, with the largest entries of 8 bits that there can be."""
+    op = _OPERATIONS[operation]
+    values = {i: factor * op.of(i / 8) for i in range(4 if op.shift < 0 else 8, _ENTRIES)}
+    most = max(values.values())
+    scale = floor(log2(most)) - 7 if most > 0 else 0
+    scale = min(max(scale, _SCALES.start), _SCALES.stop - 1)
+    entries = tuple(min(round(values.get(i, 0) * 2.0**-scale), 255) for i in range(_ENTRIES))
+    return MathTable(op.invert, op.shift, scale, entries)
+
+
+def execute_math(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+    """Emit what a math unit makes of a number. Raises CompileError."""
+    del method
+    unit, result, pos = base.details, base.type.args[0], expr.pos
+    assert isinstance(unit, MathTable)
+    assert isinstance(result, ir.Bits)
+    entry, exponent = _normalised(body, _plain(scalar(body, values[0], pos, "x"), pos), unit.shift, pos)
+    power = exponent
+    if unit.shift:
+        power = _op("<<" if unit.shift > 0 else ">>", exponent, 1, pos)
+    if unit.invert:
+        power = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos), power, pos)
+    shift = body.temporary(_EXPONENT, "shift", pos)
+    body.out.append(ir.Assign(shift, _op("+", power, unit.scale % 256, pos), pos))
+    found = ir.Cast(_RESULT, _chosen(unit.entries, entry, pos), pos)
+    negative = ir.Binary(t.BOOL, ">=", shift, ir.Const(_EXPONENT, 128, pos), pos)
+    down = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos), shift, pos)
+    small = ir.Binary(_RESULT, ">>", found, down, pos)
+    large = ir.Binary(_RESULT, "<<", found, shift, pos)
+    total = ir.Mux(_RESULT, negative, small, large, pos)
+    return Run(result, bits_cast(result, total, pos))
+
+
+def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tuple[ir.Expr, ir.Expr]:
+    """Emit the search for the leading one; return the entry's number (32 bits) and the exponent (8 bits)."""
+    rest, exponent = body.temporary(_INPUT, "rest", pos), body.temporary(_EXPONENT, "exponent", pos)
+    body.out += [ir.Assign(rest, number, pos), ir.Assign(exponent, ir.Const(_EXPONENT, 31, pos), pos)]
+    for step in (16, 8, 4, 2, 1):
+        free = ir.Binary(t.BOOL, "<", rest, ir.Const(_INPUT, 1 << (32 - step), pos), pos)
+        moved = ir.Assign(rest, _op("<<", rest, step, pos), pos)
+        less = ir.Assign(exponent, _op("-", exponent, step, pos), pos)
+        body.out.append(ir.If(free, (moved, less), (), pos))
+    body.out.append(ir.Assign(rest, _op(">>", rest, 28, pos), pos))
+    if shift < 0:
+        odd = ir.Binary(t.BOOL, "==", _op("&", exponent, 1, pos), ir.Const(_EXPONENT, 1, pos), pos)
+        halved = ir.Assign(rest, _op(">>", rest, 1, pos), pos)
+        even = ir.Assign(exponent, _op("+", exponent, 1, pos), pos)
+        body.out.append(ir.If(odd, (halved, even), (), pos))
+    return rest, exponent
+
+
+def _chosen(entries: Sequence[int], number: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return the entry of this number: a tree of choices by its bits, the highest first."""
+    if len(entries) == 1:
+        return ir.Const(ir.Bits(8), entries[0], pos)
+    half = len(entries) // 2
+    bit = _op("&", number, half, pos)
+    clear = ir.Binary(t.BOOL, "==", bit, ir.Const(_INPUT, 0, pos), pos)
+    low, high = (_chosen(part, number, pos) for part in (entries[:half], entries[half:]))
+    return ir.Mux(ir.Bits(8), clear, low, high, pos)
+
+
+def _op(op: str, left: ir.Expr, number: int, pos: ir.Position) -> ir.Expr:
+    assert isinstance(left.type, ir.Bits)
+    return ir.Binary(left.type, op, left, ir.Const(left.type, number, pos), pos)
+
+
+def _plain(number: ir.Expr, pos: ir.Position) -> ir.Expr:
+    """Return a number as 32 bits without a sign."""
+    assert isinstance(number.type, ir.Bits)
+    plain = bits_cast(ir.Bits(number.type.width), number, pos) if number.type.signed else number
+    return bits_cast(_INPUT, plain, pos)
+
+
+_WORD, _FLAG, _BYTE, _HALF, _WIDE = ir.Bits(64), ir.Bits(1), ir.Bits(8), ir.Bits(32), ir.Bits(128)
+_ALL = 1 << 48
+"""The part of a value that is all of it."""
+_FRACTION = 16
+"""Bits of an average behind the point."""
+
+_STATE = {"average": _WORD, "last": _WORD}
+LPF = {"rise": _WORD, "fall": _WORD, "rate": _FLAG, "shift": _BYTE, **_STATE}
+WRED = {"gain": _WORD, "low": _HALF, "high": _HALF, "slope": _HALF, **_STATE}
+"""The registers of either filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter: the widths of its registers, and for Wred what its results are."""
+
+    cells: Mapping[str, ir.Bits]
+    drop: int = 0
+    pass_: int = 0
+
+
+def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instantiation, name: str) -> None:
+    """Add the registers of an indirect filter to the program. Raises CompileError."""
+    for cell, type_ in what.cells.items():
+        make_register(body, type_, size, f"{name}.{cell}", decl, ())
+
+
+def execute_lpf(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+    """Emit what a low-pass filter makes of a value."""
+    del method
+    found, value = _Found(body, base, values, expr), _value(body, values, expr)
+    pos, result = expr.pos, base.type.args[0]
+    assert isinstance(result, ir.Bits)
+    rises = found.compare(">", value, found.cell["average"])
+    sample = found.choose(_WORD, rises, found.cell["rise"], found.cell["fall"])
+    rate = found.compare("==", found.cell["rate"], ir.Const(_FLAG, 1, pos))
+    gain = found.choose(_WORD, rate, found.cell["fall"], sample)
+    target = found.choose(_WORD, rate, ir.Const(_WORD, 0, pos), value)
+    found.approach(target, gain)
+    added = found.choose(_WORD, rate, value, ir.Const(_WORD, 0, pos))
+    found.assign("average", ir.Binary(_WORD, "+", found.cell["average"], added, pos))
+    found.write()
+    whole = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos), pos)
+    down = ir.Binary(_WORD, ">>", whole, found.cell["shift"], pos)
+    given = ir.Binary(_WORD, ">>", value, ir.Const(_WORD, _FRACTION, pos), pos)
+    unset = found.compare("==", found.cell["rise"], ir.Const(_WORD, 0, pos))
+    return Run(result, bits_cast(result, found.choose(_WORD, unset, given, down), pos))
+
+
+def execute_wred(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+    """Emit whether a packet is dropped for the average of a value."""
+    del method
+    what, pos = base.details, expr.pos
+    found, value = _Found(body, base, values, expr), _value(body, values, expr)
+    assert isinstance(what, Filter)
+    found.approach(value, found.cell["gain"])
+    found.write()
+    average = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos), pos)
+    low, high = (bits_cast(_WORD, found.cell[name], pos) for name in ("low", "high"))
+    excess = bits_cast(_WIDE, ir.Binary(_WORD, "-", average, low, pos), pos)
+    likely = ir.Binary(_WIDE, "*", excess, bits_cast(_WIDE, found.cell["slope"], pos), pos)
+    drawn = body.temporary(_HALF, "random", pos)
+    bounds = (ir.Const(_HALF, 0, pos),), (ir.Const(_HALF, (1 << 32) - 1, pos),)
+    body.out.append(ir.Extern("random", "", ((drawn,), *bounds), pos))
+    hit = found.compare("<", bits_cast(_WIDE, drawn, pos), likely)
+    some = found.both(found.compare(">", average, low), hit)
+    every = found.compare(">=", average, high)
+    is_set = found.compare("!=", found.cell["gain"], ir.Const(_WORD, 0, pos))
+    drops = found.both(is_set, ir.Binary(t.BOOL, "||", every, some, pos))
+    return Run(
+        _BYTE, found.choose(_BYTE, drops, ir.Const(_BYTE, what.drop, pos), ir.Const(_BYTE, what.pass_, pos))
+    )
+
+
+def _value(body: Body, values: list[Value], expr: ast.Call) -> ir.Expr:
+    """Return the value with `_FRACTION` bits behind the point, in a variable."""
+    pos = expr.pos
+    variable = body.temporary(_WORD, "value", pos)
+    number = bits_cast(_WORD, scalar(body, values[0], pos, "the value"), pos)
+    body.out.append(
+        ir.Assign(variable, ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos), pos), pos)
+    )
+    return variable
+
+
+class _Found:
+    """The cells of one filter while a packet passes it, in variables."""
+
+    def __init__(self, body: Body, base: Object, values: list[Value], expr: ast.Call) -> None:
+        assert isinstance(base.details, Filter)
+        self._body, self._name, self._pos = body, base.name, expr.pos
+        self._index: ir.Expr | None = None
+        self.cell: dict[str, ir.Expr] = {}
+        if len(values) > 1:
+            self._index = body.temporary(_HALF, "index", expr.pos)
+            index = bits_cast(_HALF, scalar(body, values[1], expr.pos, "the index"), expr.pos)
+            body.out.append(ir.Assign(self._index, index, expr.pos))
+        for name, type_ in base.details.cells.items():
+            variable = body.temporary(type_, name, expr.pos)
+            self.cell[name] = variable
+            if self._index is not None:
+                args = ((variable,), (self._index,))
+                body.out.append(ir.Extern("register.read", f"{base.name}.{name}", args, expr.pos))
+            else:
+                body.out.append(ir.Assign(variable, ir.Const(type_, 0, expr.pos), expr.pos))
+
+    def write(self) -> None:
+        """Emit the write of the average and its time."""
+        if self._index is None:
+            return
+        for name in _STATE:
+            args = ((self._index,), (self.cell[name],))
+            self._body.out.append(ir.Extern("register.write", f"{self._name}.{name}", args, self._pos))
+
+    def assign(self, name: str, value: ir.Expr) -> None:
+        """Emit an assignment to a cell's variable."""
+        self._body.out.append(ir.Assign(self.cell[name], value, self._pos))
+
+    def compare(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
+        """Return a comparison."""
+        return ir.Binary(t.BOOL, op, left, right, self._pos)
+
+    def both(self, left: ir.Expr, right: ir.Expr) -> ir.Expr:
+        """Return a conjunction."""
+        return ir.Binary(t.BOOL, "&&", left, right, self._pos)
+
+    def choose(self, type_: ir.Bits, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
+        """Return one of two values."""
+        return ir.Mux(type_, condition, then, otherwise, self._pos)
+
+    def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
+        """Emit what moves the average towards `target`, by `gain` for each ns since the last time."""
+        body, pos = self._body, self._pos
+        gress = "ingress" if body.stage is Stage.INGRESS else "egress"
+        now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)
+        stamp, part = body.temporary(_WORD, "now", pos), body.temporary(_WIDE, "part", pos)
+        body.out.append(ir.Assign(stamp, bits_cast(_WORD, now, pos), pos))
+        elapsed = ir.Binary(_WORD, "-", stamp, self.cell["last"], pos)
+        elapsed = ir.Binary(_WORD, "&", elapsed, ir.Const(_WORD, _ALL - 1, pos), pos)  # the clock has 48 bits
+        grown = ir.Binary(_WIDE, "*", bits_cast(_WIDE, elapsed, pos), bits_cast(_WIDE, gain, pos), pos)
+        body.out.append(ir.Assign(part, grown, pos))
+        whole = ir.Const(_WIDE, _ALL, pos)
+        body.out.append(ir.If(self.compare(">", part, whole), (ir.Assign(part, whole, pos),), (), pos))
+        self.assign("last", stamp)
+        average = self.cell["average"]
+        above = self.compare(">=", target, average)
+        up = ir.Binary(_WORD, "+", average, self._part(target, average, part), pos)
+        down = ir.Binary(_WORD, "-", average, self._part(average, target, part), pos)
+        self.assign("average", self.choose(_WORD, above, up, down))
+
+    def _part(self, large: ir.Expr, small: ir.Expr, part: ir.Expr) -> ir.Expr:
+        pos = self._pos
+        difference = bits_cast(_WIDE, ir.Binary(_WORD, "-", large, small, pos), pos)
+        product = ir.Binary(_WIDE, "*", difference, part, pos)
+        return bits_cast(_WORD, ir.Binary(_WIDE, ">>", product, ir.Const(_WIDE, 48, pos), pos), pos)

@@ -1,0 +1,346 @@
+"""Instances of Tofino's externs: what each adds to the program, and what its methods need to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.crc import Crc
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.architectures.tna.filters import (
+    LPF,
+    WRED,
+    Filter,
+    MathTable,
+    make_filter_registers,
+    table_of,
+)
+from softswitch.compiler.lowering.architectures.tna.hashing import Hashing
+from softswitch.compiler.lowering.architectures.tna.stateful import (
+    Action,
+    Cells,
+    direct_cells,
+    initial_values,
+    leaves,
+)
+from softswitch.compiler.lowering.calls.extern_calls import checked_instance, choose
+from softswitch.compiler.lowering.expressions.check import evaluate, known
+from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
+from softswitch.compiler.lowering.passing import is_optional
+from softswitch.compiler.lowering.syntax import ir_annotations
+from softswitch.compiler.lowering.types import data_type
+from softswitch.compiler.lowering.unit import Body, remark
+from softswitch.compiler.lowering.values import ExternDef, Number, Object, Run, Scope, Value, show
+
+_COUNT = ir.Bits(9, signed=True)
+_PARTIES = ("red", "yellow", "green")
+
+DIRECT = {"DirectCounter": "direct_counter", "DirectMeter": "direct_meter"}
+PROFILES = ("ActionProfile", "ActionSelector")
+
+
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """What a meter's execute gives for green, yellow and red."""
+
+    green: int = 0
+    yellow: int = 1
+    red: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """The arguments of a constructor by the names of its parameters, and where the object is declared."""
+
+    body: Body
+    object: Object
+    decl: ast.Instantiation
+    args: Mapping[str, ast.Expr]
+    annotations: tuple[ir.Annotation, ...]
+
+    def value(self, name: str) -> Value:
+        """Return an argument that must be known at compile time."""
+        return known(self.body, self.args[name])
+
+    def number(self, name: str) -> int:
+        """Return an argument that is a number."""
+        value = self.value(name)
+        number = _constant(value)
+        if number is None:
+            raise CompileError(f"{show(value)} for {name!r}", self.args[name].pos, "a number")
+        return number
+
+    def other(self, name: str, *types: str) -> Object:
+        """Return an argument that is an object of one of some externs."""
+        found = evaluate(self.body, self.args[name])
+        if not isinstance(found, Object) or found.type.name not in types:
+            raise CompileError(f"{show(found)} for {name!r}", self.args[name].pos, " or ".join(types))
+        return found
+
+
+def make_object(
+    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
+) -> Object:
+    """Return an object of one of Tofino's externs, which becomes part of the program. Raises CompileError."""
+    maker = _MAKERS.get(symbol.decl.name)
+    if maker is None:
+        body.unit.refuse(Unsupported(f"extern {symbol.decl.name!r}", decl.pos, ", ".join(sorted(_MAKERS))))
+    with body.unit.scratch():  # its methods are lowered where they are called
+        plain = checked_instance(body, symbol, ref, decl, name)
+    if maker is None:
+        return plain
+    call = ast.Call(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
+    constructor = choose([m for m in symbol.decl.methods if m.result is None], call, name)
+    params = [param.name for param in constructor.params]
+    args = {arg.name or param: arg.value for param, arg in zip(params, decl.args, strict=False)}
+    assert all(param.name in args or is_optional(param) for param in constructor.params)
+    annotations = ir_annotations(decl.annotations)
+    return maker(Making(body, replace(plain, annotations=annotations), decl, args, annotations))
+
+
+# --------------------------------------------------------------------------- registers
+
+
+def _register(making: Making) -> Object:
+    made, body = making.object, making.body
+    type_ = made.type.args[0]
+    first = known(body, making.args["initial_value"], type_) if "initial_value" in making.args else None
+    initial = initial_values(first, type_, making.decl.pos)
+    size = cells(body, making.args["size"]) if "size" in making.args else 1
+    make_register(body, type_, size, made.name, making.decl, making.annotations, initial)
+    return replace(made, details=Cells(type_))
+
+
+def _direct_register(making: Making) -> Object:
+    made, body = making.object, making.body
+    type_ = made.type.args[0]
+    first = known(body, making.args["initial_value"], type_) if "initial_value" in making.args else None
+    lowered = t.lowered(type_)
+    assert lowered is not None
+    made = replace(made, colour=body.unit.variable(f"{made.name}.cell", lowered))
+    return replace(made, details=direct_cells(made, type_, initial_values(first, type_, making.decl.pos)))
+
+
+def _action(making: Making) -> Object:
+    functions = {
+        item.prototype.name: item
+        for item in making.decl.initializer or ()
+        if isinstance(item, ast.FunctionDecl)
+    }
+    for name in functions:
+        if name != "apply":
+            raise Unsupported(f"{name!r} of a register's action", functions[name].pos, "apply")
+    register = making.other("reg", "Register", "DirectRegister")
+    making.body.unit.instantiated.add(id(functions["apply"]))
+    details = Action(register, functions["apply"], Scope(making.body.scope))
+    return replace(making.object, details=details)
+
+
+# --------------------------------------------------------------------------- hashes
+
+
+def _polynomial(making: Making) -> Object:
+    type_ = making.object.type.args[0]
+    if not isinstance(type_, ir.Bits) or not 8 <= type_.width <= 64:
+        raise Unsupported(f"a CRC of {t.describe(type_)}", making.decl.pos, "bit<8> to bit<64>")
+    crc = Crc(
+        type_.width,
+        making.number("coeff") & ((1 << type_.width) - 1),
+        making.number("init"),
+        making.number("xor"),
+        reflected=bool(making.number("reversed")),
+    )
+    return replace(making.object, details=crc)
+
+
+def _hash(making: Making) -> Object:
+    kind = making.value("algo")
+    assert isinstance(kind, Run)
+    assert isinstance(kind.expr, ir.Const)
+    assert isinstance(kind.expr.type, ir.Enum)
+    crc = making.other("poly", "CRCPolynomial").details if "poly" in making.args else None
+    assert crc is None or isinstance(crc, Crc)
+    return replace(making.object, details=Hashing(kind.expr.type.members[kind.expr.value], crc))
+
+
+# --------------------------------------------------------------------------- counters and meters
+
+
+def _counter(making: Making) -> Object:
+    made, counters = making.object, making.body.unit.counters
+    kind = unit_of(making.body, making.args["type"], "CounterType_t").lower()
+    claim(made.name, made.pos, counters.get(made.name))
+    size = cells(making.body, making.args["size"])
+    counters[made.name] = ir.Counter(made.name, kind, size, None, made.pos, making.annotations)
+    return made
+
+
+def _direct_counter(making: Making) -> Object:
+    return replace(making.object, unit=unit_of(making.body, making.args["type"], "CounterType_t").lower())
+
+
+def _colours(making: Making) -> Colours:
+    if "red" not in making.args:
+        return Colours()
+    return Colours(**{name: making.number(name) for name in _PARTIES})
+
+
+def _meter(making: Making) -> Object:
+    made, meters = making.object, making.body.unit.meters
+    kind = unit_of(making.body, making.args["type"], "MeterType_t").lower()
+    claim(made.name, made.pos, meters.get(made.name))
+    size = cells(making.body, making.args["size"])
+    meters[made.name] = ir.Meter(made.name, kind, size, None, made.pos, annotations=making.annotations)
+    return replace(made, details=_colours(making))
+
+
+def _direct_meter(making: Making) -> Object:
+    made = making.object
+    kind = unit_of(making.body, making.args["type"], "MeterType_t").lower()
+    colour = making.body.unit.variable(f"{made.name}.colour", COLOUR)
+    return replace(made, unit=kind, colour=colour, details=_colours(making))
+
+
+# --------------------------------------------------------------------------- filters and math units
+
+
+def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
+    """Return the maker of a filter with these registers; a direct one has none of its own."""
+
+    def make(making: Making) -> Object:
+        results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]
+        made = replace(making.object, details=Filter(cells_of, *results))
+        assert isinstance(made.details, Filter)
+        if "size" in making.args:
+            size = cells(making.body, making.args["size"])
+            make_filter_registers(making.body, made.details, size, making.decl, made.name)
+        else:
+            remark(f"nothing can set the direct filter {made.name!r}", making.decl.pos)
+        return made
+
+    return make
+
+
+def _math_unit(making: Making) -> Object:
+    made = making.object
+    width = made.type.args[0]
+    if not isinstance(width, ir.Bits) or width.width > 32:
+        raise Unsupported(f"a math unit of {t.describe(width)}", making.decl.pos, "at most bit<32>")
+    if "op" not in making.args:
+        return replace(made, details=_given_table(making))
+    kind = making.value("op")
+    assert isinstance(kind, Run)
+    assert isinstance(kind.expr, ir.Const)
+    assert isinstance(kind.expr.type, ir.Enum)
+    names = ("factor",) if "factor" in making.args else ("A", "B")
+    numbers = [making.number(name) for name in names]
+    if min(numbers) < 1:
+        name = names[numbers.index(min(numbers))]
+        raise CompileError(f"{min(numbers)} for {name!r}", making.args[name].pos, "at least 1")
+    factor = numbers[0] / numbers[1] if len(numbers) > 1 else float(numbers[0])
+    return replace(made, details=table_of(kind.expr.type.members[kind.expr.value], factor))
+
+
+def _constant(value: Value) -> int | None:
+    match value:
+        case Number(number) | Run(_, ir.Const(_, number)):
+            return number
+    return None
+
+
+def _given_table(making: Making) -> MathTable:
+    data = leaves(making.value("data"), making.args["data"].pos)
+    entries = [number for leaf in data if (number := _constant(leaf)) is not None]
+    shift, scale = making.number("shift"), making.number("scale")
+    if shift not in (-1, 0, 1):
+        raise CompileError(f"{shift} for 'shift'", making.args["shift"].pos, "-1, 0 or 1")
+    if not -32 <= scale < 32:
+        raise CompileError(f"{scale} for 'scale'", making.args["scale"].pos, "-32 to 31")
+    if len(entries) != 16 or not all(0 <= entry < 256 for entry in entries):
+        raise CompileError("the data of a math unit", making.args["data"].pos, "16 numbers of 0 to 255")
+    return MathTable(bool(making.number("invert")), shift, scale, tuple(reversed(entries)))
+
+
+# --------------------------------------------------------------------------- the others
+
+
+def _variable(type_: ir.Bits) -> Callable[[Making], Object]:
+    """Return the maker of an extern that is one variable, of which `Object.colour` is the name."""
+
+    def make(making: Making) -> Object:
+        name = making.body.unit.variable(f"{making.object.name}.value", type_)
+        return replace(making.object, colour=name)
+
+    return make
+
+
+def _digest(making: Making) -> Object:
+    made, digests = making.object, making.body.unit.digests
+    data = data_type(made.type.args[0], making.decl.pos)
+    digests[made.name] = ir.Digest(made.name, data, made.pos, making.annotations)
+    return made
+
+
+def _profile(making: Making) -> Object:
+    made = making.object
+    profiles = making.body.unit.action_profiles
+    profiles[made.name] = ir.ActionProfile(
+        made.name, cells(making.body, making.args["size"]), False, made.pos, making.annotations
+    )
+    return made
+
+
+def _selector(making: Making) -> Object:
+    """Make a selector of its profile, which it takes the place of."""
+    made, profiles = making.object, making.body.unit.action_profiles
+    if "action_profile" in making.args:
+        size = profiles.pop(making.other("action_profile", "ActionProfile").name).size
+    else:
+        size = cells(making.body, making.args["size"])
+    profiles[made.name] = ir.ActionProfile(made.name, size, True, made.pos, making.annotations)
+    how = making.other("hash", "Hash").details
+    assert isinstance(how, Hashing)
+    algorithm = {"CRC16": "crc16", "XOR16": "xor16", "IDENTITY": "identity"}.get(how.name, "crc32")
+    return replace(made, unit=algorithm)
+
+
+def _plain(making: Making) -> Object:
+    return making.object
+
+
+_MAKERS: Mapping[str, Callable[[Making], Object]] = {
+    "Register": _register,
+    "RegisterParam": _register,
+    "DirectRegister": _direct_register,
+    "DirectRegisterAction": _action,
+    "RegisterAction": _action,
+    "RegisterAction2": _action,
+    "RegisterAction3": _action,
+    "RegisterAction4": _action,
+    "CRCPolynomial": _polynomial,
+    "Hash": _hash,
+    "Random": _plain,
+    "Counter": _counter,
+    "DirectCounter": _direct_counter,
+    "Meter": _meter,
+    "DirectMeter": _direct_meter,
+    "Lpf": _filter(LPF),
+    "DirectLpf": _filter(LPF),
+    "Wred": _filter(WRED),
+    "DirectWred": _filter(WRED),
+    "MathUnit": _math_unit,
+    "Checksum": _variable(ir.Bits(16)),
+    "ParserCounter": _variable(_COUNT),
+    "ParserPriority": _plain,
+    "Mirror": _plain,
+    "Resubmit": _plain,
+    "Digest": _digest,
+    "ActionProfile": _profile,
+    "ActionSelector": _selector,
+    "Atcam": _plain,
+    "Alpm": _plain,
+    "IdleTimeout": _plain,
+}

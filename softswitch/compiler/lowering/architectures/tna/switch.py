@@ -1,0 +1,254 @@
+"""The blocks of a pipeline of Tofino: their parameters, and the storages that these stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.architectures import Fields
+from softswitch.compiler.lowering.architectures.packages import (
+    Slot,
+    block_of,
+    check_shape,
+    formals_of_block,
+    lower_block,
+    package_of,
+)
+from softswitch.compiler.lowering.architectures.tna.stateful import check_accesses
+from softswitch.compiler.lowering.limits import check_stored
+from softswitch.compiler.lowering.passing import Formal, bind, is_optional
+from softswitch.compiler.lowering.unit import Stage, Unit, remark
+from softswitch.compiler.lowering.values import Block, TypeName
+
+SWITCH, PIPELINE = "Switch", "Pipeline"
+_MARK = "ingress_intrinsic_metadata_for_tm_t"
+
+INTRINSIC = {
+    "ingress": "ingress_intrinsic_metadata_t",
+    "ingress_from_parser": "ingress_intrinsic_metadata_from_parser_t",
+    "ingress_for_deparser": "ingress_intrinsic_metadata_for_deparser_t",
+    "ingress_for_tm": _MARK,
+    "egress": "egress_intrinsic_metadata_t",
+    "egress_from_parser": "egress_intrinsic_metadata_from_parser_t",
+    "egress_for_deparser": "egress_intrinsic_metadata_for_deparser_t",
+    "egress_for_port": "egress_intrinsic_metadata_for_output_port_t",
+}
+"""The fields of ``standard_metadata``, and their types."""
+
+
+_IN, _OUT = ("", "packet_in"), ("", "packet_out")
+SLOTS = (
+    Slot(
+        Stage.PARSER,
+        "parser",
+        (
+            *(_IN, ("out", "hdr"), ("out", "meta"), ("out", "ingress")),
+            *(("out", "ingress_for_tm"), ("out", "ingress_from_parser")),
+        ),
+        "ingress",
+    ),
+    Slot(
+        Stage.INGRESS,
+        "control",
+        (
+            *(("inout", "hdr"), ("inout", "meta"), ("in", "ingress"), ("in", "ingress_from_parser")),
+            *(("inout", "ingress_for_deparser"), ("inout", "ingress_for_tm")),
+        ),
+        "ingress",
+    ),
+    Slot(
+        Stage.INGRESS_DEPARSER,
+        "control",
+        (_OUT, ("inout", "hdr"), ("in", "meta"), ("in", "ingress_for_deparser"), ("in", "ingress")),
+        "ingress",
+    ),
+    Slot(
+        Stage.EGRESS_PARSER,
+        "parser",
+        (
+            *(_IN, ("out", "hdr"), ("out", "meta"), ("out", "egress")),
+            *(("out", "egress_from_parser"), ("out", "egress_for_deparser")),
+        ),
+        "egress",
+    ),
+    Slot(
+        Stage.EGRESS,
+        "control",
+        (
+            *(("inout", "hdr"), ("inout", "meta"), ("in", "egress"), ("in", "egress_from_parser")),
+            *(("inout", "egress_for_deparser"), ("inout", "egress_for_port")),
+        ),
+        "egress",
+    ),
+    Slot(
+        Stage.DEPARSER,
+        "control",
+        (
+            *(_OUT, ("inout", "hdr"), ("in", "meta"), ("in", "egress_for_deparser"), ("in", "egress")),
+            ("in", "egress_from_parser"),
+        ),
+        "egress",
+    ),
+)
+
+
+def is_for_tofino(declarations: tuple[ast.Decl, ...]) -> bool:
+    """Return True if a program declares the packages and the intrinsic metadata of Tofino."""
+    names = {decl.name for decl in declarations if isinstance(decl, ast.PackageDecl | ast.StructDecl)}
+    return {SWITCH, PIPELINE, _MARK} <= names
+
+
+def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields]:
+    """Lower the pipeline of a switch. Raises CompileError."""
+    blocks = _blocks(unit, _pipeline(unit, main))
+    formals = {slot.stage: formals_of_block(unit, block) for slot, block in zip(SLOTS, blocks, strict=True)}
+    for slot, block in zip(SLOTS, blocks, strict=True):
+        check_shape(slot, block, formals[slot.stage], least=3)
+    types = _intrinsic(unit, main.pos)
+    own = {
+        "hdr": _own(formals, 1, "headers"),
+        "meta": _own(formals, 2, "metadata"),
+        "standard_metadata": t.StructType("intrinsic", types, _struct("intrinsic", types)),
+    }
+
+    def stored(slot: Slot, what: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
+        root, field = (what, slot.gress) if what in ("hdr", "meta") else ("standard_metadata", what)
+        type_ = own[root].fields[field]
+        lowered = t.lowered(type_)
+        assert lowered is not None
+        return type_, ir.Member(lowered, ir.Var(own[root].ir, root, pos), field, pos)
+
+    unit.states, states = {}, unit.states
+    bodies: dict[Stage, tuple[ir.Stmt, ...]] = {}
+    for slot, block in zip(SLOTS, blocks, strict=True):
+        if slot.stage is Stage.EGRESS_PARSER:
+            unit.states, states = {}, unit.states
+        with unit.reporting():
+            lower_block(unit, slot, block, formals[slot.stage], stored, bodies)
+    egress_states = unit.states
+    unit.raise_errors()
+
+    def fields(single_access: bool) -> Fields:
+        check_accesses(bodies.values(), unit.actions, unit.tables, unit.register_arrays, refuse=single_access)
+        return {
+            "architecture": "tna" if unit.globals.find("ghost_intrinsic_metadata_t") is None else "t2na",
+            **{name: struct.ir for name, struct in own.items()},
+            "states": _closed(states),
+            "egress_states": _closed(egress_states),
+            "ingress_parser": blocks[0].decl.name,
+            "verify": (),
+            "compute": (),
+            **{stage.name.lower(): body for stage, body in bodies.items()},
+        }
+
+    return fields
+
+
+def _closed(states: Mapping[str, ir.State]) -> dict[str, ir.State]:
+    """Return the states with ``accept`` for ``reject``, as p4c's back end has it: both end a parser.
+
+    A select without a case that fits is an error, and so is a frame that ends too early.
+    """
+    changed = {}
+    for state in states.values():
+        cases = tuple(
+            (key, "accept" if target == "reject" else target) for key, target in state.transition.cases
+        )
+        transition = ir.Transition(state.transition.subjects, cases, state.transition.pos)
+        changed[state.name] = ir.State(state.name, state.body, transition, state.pos)
+    return changed
+
+
+def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
+    """Return the pipeline that a switch has in all of its pipes."""
+    assert isinstance(main.type, ast.NamedType)
+    if main.type.name != SWITCH:
+        raise Unsupported(f"package {main.type.name!r}", main.type.pos, f"{SWITCH} of {PIPELINE}s")
+    if main.name != "main":
+        raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
+    if not main.args:
+        raise CompileError("a switch without a pipeline", main.pos, f"{SWITCH}(pipe) main;")
+    pipelines = [_pipeline_of(unit, arg.value) for arg in main.args]
+    for number, (arg, pipeline) in enumerate(zip(main.args, pipelines, strict=True)):
+        if pipeline is not pipelines[0] and not _same_blocks(pipeline, pipelines[0]):
+            message = f"pipeline {number} of the switch has other blocks than pipeline 0"
+            raise Unsupported(message, arg.pos, "the same pipeline in all pipes; or a program for each")
+    if len(pipelines) > 1:
+        remark("the pipes of the switch share their tables and registers", main.args[1].pos)
+    return pipelines[0]
+
+
+def _same_blocks(one: ast.Instantiation, other: ast.Instantiation) -> bool:
+    """Return True if two pipelines surely have the same blocks: each made of one type, without arguments."""
+    names = [[_block_name(arg.value) for arg in pipeline.args] for pipeline in (one, other)]
+    return None not in names[0] and names[0] == names[1]
+
+
+def _block_name(expr: ast.Expr) -> str | None:
+    match expr:
+        case ast.Call(ast.Name(name), (), ()):
+            return name
+    return None
+
+
+def _pipeline_of(unit: Unit, arg: ast.Expr) -> ast.Instantiation:
+    match arg:
+        case ast.Name(name) if name in unit.packages:
+            return unit.packages[name]
+        case ast.Call(ast.Name("Pipeline", absolute, pos=pos), type_args, args):
+            ref = ast.NamedType(PIPELINE, absolute, type_args, pos=pos)
+            return ast.Instantiation(ref, args, "pipe", None, pos=arg.pos, annotations=())
+        case _:
+            raise CompileError("this is no pipeline", arg.pos, f"the name of a {PIPELINE}")
+
+
+def _blocks(unit: Unit, pipeline: ast.Instantiation) -> list[Block]:
+    package = package_of(unit, pipeline)
+    params = [param for param in package.params if not is_optional(param)]
+    if len(params) != len(SLOTS):
+        raise Unsupported(f"a {PIPELINE} of {len(params)} blocks", pipeline.pos, "tna.p4 as it comes")
+    if len(pipeline.args) > len(params):
+        remark("the ghost thread of the pipeline does not run", pipeline.args[len(params)].pos)
+    args = bind(PIPELINE, params, pipeline.args[: len(params)], pipeline.pos)
+    return [block_of(unit, slot, arg) for slot, arg in zip(SLOTS, args, strict=True)]
+
+
+def _own(formals: Mapping[Stage, list[Formal]], place: int, name: str) -> t.StructType:
+    """Return a struct of what both gresses have as their headers or metadata."""
+    fields: dict[str, t.Type] = {}
+    for gress, stage in (("ingress", Stage.PARSER), ("egress", Stage.EGRESS_PARSER)):
+        formal = formals[stage][place]
+        lowered = t.lowered(formal.type)
+        if lowered is None or isinstance(lowered, ir.VarBits):
+            message = f"{t.describe(formal.type)} as a parameter of the pipeline"
+            raise Unsupported(message, formal.pos, "a struct or a header")
+        check_stored(lowered, formal.pos)
+        fields[gress] = formal.type
+    return t.StructType(name, fields, _struct(name, fields))
+
+
+def _struct(name: str, fields: Mapping[str, t.Type]) -> ir.Struct:
+    return ir.Struct(
+        name, tuple((field, low) for field, type_ in fields.items() if (low := t.lowered(type_)))
+    )
+
+
+def _intrinsic(unit: Unit, pos: ir.Position) -> dict[str, t.Type]:
+    types: dict[str, t.Type] = {}
+    for field, name in INTRINSIC.items():
+        symbol = unit.globals.lookup(name, pos)
+        assert isinstance(symbol, TypeName)
+        types[field] = symbol.type
+    return types
+
+
+def intrinsic_place(unit: Unit, struct: str, field: str, pos: ir.Position) -> ir.Member:
+    """Return a field of ``standard_metadata``, of the struct of that name in `INTRINSIC`."""
+    types = _intrinsic(unit, pos)
+    outer = t.lowered(types[struct])
+    assert isinstance(outer, ir.Struct)
+    whole = ir.Var(_struct("intrinsic", types), "standard_metadata", pos)
+    return ir.Member(dict(outer.fields)[field], ir.Member(outer, whole, struct, pos), field, pos)
