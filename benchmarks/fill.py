@@ -26,7 +26,14 @@ def option(*names: str, **given: Any) -> Option:
 def asked(
     doc: str | None, *options: Option, words: Sequence[str] | None = None, **given: Any
 ) -> argparse.Namespace:
-    """Return what the command line says; `words` stand for it, `given` is for `argparse.ArgumentParser`."""
+    """Return the values of options on the command line.
+
+    Args:
+        doc: The description of the command.
+        *options: Its options.
+        words: They stand for the command line; None: that of the process.
+        **given: More for `argparse.ArgumentParser`.
+    """
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=doc, **{"formatter_class": form, **given})
     for names, settings in options:
