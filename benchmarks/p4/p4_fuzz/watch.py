@@ -1,4 +1,10 @@
-"""A worker that tries cases, and the view of it from outside: it is defect if it dies or is long silent."""
+"""A worker that tries cases, and the view of it from outside: it is defect if it dies or is long silent.
+
+The process that tries cases: ``python -m benchmarks.p4.p4_fuzz.watch KIND SEED FIRST [CORPUS]``.
+
+It writes a line before each case, its number, and a line after it, what became of it. It goes on until its
+output is closed; a defect ends it, with the reason on standard error.
+"""
 
 from __future__ import annotations
 
