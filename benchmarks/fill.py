@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from bmv2_topos.harness.page import END, mark_of, with_tables
 from controller.errors import ControllerError
+from ina.cli.output import table
+from ina.cli.plain import count, rate, seconds
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -26,7 +27,14 @@ def option(*names: str, **given: Any) -> Option:
 def asked(
     doc: str | None, *options: Option, words: Sequence[str] | None = None, **given: Any
 ) -> argparse.Namespace:
-    """Return what the command line says; `words` stand for it, `given` is for `argparse.ArgumentParser`."""
+    """Return the values of options on the command line.
+
+    Args:
+        doc: The description of the command.
+        *options: Its options.
+        words: They stand for the command line; None: that of the process.
+        **given: More for `argparse.ArgumentParser`.
+    """
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=doc, **{"formatter_class": form, **given})
     for names, settings in options:
@@ -66,19 +74,26 @@ def serve(prog: str, doc: str | None, *commands: Command) -> None:
     if given.json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table(title=title)
-    for column in rows[0]:
-        table.add_column(column, justify="right" if isinstance(rows[0][column], int | float) else "left")
-    for row in rows:
-        table.add_row(*(_text(row.get(column)) for column in rows[0]))
-    console().print(table)
+    print_rows(title, rows)
 
 
-def _text(cell: object) -> str:
-    """Return a cell as text: large numbers as whole ones."""
-    if not isinstance(cell, float):
-        return "" if cell is None else str(cell)
-    return f"{cell:,.0f}" if cell >= 100 else f"{cell:.3f}"
+def print_rows(title: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """Print rows as a table; the columns are those of the first."""
+    columns = list(rows[0])
+    table(title, columns, [[text(column, row.get(column)) for column in columns] for row in rows])
+
+
+def text(column: str, value: object) -> str:
+    """Return a cell as its unit wants it, which is the end of the column's name."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "" if value is None else str(value)
+    if column.endswith("_per_s"):
+        return count(value)
+    if column.endswith("_bps"):
+        return rate(value)
+    if column.endswith("_s"):
+        return seconds(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
 
 
 def check(path: Path) -> None:

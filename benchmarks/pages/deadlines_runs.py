@@ -1,4 +1,7 @@
-"""The runs of the page on deadlines: those as flows, and the labels of all."""
+"""The runs of the page on deadlines: those as flows, and the labels of all.
+
+Deadlines packet by packet: a few jobs that fight over slots, and one job whose region changes.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,21 @@ Gb/s between switches, of 2,048 slots each. The usual jobs are 24 of ResNet-50, 
 family changes one thing, but for the last, which is of the page on deadlines: jobs of four workers on twelve
 servers at one switch, with deadlines of 1.5 times what they take alone. The fat-tree, the slow links between
 switches and the overload were added after all policies were made, and before a last change of `joint`.
+
+Deadlines that no policy can meet: a lower bound of the misses of a workload, by integer programming.
+
+Jobs with deadlines have the cluster for themselves, are stopped, split over time and moved for nothing, and
+know what will arrive; links and switches that several jobs share hold any number of them. What is left holds
+for every policy:
+
+- a job runs for at most as long as time passes, between its arrival and its deadline;
+- its iterations take at least as long as on the best place that one of its size can have: on one server
+  nothing is sent; on more, the slowest of its servers' links carries its gradients, and the link of the
+  fallback server all of its servers' where no switch sums;
+- all jobs together use no more GPUs than there are, and those that send at the fastest rate no more than
+  there are behind the fastest links.
+
+Whole jobs are chosen (HiGHS, by scipy) that can meet their deadlines together, as many as possible.
 """
 
 from __future__ import annotations

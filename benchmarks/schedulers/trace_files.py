@@ -1,4 +1,7 @@
-"""The public traces in Muri's format that are found in a folder, with the number of servers of each."""
+"""The public traces in Muri's format that are found in a folder, with the number of servers of each.
+
+Replicas and ablations by the names that tables print: a policy, and what is set of it.
+"""
 
 from __future__ import annotations
 

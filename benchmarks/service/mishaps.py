@@ -1,6 +1,8 @@
 """What happens to a controller, its switches, links, jobs and disk in the soak of real processes.
 
 Each mishap is a method of `Mishaps`; what it breaks it also mends, a few seconds later or at the end.
+
+What processes have open and hold in memory, and what is left of jobs when all are over.
 """
 
 from __future__ import annotations

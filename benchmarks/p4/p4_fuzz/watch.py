@@ -1,4 +1,10 @@
-"""A worker seen from outside: it is defect if it dies or is silent for too long."""
+"""A worker that tries cases, and the view of it from outside: it is defect if it dies or is long silent.
+
+The process that tries cases: ``python -m benchmarks.p4.p4_fuzz.watch KIND SEED FIRST [CORPUS]``.
+
+It writes a line before each case, its number, and a line after it, what became of it. It goes on until its
+output is closed; a defect ends it, with the reason on standard error.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +34,7 @@ KINDS: Mapping[str, Callable[[int, Path | None], Callable[[int], str]]] = {
 
 
 def main() -> None:
-    """Try one case after the other."""
+    """Try one case after the other, as a worker."""
     os.environ.pop("LD_PRELOAD", None)  # the sanitizers, which are in this process: not for compilers
     kind, seed, first, *corpus = sys.argv[1:]
     case = KINDS[kind](int(seed), Path(corpus[0]) if corpus else None)
@@ -38,10 +44,6 @@ def main() -> None:
             print(case(number), flush=True)
     except BrokenPipeError:
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
 
 
 PATIENCE_S = 300.0
@@ -136,3 +138,7 @@ class _Lines:
             self._text += read
         line, _, self._text = self._text.partition(b"\n")
         return line.decode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,10 @@
-"""Three-layer trees of switches, and the aggregation trees that jobs can have there."""
+"""Three-layer trees of switches, and the aggregation trees that jobs can have there.
+
+Random draws as libc++ makes them, with which the published results were made.
+
+The engine is the minimal standard one (Park and Miller, 1988, with the multiplier of 1993); whole numbers
+are its lowest bits, those out of range drawn again; fractions come from two of its numbers.
+"""
 
 from __future__ import annotations
 

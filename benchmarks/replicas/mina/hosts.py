@@ -2,6 +2,11 @@
 
 A policy is a function of the fabric, of whether each host is free, and of a number of hosts; it returns that
 many free hosts, or None if there are too few.
+
+MINA's placement and trees behind the product's interfaces.
+
+Its turns are not here: it decides on each sum as a whole, while switches of this project share their slots
+among the packets of all jobs, and the controller decides only when jobs come and go.
 """
 
 from __future__ import annotations

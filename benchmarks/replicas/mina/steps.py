@@ -2,6 +2,12 @@
 
 steps.c, which lies beside this file, is compiled when it is first needed, and kept where the switch keeps its
 programs (`softswitch.engine.build`).
+
+Models that are trained, as MINA's simulator has them: the times of a step, and the sums of its gradients.
+
+A model's gradients are summed in buckets, one after the other while the step goes on. The figures are those
+of the public measurements (batches of four samples), each in one line: buckets between the first and the last
+repeat a few sizes, and come evenly. `read` has the measurements themselves, from a clone of the repository.
 """
 
 from __future__ import annotations

@@ -11,6 +11,15 @@ and so from `controller.scheduling.muri`:
 - The round's length has three stages of which the first spans two slots (`pipeline`),
   times a constant for the contention of two, three and four jobs.
 - Attained service is not discretised into queues (Muri-L).
+
+Maximum-weight matching of a dense graph, with the tie-breaks of Muri's public simulator.
+
+Weights between jobs of few models tie all the time, so which of the many maximum matchings is found decides
+which jobs run together, and with that every later event. `controller.grouping.matching` is for everything
+else: it is exact too, and much faster on large sparse graphs.
+
+blossom.c, which lies beside this file, is compiled when it is first needed, and kept where the switch keeps
+its programs (`softswitch.engine.build`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""SRTF and SRSF as Muri's public simulator has them: all jobs are placed anew at every decision."""
+"""SRTF and SRSF as Muri's public simulator has them: all jobs are placed anew at every decision.
+
+Tiresias as Muri's public simulator has it: GPUs are counted, wherever they are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""Speeds of jobs in Muri's public simulator: alone, grouped, and beside AntMan's guaranteed jobs."""
+"""Speeds of jobs in Muri's public simulator: alone, grouped, and beside AntMan's guaranteed jobs.
+
+The length of a group's round as Muri's public simulator computes it, for three stage times per job.
+
+The trace's three numbers are loading and preprocessing together, GPU, and network. The simulator has four
+slots to a round and lets the first stage span two of them. A job at position p of the order starts p slots
+late; a slot ends when the stages that lie in it have ended. The round is what the ends of slots are apart,
+four slots on, once that has settled, in the best order of jobs.
+
+This differs from equation 3 of the paper (`controller.grouping.efficiency`), where each slot belongs to one
+of k = 4 stages: with the first stage across two slots, two jobs that both load for long overlap, which is
+optimistic.
+"""
 
 from __future__ import annotations
 

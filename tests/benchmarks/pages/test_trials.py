@@ -15,7 +15,6 @@ from benchmarks.pages import (
     atp,
     cluster_validation,
     deadlines,
-    deadlines_packets,
     deadlines_runs,
     loss,
     memory,
@@ -125,7 +124,7 @@ def policies_that_know_deadlines_miss_fewer(rows: list[ResultRow]) -> None:
 
 def test_times_across_a_change_are_those_of_two_iterations() -> None:
     times = [1.0, 1.0, 1.0, 1.0, 3.0, 2.0, 9.0, 2.0, 2.0]
-    assert deadlines_packets.by_size(times, [0, 4]) == {
+    assert deadlines_runs.by_size(times, [0, 4]) == {
         "across_0_s": 1.0,
         "steady_0_s": 1.0,
         "across_1_s": 2.5,
