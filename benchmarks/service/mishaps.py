@@ -305,9 +305,11 @@ class Mishaps:
             return False
         name = self.rng.choice([*self.told])
         try:
+            if self.client.job(name)["over"]:
+                return False
             self.client.submit([{"name": name, "workers": 1, "command": "true"}])
         except Refused as error:
-            return error.status == 409 or self._note(f"a second job {name}: {error}")
+            return error.status in (404, 409) or self._note(f"a second job {name}: {error}")
         return self._note(f"a second job {name} was accepted")
 
     def _nonsense(self) -> bool:
