@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.engine.compiled import (
@@ -63,19 +64,8 @@ class InterpretedProgram:
         """Address of its ``struct p4_program``."""
         return ctypes.addressof(self._program)
 
-    def _ingress(
-        self,
-        _state: int,
-        to: int,
-        frame: int,
-        length: int,
-        port: int,
-        instance_type: int,
-        now_us: int,
-        previous: int | None,
-        field_list: int,
-        verdict: ctypes._Pointer[CVerdict],
-    ) -> None:
+    def _ingress(self, *told: Any) -> None:
+        _, to, frame, length, port, instance_type, now_us, previous, field_list, verdict = told
         try:
             before = None if previous is None else self._packets[previous]
             data = ctypes.string_at(frame, length)

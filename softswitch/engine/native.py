@@ -414,7 +414,10 @@ class NativeEngine:
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         if self._library.engine_run(self._engine, error):
             raise SwitchError(error.value.decode())
-        self.check()
+        try:
+            self.check()
+        except Exception as failure:
+            raise SwitchError(f"the interpreted program failed: {failure!r}") from failure
 
     def check(self) -> None:
         """Raise what an interpreted program has raised since the last call."""

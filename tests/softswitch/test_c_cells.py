@@ -1,4 +1,4 @@
-"""Headers whose bytes are put in order many at a time (`emit_c/cells.py`) are what the interpreter says."""
+"""Headers whose bytes are put in order many at a time (`emit_c/wire.py`) are what the interpreter says."""
 
 from __future__ import annotations
 

@@ -7,10 +7,12 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from softswitch.engine.impairments import Impairments, PortImpairments
+from softswitch.engine.pipeline import Copy, Verdict
 from softswitch.engine.ports import (
     InterfacePort,
     MemoryPort,
@@ -23,6 +25,7 @@ from softswitch.engine.ports import (
 from softswitch.engine.switch import Switch
 from tests.softswitch.script_program import (
     ENGINES,
+    ScriptInterpreter,
     ScriptPipeline,
     frame,
     have_compiler,
@@ -366,3 +369,19 @@ def test_a_udp_port_is_taken_at_every_address(engine: str) -> None:
             Switch({0: UdpPort(number)})
     with Switch({0: UdpPort(number)}):
         pass
+
+
+@pytest.mark.skipif(not have_compiler, reason="no C compiler")
+def test_an_interpreted_program_that_fails_ends_the_switch_with_its_error() -> None:
+    class Failing(ScriptInterpreter):
+        def egress(self, packet: list[Any], copy: Copy) -> tuple[bytes | None, Verdict]:
+            raise KeyError("no such field")
+
+    with Switch({0: UdpPort()}) as switch, Host(switch, 0) as a:
+        program: Any = Failing()
+        switch.load(program)
+        switch.start()
+        a.send([frame("U", 0)])
+        switch._threads[0].join(600)
+        with pytest.raises(SwitchError, match=r"the interpreted program failed: KeyError.*no such field"):
+            switch.stop()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
@@ -32,50 +31,20 @@ from softswitch.compiler.lowering.values import (
     Broken,
     Default,
     ExternDef,
+    Formal,
     Group,
     Invalid,
     Object,
     Packet,
+    Passed,
     Run,
     Scope,
     TypeName,
     Value,
-    Variable,
     is_constant,
     type_of,
     unknown,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Formal:
-    """A parameter with its type looked up."""
-
-    direction: str
-    type: t.Type
-    name: str
-    pos: ir.Position
-    default: ast.Expr | None = None
-
-    @property
-    def returns(self) -> bool:
-        """True if the callee may change the argument."""
-        return self.direction in ("out", "inout")
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """The values of the parameters inside the callee, and the assignments to make after it."""
-
-    values: Mapping[str, Value]
-    copy_outs: tuple[ir.Assign, ...]
-    # The variables of those parameters that are not passed by name.
-    variables: Mapping[str, ir.Var] = field(default_factory=dict)
-
-    def declare(self, scope: Scope, formals: Sequence[Formal]) -> None:
-        """Declare the parameters in the callee's scope."""
-        for formal in formals:
-            scope.declare(formal.name, Variable(self.values[formal.name], formal.pos))
 
 
 def is_optional(param: ast.Param) -> bool:

@@ -1,28 +1,23 @@
-"""The state of one compilation: the program so far, and the place where code is being emitted.
+"""The state of one compilation: the program so far, the place where code is being emitted, the architecture.
 
-Declarations of controls and parsers that may be used more than once: actions, tables, instances.
-
-Each is lowered when it is first used, in the scope that it was declared in.
+Declarations of controls and parsers that may be used more than once (actions, tables, instances) are lowered
+when they are first used, in the scope that they were declared in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.values import AlreadySaid, Block, Scope, Value
-
-if TYPE_CHECKING:
-    from softswitch.compiler.lowering.architectures import Architecture
-    from softswitch.compiler.lowering.passing import Passed
+from softswitch.compiler.lowering.values import AlreadySaid, Block, ExternDef, Object, Passed, Scope, Value
 
 _found: ContextVar[dict[ir.Remark, None]] = ContextVar("remarks")
 
@@ -185,6 +180,34 @@ class Unit:
             yield
         finally:
             self.active.pop()
+
+
+Fields = dict[str, Any]
+"""Fields of `ir.Program`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What an architecture knows, and `lower.py` asks.
+
+    Attributes:
+        checks: The package whose arguments `lower` checks itself: its name and number of blocks.
+        parts: The packages that this package is made of.
+        make_object: Makes an instance of an extern that programs for all architectures do not have.
+        call_object: Lowers a call of a method of such an instance.
+        call_function: Lowers a call of such an extern function.
+        check: Raises Unsupported if a package is none of the architecture's.
+        lower: Lowers the blocks of ``main``. Returns a function that gives what they became, once all else
+            is checked; its argument refuses registers that a packet meets twice.
+    """
+
+    checks: tuple[str, int] | None
+    parts: tuple[str, ...]
+    make_object: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
+    call_object: Callable[[Body, Object, ast.Prototype, ast.Call, Mapping[str, t.Type]], Value]
+    call_function: Callable[[Body, ast.Prototype, ast.Call, str], Value]
+    check: Callable[[Unit, ast.Instantiation], None]
+    lower: Callable[[Unit, ast.Instantiation], Callable[[bool], Fields]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ A scope sees of its parent what was declared before the scope was opened, as P4 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
@@ -429,3 +429,34 @@ def unknown(what: str, name: str, candidates: Iterable[str], pos: ir.Position) -
         return CompileError(f"unknown {what} {name!r}", pos, " or ".join(map(repr, near)))
     listed = ", ".join(sorted(choices)) if 0 < len(choices) <= 12 else None
     return CompileError(f"unknown {what} {name!r}", pos, f"one of {listed}" if listed else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """A parameter with its type looked up."""
+
+    direction: str
+    type: t.Type
+    name: str
+    pos: ir.Position
+    default: ast.Expr | None = None
+
+    @property
+    def returns(self) -> bool:
+        """True if the callee may change the argument."""
+        return self.direction in ("out", "inout")
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The values of the parameters inside the callee, and the assignments to make after it."""
+
+    values: Mapping[str, Value]
+    copy_outs: tuple[ir.Assign, ...]
+    # The variables of those parameters that are not passed by name.
+    variables: Mapping[str, ir.Var] = field(default_factory=dict)
+
+    def declare(self, scope: Scope, formals: Sequence[Formal]) -> None:
+        """Declare the parameters in the callee's scope."""
+        for formal in formals:
+            scope.declare(formal.name, Variable(self.values[formal.name], formal.pos))

@@ -28,7 +28,7 @@
 #define P4_INLINE static inline __attribute__((always_inline, unused))
 #define P4_HELPER static __attribute__((unused))
 #define P4_FUNCTION static __attribute__((unused))
-/* Loops over lanes stay apart (emit_c/loop_functions.py). */
+/* Loops over lanes stay apart (emit_c/lanes.py). */
 #define P4_LANES static __attribute__((unused, noinline, hot))
 /* Before a loop over lanes, of which a vector holds eight: to count and to jump is half of a round otherwise. */
 #define P4_UNROLLED _Pragma("GCC unroll 4")

@@ -18,14 +18,16 @@ from softswitch.compiler.lowering.blocks.controls import lower_control
 from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import make_block
-from softswitch.compiler.lowering.passing import Formal, Passed, bind, is_optional
+from softswitch.compiler.lowering.passing import bind, is_optional
 from softswitch.compiler.lowering.unit import Body, Instance, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
     Block,
     BlockDef,
     ExternDef,
+    Formal,
     Local,
     Packet,
+    Passed,
     Run,
     Scope,
     Signature,
@@ -253,7 +255,7 @@ def lower_block(
 
 
 def _value(unit: Unit, slot: Slot, block: Block, formal: Formal, what: str, stored: Stored) -> Value:
-    """Return what a parameter stands for: a packet, or a storage."""
+    """Return the value that a parameter stands for: a packet, or a storage."""
     wanted: t.Type = t.ExternType(what)
     if not what.startswith("packet_"):
         wanted, place = stored(slot, what, formal.pos)

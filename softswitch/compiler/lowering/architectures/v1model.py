@@ -13,7 +13,6 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architectures import Architecture, Fields
 from softswitch.compiler.lowering.architectures.packages import (
     Slot,
     block_of,
@@ -26,10 +25,11 @@ from softswitch.compiler.lowering.calls.extern_calls import foreign_function, fo
 from softswitch.compiler.lowering.calls.extern_functions import annotated_lists
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.limits import check_stored
-from softswitch.compiler.lowering.passing import Formal, bind
-from softswitch.compiler.lowering.unit import Stage, Unit, constant_body
+from softswitch.compiler.lowering.passing import bind
+from softswitch.compiler.lowering.unit import Architecture, Fields, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
     Block,
+    Formal,
     Scope,
     TypeName,
 )

@@ -15,11 +15,11 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import type_at
-from softswitch.compiler.lowering.passing import Formal, Passed, bind, check_arguments, pass_arguments
+from softswitch.compiler.lowering.passing import bind, check_arguments, pass_arguments
 from softswitch.compiler.lowering.paths import Path, path_of
 from softswitch.compiler.lowering.syntax import ir_annotations
 from softswitch.compiler.lowering.unit import Action, Body, Place, Unit, constant_body
-from softswitch.compiler.lowering.values import Local, Run, Scope, Variable
+from softswitch.compiler.lowering.values import Formal, Local, Passed, Run, Scope, Variable
 
 
 def formals_of(unit: Unit, params: Sequence[ast.Param], scope: Scope) -> list[Formal]:

@@ -17,11 +17,11 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of, inline
 from softswitch.compiler.lowering.blocks.tables import lowered_table
 from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
-from softswitch.compiler.lowering.passing import Formal, Passed, bind, named, pass_arguments
+from softswitch.compiler.lowering.passing import bind, named, pass_arguments
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, spelling
 from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Table
-from softswitch.compiler.lowering.values import Block, BlockDef, Local, Run, Scope, Value
+from softswitch.compiler.lowering.values import Block, BlockDef, Formal, Local, Passed, Run, Scope, Value
 
 
 def apply_type(body: Body, symbol: BlockDef, expr: ast.Call) -> None:

@@ -12,10 +12,10 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import bound_action, formals_of, shared_action
 from softswitch.compiler.lowering.blocks.keysets import ANY, entry_pattern
 from softswitch.compiler.lowering.expressions.check import known, whole_number
-from softswitch.compiler.lowering.passing import Formal, bind
+from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.syntax import ir_annotations, spelling
 from softswitch.compiler.lowering.unit import Action, Body
-from softswitch.compiler.lowering.values import Local, Run, unknown
+from softswitch.compiler.lowering.values import Formal, Local, Run, unknown
 
 _SCOPES = {"defaultonly": "default_only", "tableonly": "table_only"}
 

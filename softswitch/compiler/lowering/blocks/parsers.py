@@ -18,7 +18,7 @@ from softswitch.compiler.lowering.blocks.keysets import ANY, declare_value_set, 
 from softswitch.compiler.lowering.emit import expression
 from softswitch.compiler.lowering.expressions.check import evaluate_all
 from softswitch.compiler.lowering.instances import declare_arguments, declare_instance, make_block
-from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments
+from softswitch.compiler.lowering.passing import bind, pass_arguments
 from softswitch.compiler.lowering.paths import path_of
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name
@@ -26,8 +26,10 @@ from softswitch.compiler.lowering.unit import Body, Instance, Place, ValueSet
 from softswitch.compiler.lowering.values import (
     Block,
     BlockDef,
+    Formal,
     Group,
     Local,
+    Passed,
     Run,
     Scope,
     Value,

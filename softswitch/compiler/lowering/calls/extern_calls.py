@@ -23,7 +23,6 @@ from softswitch.compiler.lowering.calls.functions import check_function
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import (
-    Formal,
     Role,
     bind,
     check_argument,
@@ -38,6 +37,7 @@ from softswitch.compiler.lowering.values import (
     BlockDef,
     Default,
     ExternDef,
+    Formal,
     Nothing,
     Number,
     Object,

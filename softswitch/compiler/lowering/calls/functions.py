@@ -10,9 +10,19 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_as, type_at
-from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments, with_type_params
+from softswitch.compiler.lowering.passing import bind, pass_arguments, with_type_params
 from softswitch.compiler.lowering.unit import Body, Place, Result, constant_body
-from softswitch.compiler.lowering.values import Functions, Nothing, Run, Scope, TypeName, Value, type_of
+from softswitch.compiler.lowering.values import (
+    Formal,
+    Functions,
+    Nothing,
+    Passed,
+    Run,
+    Scope,
+    TypeName,
+    Value,
+    type_of,
+)
 
 
 def call_function(body: Body, symbol: Functions, expr: ast.Call, name: str) -> Value:

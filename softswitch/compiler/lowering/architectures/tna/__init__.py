@@ -15,10 +15,10 @@ it, are the bytes that the traffic manager keeps and the egress parser gets: not
 ``hdr``, ``meta`` and ``standard_metadata`` are structs of both gresses' own.
 """
 
-from softswitch.compiler.lowering.architectures import Architecture
 from softswitch.compiler.lowering.architectures.tna.calls import call_function, call_object
 from softswitch.compiler.lowering.architectures.tna.objects import make_object
 from softswitch.compiler.lowering.architectures.tna.switch import PIPELINE, is_for_tofino, lower_switch
+from softswitch.compiler.lowering.unit import Architecture
 
 __all__ = ["TNA", "is_for_tofino"]
 

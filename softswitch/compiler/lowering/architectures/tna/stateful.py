@@ -19,13 +19,14 @@ from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.calls.functions import lower_body
 from softswitch.compiler.lowering.emit import clear, expression
 from softswitch.compiler.lowering.expressions.convert import convert
-from softswitch.compiler.lowering.passing import Formal, Passed
 from softswitch.compiler.lowering.paths import overlap, path_of, storage_of
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import (
+    Formal,
     Group,
     Nothing,
     Object,
+    Passed,
     Run,
     Scope,
     Value,

@@ -8,7 +8,6 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architectures import Fields
 from softswitch.compiler.lowering.architectures.packages import (
     Slot,
     block_of,
@@ -19,9 +18,9 @@ from softswitch.compiler.lowering.architectures.packages import (
 )
 from softswitch.compiler.lowering.architectures.tna.stateful import check_accesses
 from softswitch.compiler.lowering.limits import check_stored
-from softswitch.compiler.lowering.passing import Formal, bind, is_optional
-from softswitch.compiler.lowering.unit import Stage, Unit, remark
-from softswitch.compiler.lowering.values import Block, TypeName
+from softswitch.compiler.lowering.passing import bind, is_optional
+from softswitch.compiler.lowering.unit import Fields, Stage, Unit, remark
+from softswitch.compiler.lowering.values import Block, Formal, TypeName
 
 SWITCH, PIPELINE = "Switch", "Pipeline"
 _MARK = "ingress_intrinsic_metadata_for_tm_t"
