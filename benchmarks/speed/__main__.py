@@ -6,16 +6,27 @@ import sys
 
 import typer
 
-from benchmarks.speed import controller, decisions, fallback, jobs
-from ina.cli.errors import verdict
+from benchmarks.speed import decisions, fallback, jobs
+from ina.cli.errors import Failure, verdict
 
 app = typer.Typer(help="Measure the speed of parts; see docs/performance.md.", pretty_exceptions_enable=False)
 for command in (
-    *(jobs.jobs, fallback.fallback, controller.controller),
+    *(jobs.jobs, fallback.fallback),
     *(decisions.grouping, decisions.waterfill, decisions.placement, decisions.routing),
     *(decisions.cluster, decisions.schedulers, decisions.simulation),
 ):
     app.command(command.__name__)(command)
+try:
+    from benchmarks.speed.controller import controller
+except ImportError as error:
+    missing = error.name
+
+    @app.command("controller", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+    def _lacking() -> None:
+        """Say what the measurement of a controller lacks."""
+        raise Failure(f"benchmarks.speed controller needs {missing}: pip install 'ina[service]'")
+else:
+    app.command()(controller)
 
 if __name__ == "__main__":
     try:

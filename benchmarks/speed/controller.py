@@ -11,6 +11,7 @@ import secrets
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -28,7 +29,6 @@ import typer
 
 from benchmarks.speed.controller_process import SPINES, Order, cluster
 from benchmarks.speed.shown import show
-from hostlib import command_line
 from ina.cli import options
 from ina.cli.plain import say
 from ina.runtime.errors import ProcessFailed
@@ -174,7 +174,8 @@ class _Daemon:
         self._log = folder / "controller.log"
         with self._log.open("a") as log:
             self.process = subprocess.Popen(
-                command_line.module("benchmarks.speed.controller_process", str(path)),
+                [sys.executable, "-m", "benchmarks.speed.controller_process", str(path)],
+                cwd=Path(__file__).parents[2],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -309,6 +310,9 @@ def measure(
             "restart, with the start of the process": _figure(restart_whole_s, 2.0),
             "restart, all switches empty": _figure(empty_s, 2.0),
             "submissions at once": {**_figure(found.took_s, storm_target_s), **asdict(found)},
+            "submissions accepted, refused, lost": {
+                "measured": f"{found.accepted}, {found.refused}, {found.lost}"
+            },
             "submissions: processor time": _figure(storm_processor_s, storm_target_s),
             "submissions: memory, bytes": {"measured": after - before, "memory_before": before},
             "idle, no jobs: share of a processor": _figure(idle, 0.01),

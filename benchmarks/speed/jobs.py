@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json as json_module
 import statistics
+import sys
 import tempfile
 import time
 from bisect import bisect_right
@@ -22,7 +23,6 @@ import hostlib
 from benchmarks.fill import asked, option
 from benchmarks.speed.shown import show
 from controller.vocabulary import Job
-from hostlib import command_line
 from ina.bench.allreduce import Data
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
@@ -140,7 +140,7 @@ def _measure(
     with tempfile.TemporaryDirectory() as directory:
         specs = []
         for index, workers in enumerate(shape):
-            command = command_line.module("benchmarks.speed.jobs", "--bytes", str(payload))
+            command = [sys.executable, "-m", "benchmarks.speed.jobs", "--bytes", str(payload)]
             command += ["--iterations", str(iterations), "--output", directory]
             command += ["--name", f"job{index}", "--jobs", str(len(shape))]
             job = Job(name=f"job{index}", workers=workers, command=tuple(command), slots=slots)
