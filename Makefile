@@ -56,10 +56,10 @@ experiments-quick: $(VENV)/dev
 bench-schedulers: $(VENV)/dev
 	$(BIN)/python -m benchmarks.speed grouping --jobs 1000
 	$(BIN)/python -m benchmarks.speed schedulers
-	$(BIN)/python -m benchmarks.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
-	$(BIN)/python -m benchmarks.improved $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
-	$(BIN)/python -m benchmarks.sharing models
-	$(BIN)/python -m benchmarks.sharing schedule --seeds 5
+	$(BIN)/python -m benchmarks.schedulers.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
+	$(BIN)/python -m benchmarks.schedulers.improved $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
+	$(BIN)/python -m benchmarks.schedulers.sharing models
+	$(BIN)/python -m benchmarks.schedulers.sharing schedule --seeds 5
 
 clean:
 	rm -rf $(VENV) build *.egg-info hostlib/_native/*.so

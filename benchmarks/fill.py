@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from bmv2_topos.harness.page import END, mark_of, with_tables
+from controller.errors import ControllerError
+from ina.cli.output import table
+from ina.cli.plain import count, rate, seconds
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -23,12 +27,73 @@ def option(*names: str, **given: Any) -> Option:
 def asked(
     doc: str | None, *options: Option, words: Sequence[str] | None = None, **given: Any
 ) -> argparse.Namespace:
-    """Return what the command line says; `words` stand for it, `given` is for `argparse.ArgumentParser`."""
+    """Return the values of options on the command line.
+
+    Args:
+        doc: The description of the command.
+        *options: Its options.
+        words: They stand for the command line; None: that of the process.
+        **given: More for `argparse.ArgumentParser`.
+    """
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=doc, **{"formatter_class": form, **given})
     for names, settings in options:
         parser.add_argument(*names, **settings)
     return parser.parse_args(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One of several measurements of a module: what it is called, runs, and takes from the command line.
+
+    `run` returns its rows and the title of their table.
+    """
+
+    name: str
+    about: str
+    run: Callable[[argparse.Namespace], tuple[Sequence[Mapping[str, object]], str]]
+    options: Sequence[Option]
+    epilog: str | None = None
+
+
+def serve(prog: str, doc: str | None, *commands: Command) -> None:
+    """Run the command that the command line names, and print its rows: a table, or JSON with ``--json``."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=f"python -m {prog}", description=doc, formatter_class=form)
+    kinds = parser.add_subparsers(required=True)
+    for each in commands:
+        made = kinds.add_parser(each.name, help=each.about, epilog=each.epilog, formatter_class=form)
+        made.set_defaults(run=each.run)
+        for names, settings in (*each.options, option("--json", action="store_true")):
+            made.add_argument(*names, **settings)
+    given = parser.parse_args()
+    try:
+        rows, title = given.run(given)
+    except (ControllerError, OSError, ValueError) as error:
+        raise SystemExit(f"{prog}: {error}") from None
+    if given.json:
+        print(json.dumps(rows, indent=2))
+        return
+    print_rows(title, rows)
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """Print rows as a table; the columns are those of the first."""
+    columns = list(rows[0])
+    table(title, columns, [[text(column, row.get(column)) for column in columns] for row in rows])
+
+
+def text(column: str, value: object) -> str:
+    """Return a cell as its unit wants it, which is the end of the column's name."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "" if value is None else str(value)
+    if column.endswith("_per_s"):
+        return count(value)
+    if column.endswith("_bps"):
+        return rate(value)
+    if column.endswith("_s"):
+        return seconds(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
 
 
 def check(path: Path) -> None:
@@ -53,8 +118,9 @@ def publish(folder: Path, name: str, tables: str, rows: Sequence[Mapping[str, ob
     """Write `tables` into the page of this name in `folder`, which is made, and `rows` beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     fill(folder / f"{name}.md", tables)
-    document = json.dumps({"name": name, "rows": rows}, indent=1)
-    (folder / f"{name}.json").write_text(document + "\n", encoding="utf-8")
+    lines = ",\n".join(map(json.dumps, rows))
+    text = f'{{"name": {json.dumps(name)}, "rows": [\n{lines}\n]}}\n'
+    (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def console() -> Console:

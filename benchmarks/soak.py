@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from benchmarks.fill import asked, check, option, publish
 from bmv2_topos.harness.rows import markdown
@@ -20,7 +21,7 @@ from bmv2_topos.soak.kinds import KINDS
 
 
 class BadRun(Exception):
-    """A file that is no output of ``ina soak --json``, or seeds that two runs share."""
+    """A file that is not what a run has written, or seeds that two runs share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,22 @@ def read(path: Path) -> Run:
         raise BadRun(f"{path}: want the output of ina soak --json: {error!r}") from error
 
 
-def in_order(runs: Sequence[Run]) -> list[Run]:
+class Seeded(Protocol):
+    """A run of `schedules` seeds, from `seed` on."""
+
+    @property
+    def seed(self) -> int:
+        """The first seed."""
+
+    @property
+    def schedules(self) -> int:
+        """The number of seeds."""
+
+
+SomeRun = TypeVar("SomeRun", bound=Seeded)
+
+
+def in_order(runs: Sequence[SomeRun]) -> list[SomeRun]:
     """Return the runs by seed. Raises BadRun if a seed is in two of them."""
     ordered = sorted(runs, key=lambda run: run.seed)
     for one, other in pairwise(ordered):

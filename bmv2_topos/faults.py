@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any
 
 from controller.vocabulary import Link, Region, Topology, documents
 from controller.vocabulary.documents import Document, Where
@@ -40,8 +39,7 @@ class LinkFault:
     """
 
     at_s: float
-    a: str
-    b: str
+    link: tuple[str, str]
     kind: str
     value: float
     for_s: float = math.inf
@@ -145,7 +143,7 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
     lasting = [fault for fault in faults if isinstance(fault, LinkFault) and fault.lasts]
 
     def changed(link: Link) -> Link:
-        found = {fault.kind: fault.value for fault in lasting if {fault.a, fault.b} == {link.a, link.b}}
+        found = {fault.kind: fault.value for fault in lasting if {*fault.link} == {link.a, link.b}}
         return replace(link, **found)  # type: ignore[arg-type]
 
     return replace(topology, links=tuple(map(changed, topology.links)))
@@ -160,9 +158,9 @@ def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> 
         workers: The jobs' numbers of ranks, by name.
     """
     match fault:
-        case LinkFault(a=a, b=b):
-            if not any({a, b} == {link.a, link.b} for link in topology.links):
-                return "link", f"fault: link = [{a!r}, {b!r}]: there is no such link"
+        case LinkFault(link=ends):
+            if not any({*ends} == {link.a, link.b} for link in topology.links):
+                return "link", f"fault: link = {[*ends]}: there is no such link"
         case Congest() | Strangers():
             pass
         case _:
@@ -206,8 +204,6 @@ _KEYS: Mapping[str, documents.Check] = {
     "switch": documents.name,
     "removed_at_once": documents.flag,
 }
-_LINK = {"a", "b", "kind"}
-"""Fields of `LinkFault` that a file has as ``link`` and ``kind``."""
 
 
 def read_fault(document: Document, where: Where, topology: Topology, workers: Mapping[str, int]) -> Fault:
@@ -224,24 +220,21 @@ def read_fault(document: Document, where: Where, topology: Topology, workers: Ma
     Raises BadSpec, with the line and the key.
     """
     found = dict(document.check(where, _KEYS, what="fault", require=("kind",)))
-    made = _KINDS[found["kind"]]
-    of_link = made is LinkFault
-    takes = {field.name: field.default for field in fields(made) if not (of_link and field.name in _LINK)}
-    takes |= {"link": MISSING} if of_link else {}
-    takes |= {"at_s": 0.0} if "at_s" in takes else {}  # from the start, if nothing else is said
+    kind = found["kind"]
+    takes = {field.name: field.default for field in fields(_KINDS[kind])} | {"kind": ""}
+    if "at_s" in takes:
+        takes["at_s"] = 0.0  # from the start, if nothing else is said
     needed = [name for name, default in takes.items() if default is MISSING]
-    document.check(where, _KEYS, what="fault", require=("kind", *needed))
-    if wrong := next((key for key in found if key not in (*takes, "kind")), None):
-        raise document.error((*where, wrong), f"fault: {wrong} does not go with kind = {found['kind']!r}")
-    kind = found.pop("kind")
-    values: dict[str, Any] = {"at_s": 0.0, **found} if "at_s" in takes else found
-    if of_link:
-        values["a"], values["b"] = values.pop("link")
-        if wanted := LINK[kind].check(values["value"]):
-            raise document.error((*where, "value"), f"fault: value = {values['value']}: {wanted}")
-        values |= {"kind": kind, "value": float(values["value"])}
-    fault: Fault = made(**values)
-    if found_wrong := impossible(fault, topology, workers):
-        key, why = found_wrong
-        raise document.error((*where, key), why)
+    document.check(where, _KEYS, what="fault", require=needed)
+    if wrong := next((key for key in found if key not in takes), None):
+        raise document.error((*where, wrong), f"fault: {wrong} does not go with kind = {kind!r}")
+    if kind in LINK_KINDS:
+        if wanted := LINK[kind].check(found["value"]):
+            raise document.error((*where, "value"), f"fault: value = {found['value']}: {wanted}")
+        found |= {"link": tuple(found["link"]), "value": float(found["value"])}
+    else:
+        del found["kind"]
+    fault: Fault = _KINDS[kind](**({"at_s": 0.0} if "at_s" in takes else {}) | found)
+    if why := impossible(fault, topology, workers):
+        raise document.error((*where, why[0]), why[1])
     return fault

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         NoSuchJob,
         OtherProgram,
         ProgramMismatch,
-        RegionChanging,
     )
     from controller.p4runtime_shim.tls import Tls
     from controller.switches.fleet import Fleet, Report
@@ -60,7 +59,6 @@ __all__ = [
     "ProgramMismatch",
     "Region",
     "RegionChange",
-    "RegionChanging",
     "Registration",
     "Report",
     "SwitchInfo",

@@ -6,7 +6,6 @@ ControllerError
 ├── OutOfRows           no job id, counter row or port is left
 ├── NoSuchJob           the switch has no such job
 │   └── SwitchRestarted for it was started anew since the job's admission
-├── RegionChanging      the job is already moving to another region
 ├── IdentityTaken       another job has the requested job id or generation
 ├── ProgramMismatch     the switch runs, or was offered, an unsuitable program
 │   ├── NoProgram       it runs none
@@ -45,7 +44,6 @@ __all__ = [
     "OutOfRows",
     "ProgramMismatch",
     "Refused",
-    "RegionChanging",
     "SwitchError",
     "SwitchRestarted",
     "TlsFailure",
@@ -91,10 +89,6 @@ class NoSuchJob(ControllerError):
 
 class SwitchRestarted(NoSuchJob):
     """The switch was started anew, and has none of the jobs that it had."""
-
-
-class RegionChanging(ControllerError):
-    """The job is already moving to another region."""
 
 
 class IdentityTaken(ControllerError):

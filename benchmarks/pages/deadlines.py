@@ -12,8 +12,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from benchmarks.pages.deadlines_packets import CHANGES, FLOWS, PACKETS
-from benchmarks.pages.deadlines_runs import PARTS, POLICIES, SERVERS, SHARED, Setting, scenarios
+from benchmarks.pages.deadlines_runs import (
+    CHANGES,
+    FLOWS,
+    PACKETS,
+    PARTS,
+    POLICIES,
+    SERVERS,
+    SHARED,
+    Setting,
+    scenarios,
+)
 from bmv2_topos.harness import Experiment, ResultRow, column, columns, markdown, selected
 from bmv2_topos.plots import draw_lines, ticks
 

@@ -18,7 +18,6 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "loss": "how much goodput is left when links lose packets",
     "preemption": "what jobs gain when urgent packets take slots from others",
     "windows": "whether windows that adapt are as fast as the best fixed one",
-    "addressing": "where a job's packets should find their slots, and whether more memory is ever slower",
     "regions": "whether a job notices that its slots are changed while it runs",
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",

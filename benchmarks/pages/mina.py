@@ -17,7 +17,7 @@ from benchmarks.pages.mina_runs import (
     THERE,
     scenarios,
 )
-from benchmarks.replicas.mina.models import MODELS, Kinds, Rates
+from benchmarks.replicas.mina.steps import MODELS, Kinds, Rates
 from bmv2_topos.harness import Experiment, ResultRow, column, columns, markdown, number, selected
 
 Rows = Sequence[ResultRow]

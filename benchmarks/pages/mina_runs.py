@@ -9,12 +9,11 @@ from functools import partial
 from typing import Final
 
 from benchmarks.pages.families import workload
-from benchmarks.replicas.mina import policies
+from benchmarks.replicas.mina import hosts
 from benchmarks.replicas.mina.cluster import Cluster, Ended, Outcome, Tries, queue
 from benchmarks.replicas.mina.fabric import Fabric
 from benchmarks.replicas.mina.hosts import Choose, FewestFragments, first_fit, locality
-from benchmarks.replicas.mina.models import MODELS, Kinds, Rates
-from benchmarks.replicas.mina.steps import Turns
+from benchmarks.replicas.mina.steps import MODELS, Kinds, Rates, Turns
 from benchmarks.replicas.mina.trees import Build, FirstTrees, MinaTrees, SpreadTrees
 from bmv2_topos.harness import Call, ResultRow
 from controller.simulator.network.run import NetworkTask, run_network
@@ -110,8 +109,8 @@ STACKS: Final[Mapping[str, There]] = {
     MESSY: There(FewestFragments(-1.0), _mina, Turns.GAIN, grouped=True),
 }
 
-_FRAGMENTS_HERE: Final = f"{policies.__file__}:fewest_fragments"
-_TREES_HERE: Final = f"{policies.__file__}:independent_trees"
+_FRAGMENTS_HERE: Final = f"{hosts.__file__}:fewest_fragments"
+_TREES_HERE: Final = f"{hosts.__file__}:independent_trees"
 SIMPLEST: Final = "locality"
 MINA_HERE: Final = "**MINA's servers and trees**"
 OURS: Final[Mapping[str, tuple[str, str]]] = {

@@ -3,6 +3,11 @@
 Every job has eight workers on hosts of their own and a fallback server of its own. Windows are fixed, so that
 a mix under two policies differs in nothing but who gets a slot. 64 packets in flight are what a link of
 10 Gb/s carries in a round trip of 17 µs; straggling jobs, which have time to spare, have twice as many.
+
+Policies for taking occupied slots, as the experiment `preemption` compares them.
+
+Plain functions of the same arguments: what a rank measures of its job (`hostlib.priority.Urgency`), the
+tensor's layer and the time.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Final
 
 from benchmarks.pages import which_policy_packets as packets
-from benchmarks.pages.families import LATER, NAMES, SEEDS, workload
-from benchmarks.pages.least_missed import least_missed
+from benchmarks.pages.families import LATER, NAMES, SEEDS, least_missed, workload
 from benchmarks.pages.which_policy_parts import PROMISED
 from bmv2_topos.harness import Call, Experiment, ResultRow, columns, markdown, selected
 from controller.policies.by_kind import SCHEDULER

@@ -29,8 +29,6 @@ FIXED = {"fixed, half": 0.5, "fixed": 1.0, "fixed, twice": 2.0}
 ADAPTIVE: Final[tuple[str, ...]] = ("aimd", "a2tp")
 SLOTS = (128, 512)
 SEEDS = tuple(range(1, 11))
-TARGET = 1.1
-"""Greatest time, relative to the best fixed window's, that is good enough."""
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -123,23 +121,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
             markdown(["mix", "slots", "best", *heads], ratios),
         ]
     )
-
-
-def findings(rows: Sequence[ResultRow]) -> str:
-    """Name the mixes where adaptive windows are slowest, and those where they miss the target."""
-    lines = []
-    for windows in ADAPTIVE:
-        ratios = {setting: slower(rows, *setting, windows) for setting in _settings(rows)}
-        mix, slots = max(ratios, key=lambda setting: ratios[setting])
-        name, ratio = who_pays(rows, mix, slots, windows)
-        missed = [f"{m} ({s} slots)" for (m, s), value in ratios.items() if value > TARGET]
-        lines.append(
-            f"- `{windows}`: at most {ratios[mix, slots]:.2f} times the best fixed window's mean JCT"
-            f" ({mix}, {slots} slots, where {name} pays most: {ratio:.2f}); on average"
-            f" {statistics.mean(ratios.values()):.2f} times."
-            f" More than {TARGET}: {', '.join(missed) if missed else 'nowhere'}."
-        )
-    return "\n".join(lines)
 
 
 EXPERIMENT = Experiment(

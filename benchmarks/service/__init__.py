@@ -6,6 +6,6 @@
 - `memory_map`: who has had which slots, recorded from the API and drawn;
 - `trial`: ``python -m benchmarks.service.trial``;
 - `compare`: ``python -m benchmarks.service.compare``;
-- `mixes`, `ablations`, `reallocation`, `reallocation_page`: memory policies on real links,
-  ``python -m benchmarks.service.reallocation``.
+- `soak`, `mishaps`: random mishaps for minutes or hours, ``python -m benchmarks.service.soak``;
+- `schedules`: what random schedules in virtual time found.
 """

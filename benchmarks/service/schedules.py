@@ -11,17 +11,13 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.fill import asked, check, option, publish
+from benchmarks.soak import BadRun, in_order
 from bmv2_topos.harness.rows import markdown
 
 NAME = "service-schedules"
-
-
-class BadRun(Exception):
-    """A file that is none of a run, or seeds that two runs share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +45,6 @@ def read(path: Path) -> Run:
         raise BadRun(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise BadRun(f"{path}: want a file of tests.ina.service.schedules --json: {error!r}") from error
-
-
-def in_order(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs by seed. Raises BadRun if a seed is in two of them."""
-    ordered = sorted(runs, key=lambda run: run.seed)
-    for one, other in pairwise(ordered):
-        if other.seed < one.seed + one.schedules:
-            raise BadRun(f"the runs from seed {one.seed} and {other.seed} have schedules in common")
-    return ordered
 
 
 def tables(runs: Sequence[Run]) -> str:

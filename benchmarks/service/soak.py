@@ -24,9 +24,8 @@ from pathlib import Path
 
 from benchmarks.fill import asked, check, option, publish
 from benchmarks.service.jobs import CLUSTER
-from benchmarks.service.leaks import Size, Sizes, grown, left_of_jobs, size_of
 from benchmarks.service.live import Controller, TrialFailed, running, testbed
-from benchmarks.service.mishaps import Mishaps, Told
+from benchmarks.service.mishaps import Mishaps, Size, Sizes, Told, grown, left_of_jobs, size_of
 from benchmarks.service.worker import last_report
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds import netns

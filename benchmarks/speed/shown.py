@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.fill import print_rows, text
 from ina.cli.output import table
-from ina.cli.plain import Result, count, rate, seconds
+from ina.cli.plain import Result
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same work.")]
 
@@ -20,23 +21,7 @@ def show(name: str, setup: Mapping[str, object], found: Mapping[str, object], *,
         return
     title = f"{name}: {', '.join(f'{key} {value}' for key, value in setup.items() if value is not None)}"
     rows = {key: value for key, value in found.items() if isinstance(value, Mapping)}
-    plain = [[key, _text(key, value)] for key, value in found.items() if key not in rows]
-    if plain:
+    if plain := [[key, text(key, value)] for key, value in found.items() if key not in rows]:
         table(title, ["", ""], plain)
     if rows:
-        columns = list(next(iter(rows.values())))
-        cells = [[key, *(_text(each, row.get(each)) for each in columns)] for key, row in rows.items()]
-        table(title, ["", *columns], cells)
-
-
-def _text(key: str, value: object) -> str:
-    """Return a value as its unit wants it, which is the end of its name."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return "" if value is None else str(value)
-    if key.endswith("_per_s"):
-        return count(value)
-    if key.endswith("_bps"):
-        return rate(value)
-    if key.endswith("_s"):
-        return seconds(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        print_rows(title, [{"": key, **row} for key, row in rows.items()])

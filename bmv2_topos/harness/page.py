@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bmv2_topos.harness.model import Experiment
 from bmv2_topos.harness.rows import ResultRow
@@ -42,7 +43,13 @@ def with_tables(page: str, tables: str, part: str = "") -> str:
 def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:
     """Return the rows that `write` wrote, and the command that made them. Raises OSError."""
     document = json.loads((directory / f"{experiment.name}.json").read_text(encoding="utf-8"))
-    return document["rows"], document["command"]
+    return rows_of(document), document["command"]
+
+
+def rows_of(document: Mapping[str, Any]) -> list[ResultRow]:
+    """Return the rows of a file, in which each is the number of its list of columns, and their values."""
+    columns = document["columns"]
+    return [dict(zip(columns[kind], values, strict=True)) for kind, *values in document["rows"]]
 
 
 def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *, command: str) -> list[Path]:
@@ -62,9 +69,12 @@ def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *,
     """
     directory.mkdir(parents=True, exist_ok=True)
     base = directory / experiment.name
-    document = {"name": experiment.name, "command": command, "rows": [dict(row) for row in rows]}
+    columns = list(dict.fromkeys(tuple(row) for row in rows))
+    head = json.dumps({"name": experiment.name, "command": command, "columns": columns}, indent=1)
+    found = (json.dumps([columns.index(tuple(row)), *row.values()], allow_nan=False) for row in rows)
     data = base.with_suffix(".json")
-    data.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    body = ",\n".join(found)
+    data.write_text(f'{head[:-2]},\n "rows": [\n{body}\n ]\n}}\n', encoding="utf-8")
     try:
         plots = list(experiment.plots(rows, directory))
     except PlotsMissing as error:

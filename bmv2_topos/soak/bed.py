@@ -17,7 +17,7 @@ from bmv2_topos.soak.programs import GENERATION, SLOT_PREFIX, program_of, slots_
 from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
 from bmv2_topos.testbeds.virtual.network import Wire
-from controller import Mode, Region, TreeAdmission
+from controller import Mode, Region
 from controller.switches import names
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.programs import objects
@@ -99,7 +99,6 @@ class BuiltBed:
         self.fleet = VirtualFleet(
             bed.topology, self.switches, self.pipelines, rack.objects, slots=slots_of(bed.program)
         )
-        self.admitted: dict[int, TreeAdmission] = {}
         self._as_built = False
         """True while the jobs are on the switches as they were admitted first."""
         self._counted = False
@@ -111,7 +110,7 @@ class BuiltBed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        for job in list(self.admitted):
+        for job in list(self.fleet.jobs):
             self.remove(job)
         for name, switch in self.switches.items():
             self.rack.give_back(switch, self.pipelines[name])
@@ -124,7 +123,7 @@ class BuiltBed:
             for plan in plans.values():
                 self._retell(plan)
         else:
-            for job in list(self.admitted):
+            for job in list(self.fleet.jobs):
                 self.remove(job)
             for plan in plans.values():
                 self.admit(plan, plan.generation)
@@ -162,8 +161,7 @@ class BuiltBed:
 
         To admit all jobs anew takes a fifth of the time of a schedule.
         """
-        told = {}
-        for name, admission in self.admitted[plan.number].switches.items():
+        for name, admission in self.fleet.jobs[plan.number].switches.items():
             changed = replace(admission, generation=plan.generation)
             if self.bed.program == "shared":
                 everything = Region(0, 0 if admission.transit else slots_of(self.bed.program))
@@ -175,8 +173,6 @@ class BuiltBed:
                     max_age_us=plan.max_age_us,
                 )
             self.fleet.rewrite(name, changed)
-            told[name] = changed
-        self.admitted[plan.number] = TreeAdmission(told)
 
     def admit(self, plan: JobPlan, generation: int) -> None:
         """Admit a job."""
@@ -188,12 +184,12 @@ class BuiltBed:
             region=plan.region,
             max_age_us=plan.max_age_us,
         )
-        self.admitted[plan.number] = self.fleet.place(plan.number, request, generation)
+        self.fleet.place(plan.number, request, generation)
         self._as_built = False
 
     def remove(self, job: int) -> None:
         """Take a job off all switches."""
-        self.fleet.remove(self.admitted.pop(job))
+        self.fleet.withdraw(job)
         self._as_built = False
 
     def mark_all(self, switch: str, marks: bool) -> None:

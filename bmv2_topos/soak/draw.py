@@ -295,7 +295,7 @@ def _draw_events(draw: random.Random, bed: Bed, jobs: Sequence[JobPlan]) -> tupl
             events.append(Congest(at_s, switch, 50e-6 + short_s))
         elif kind == "cut":
             link = draw.choice(bed.topology.links)
-            events.append(LinkFault(at_s, link.a, link.b, "loss", 1.0, 10e-6 + short_s))
+            events.append(LinkFault(at_s, (link.a, link.b), "loss", 1.0, 10e-6 + short_s))
         else:
             kinds = tuple(draw.choice(KINDS) for _ in range(draw.randint(1, 6)))
             events.append(Strangers(at_s, switch, kinds))

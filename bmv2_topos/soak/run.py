@@ -182,7 +182,7 @@ class _Run:
     def _start(self, job: _RunningJob) -> None:
         """Start all workers of a job that has been admitted."""
         plan, schedule = job.plan, self.schedule
-        admitted = self.built.admitted[plan.number]
+        admitted = self.built.fleet.jobs[plan.number]
         tree = Tree.of(admitted.tree)
         if job.server is not None:
             job.server.add_job(FallbackJob(plan.number, admitted.epoch, tree, window=plan.window))
@@ -283,10 +283,8 @@ class _Run:
                 server.restart(self.network.now, round(event.down_s * 1e9))
                 self.happened["fallback server restarted"] += 1
             case ChangeRegion():
-                admitted = self.built.admitted.get(int(event.job))
-                if admitted is not None and self.built.fleet.resize(
-                    admitted, event.region, switches=(event.switch,)
-                ):
+                fleet, number = self.built.fleet, int(event.job)
+                if number in fleet.jobs and fleet.move(number, {event.switch: event.region}):
                     self.happened["region changed"] += 1
             case Congest():
                 self.happened["switch congested"] += 1
@@ -297,7 +295,7 @@ class _Run:
                 self.happened["link cut"] += 1
                 ends = [{link.a, link.b} for link in self.schedule.bed.topology.links]
                 until = self.network.now + round(event.for_s * 1e9)
-                self.network.cut(ends.index({event.a, event.b}), until)
+                self.network.cut(ends.index({*event.link}), until)
             case Strangers():
                 self._send_strangers(event)
             case Straggle() | RemoveJob():
@@ -309,7 +307,8 @@ class _Run:
         job = self.jobs[int(event.job)]
         if job.plan.defector is not None:
             return  # what it must end with is hard to say then
-        if job.finished or job.plan.number not in self.built.admitted or job.stations[0].window is None:
+        fleet = self.built.fleet
+        if job.finished or job.plan.number not in fleet.jobs or job.stations[0].window is None:
             return
         self.happened["job restarted"] += 1
         for station in job.stations:
@@ -325,7 +324,7 @@ class _Run:
             job.server.remove_job(job.plan.number)
 
     def _restart_job(self, job: _RunningJob) -> None:
-        if job.plan.number in self.built.admitted:
+        if job.plan.number in self.built.fleet.jobs:
             self._remove(job)
         job.generation = job.generation % (2**32 - 1) + 1
         self._collect()
@@ -339,7 +338,7 @@ class _Run:
         port, frame = switch.sample
         packet = np.frombuffer(frame, wire.packet_dtype(LANES, framed=True))
         number = int(packet["job"][0])
-        admitted = self.built.admitted.get(number)
+        admitted = self.built.fleet.jobs.get(number)
         if admitted is None or int(packet["epoch"][0]) != admitted.epoch:
             return
         for kind in event.kinds:

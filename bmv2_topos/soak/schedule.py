@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bmv2_topos.faults import Congest, LinkFault, RestartFallback, RestartJob, Timed
+from bmv2_topos.faults import Timed
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.switches.model import Feature
@@ -157,13 +157,8 @@ class JobPlan:
 
 def end_us(event: Timed) -> int:
     """Return when an event is over."""
-    match event:
-        case RestartJob() | RestartFallback():
-            return round((event.at_s + event.down_s) * 1e6)
-        case Congest() | LinkFault():
-            return round((event.at_s + event.for_s) * 1e6)
-        case _:
-            return round(event.at_s * 1e6)
+    lasts_s: float = getattr(event, "down_s", 0.0) + getattr(event, "for_s", 0.0)
+    return round((event.at_s + lasts_s) * 1e6)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core.desired import Run
 from controller.core.log import Log
@@ -11,6 +11,9 @@ from controller.memory.policy import Answer, Question, Standing
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster, Job, Region
 from controller.vocabulary.words import plural
+
+MOST_NAMED = 12
+"""Jobs that share slots with another and are named in its reason."""
 
 
 def of_changes(
@@ -116,31 +119,49 @@ def of_place(job: Job) -> str:
 
 def of_slots(question: Question, answer: Answer, name: str) -> str:
     """Return why a division gave a job the slots that it has, or ended it, with the numbers behind that."""
-    (job,) = (each for each in question.jobs if each.name == name)
-    if answer.standing[name] is Standing.ENDED:
-        demand = answer.demands.get(name)
-        late = demand and _too_late(job, demand.estimate_s)
+    return of_division(question, answer, (name,))[name]
+
+
+def of_division(question: Question, answer: Answer, names: Iterable[str]) -> dict[str, str]:
+    """Return `of_slots` of these jobs; O(jobs) for each set of regions that several of them have."""
+    jobs = {job.name: job for job in question.jobs}
+    sharing: dict[frozenset[tuple[str, Region]], list[str]] = {}
+    found: dict[str, str] = {}
+    for name in names:
+        there = frozenset(answer.regions[name].items())
+        if answer.standing[name] is Standing.SHARED and there not in sharing:
+            sharing[there] = sorted(each for each in jobs if _meets(answer, name, each))
+        found[name] = _of_slots(question, answer, jobs[name], sharing.get(there, ()))
+    return found
+
+
+def _of_slots(question: Question, answer: Answer, job: Job, sharing: Sequence[str]) -> str:
+    """Return why a job has its slots, which it may be `sharing`: with itself and others."""
+    name, standing = job.name, answer.standing[job.name]
+    need = answer.demands.get(name)
+    if standing is Standing.ENDED:
+        late = need and _too_late(job, need.estimate_s)
         return late or "cannot be done by its deadline any more"
     sizes = {switch: region.size for switch, region in answer.regions[name].items()}
     slots = ", ".join(f"{plural(size, 'slot')} at {switch}" for switch, size in sorted(sizes.items()))
     slots = slots or "no slots"
-    need = answer.demands.get(name)
     if need is not None:
         left_s = (job.due_s or question.now_s) - question.now_s
-        rate = f"{need.rate_bps / 1e6:.4g} Mb/s" if need.feasible else "more than its links carry"
+        rate, unit = (need.rate_bps / 1e9, "Gb/s") if need.rate_bps >= 1e9 else (need.rate_bps / 1e6, "Mb/s")
+        needs = f"{rate:.4g} {unit}" if need.feasible else "more than its links carry"
         wants = (
             f"{plural(job.iterations, 'iteration')} of {job.compute_s:.3g} s of computing and"
-            f" {job.model_bytes:,} bytes in {left_s:.4g} s need {rate}"
+            f" {job.model_bytes:,} bytes in {left_s:.4g} s need {needs}"
         )
-        if answer.standing[name] is Standing.GRANTED:
+        if standing is Standing.GRANTED:
             return f"{slots} of its own: {wants}"
         return f"{slots}, shared: {wants}, and slots of its own do not fit"
-    if answer.standing[name] is Standing.GRANTED:
+    if standing is Standing.GRANTED:
         return f"{slots} of its own, by the policy; it has no deadline"
-    others = sorted(
-        each.name for each in question.jobs if each.name != name and _meets(answer, name, each.name)
-    )
-    return f"{slots}, shared with {', '.join(others) or 'nobody'}: it has no deadline"
+    others = [each for each in sharing[: MOST_NAMED + 1] if each != name][:MOST_NAMED]
+    more = len(sharing) - 1 - len(others)
+    text = ", ".join(others) + (f" and {more} more" if more > 0 else "")
+    return f"{slots}, shared with {text or 'nobody'}: it has no deadline"
 
 
 def _meets(answer: Answer, a: str, b: str) -> bool:

@@ -4,49 +4,25 @@ from __future__ import annotations
 
 import math
 
-from controller.memory.demand import Demand, rate_of, slot_time_s, slots_for
+from controller.memory.demand import rate_of, slot_time_s, slots_for
 from controller.memory.policy import Answer, Question, Standing
 from controller.vocabulary import Job, Region, Switch
 from controller.vocabulary.words import plural
 
 
 def explain(question: Question, answer: Answer, job: Job) -> list[str]:
-    """Return sentences: the demand, each switch's slots and what limits them, the gain of one more slot."""
-    lines = []
-    if job.name in answer.demands:
-        lines += _demand(question, answer.demands[job.name], job)
+    """Return sentences: each switch's slots and what limits them, the gain of one more slot.
+
+    `controller.core.reasons` says why it has them.
+    """
     if not question.switches[job.name]:
         why = "aggregate is off" if not job.aggregate else "it stays on one server, or no switch sums"
-        return [*lines, f"It uses no switch memory: {why}."]
-    if answer.standing[job.name] is Standing.ENDED:
-        return [*lines, "It is ended: the most that memory could do is not enough."]
-    for name, region in answer.regions[job.name].items():
-        lines += _at_switch(question, answer, job, question.topology.switch[name], region)
-    return lines
-
-
-def _demand(question: Question, need: Demand, job: Job) -> list[str]:
-    """Describe the slots that the deadline needs."""
-    begin_s = max(question.now_s, job.arrival_s)
-    hidden_s = job.overlap * job.compute_s if question.reading == "measured" else 0.0
-    beside = f" ({hidden_s * 1e3:.4g} ms beside communication)" if hidden_s else ""
-    lines = [
-        f"Due at {job.due_s:g} s: {job.iterations} iterations are left from {begin_s:g} s on, so"
-        f" {need.round_s * 1e3:.4g} ms each; computing takes {job.compute_s * 1e3:.4g} ms of it"
-        f"{beside}, and"
-        f" {max(0.0, need.communication_s) * 1e3:.4g} ms are left for {job.model_bytes / 1e6:.4g} MB of"
-        f" gradients (reading: {question.reading})."
+        return [f"It uses no switch memory: {why}."]
+    return [
+        line
+        for name, region in answer.regions[job.name].items()
+        for line in _at_switch(question, answer, job, question.topology.switch[name], region)
     ]
-    if not math.isfinite(need.rate_bps):
-        lines.append(f"Computing alone takes too long: the earliest end is {need.estimate_s:.6g} s.")
-    elif not need.feasible:
-        lines.append(
-            f"That is {need.rate_bps / 1e9:.4g} Gb/s, more than its slowest link's"
-            f" {need.link_bps / 1e9:.4g} Gb/s: the earliest end is {need.estimate_s:.6g} s."
-        )
-    else:
-        lines.append(f"That is {need.rate_bps / 1e9:.4g} Gb/s.")
-    return lines
 
 
 def _at_switch(question: Question, answer: Answer, job: Job, switch: Switch, region: Region) -> list[str]:

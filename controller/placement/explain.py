@@ -9,6 +9,7 @@ from controller.placement.flows import State, directions, speed, steady_state
 from controller.placement.trees import fan_in, tree_of
 from controller.placement.waterfill import NONE
 from controller.vocabulary import Job, Topology
+from controller.vocabulary.words import plural
 
 
 def explain(state: State, job: Job) -> list[str]:
@@ -16,7 +17,7 @@ def explain(state: State, job: Job) -> list[str]:
     count = len(job.hosts)
     racks = dict.fromkeys(state.topology.rack_of[host] for host in job.hosts)
     lines = [
-        f"{_plural(job.workers, 'worker')} on {_plural(count, 'server')} in {_plural(len(racks), 'rack')}:"
+        f"{plural(job.workers, 'worker')} on {plural(count, 'server')} in {plural(len(racks), 'rack')}:"
         f" {', '.join(job.hosts[:12])}"
         + (" …" if count > 12 else "")
         + (f"; what finds no slot is summed on {job.fallback}." if job.fallback else ".")
@@ -26,7 +27,7 @@ def explain(state: State, job: Job) -> list[str]:
         return [*lines, "It stays on one server: no gradient takes the network, and nothing bounds it."]
     tree = tree_of(state.topology, job)
     fan_ins = fan_in(state.topology, job, tree)
-    sums = ", ".join(f"{name} ({_plural(fan_ins[name], 'flow')})" for name in sorted(tree.aggregators))
+    sums = ", ".join(f"{name} ({plural(fan_ins[name], 'flow')})" for name in sorted(tree.aggregators))
     lines.append(
         f"Summed at {sums}; its root is {tree.root}." if job.aggregate and sums else "No switch sums it."
     )
@@ -38,10 +39,6 @@ def explain(state: State, job: Job) -> list[str]:
         f" {job.iteration_at_s(rate_bps) * 1e3:.4g} ms, and its GPUs compute {part:.1%} of the time."
     )
     return [*lines, *_bound(state, job, rate_bps)]
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + "s" * (count != 1)
 
 
 def _bound(state: State, job: Job, rate_bps: float) -> list[str]:

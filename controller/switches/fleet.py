@@ -1,14 +1,14 @@
-"""Control of many switches: jobs are admitted to all switches of their trees or to none.
+"""The jobs on one or many switches: how they come, move and go.
 
-A `TreeAdmission` is a job's state on all its switches. As with one switch (`controller.switches.session`)
-everything is read from the switches, so that any number of fleets can share them and none has to survive; a
-fleet only remembers which moves of regions it has begun or still has to begin.
+A `TreeAdmission` is a job's state on all its switches: it is admitted to all of them or to none. Everything
+is read from the switches (`controller.switches.session`), so that any number of fleets can share them and
+none has to survive. All writes are those of the pure `controller.switches.reconcile.reconcile`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 from controller.errors import (
     BadJob,
     ControllerError,
-    IdentityTaken,
     NoProgram,
     NoSuchJob,
     ProgramMismatch,
@@ -25,10 +24,11 @@ from controller.errors import (
 )
 from controller.switches import forwarding, names
 from controller.switches.entries import CounterCell, TableEntry
+from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.layout import BESIDE_WORKER, Deployment, lay_out
-from controller.switches.model import Admission, Member, Part, Registration, SwitchInfo
+from controller.switches.model import Admission, Registration
 from controller.switches.outcomes import OUTCOMES
-from controller.switches.planning import Identity, check_mode
+from controller.switches.planning import Identity, plan
 from controller.switches.reconcile import (
     Action,
     Observed,
@@ -42,7 +42,6 @@ from controller.switches.reconcile import (
 from controller.switches.session import Controller
 from controller.switches.target import Revision
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Region
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 _Key = TypeVar("_Key")
 
 _AT_ONCE = 8  # switches that load a program
-_ATTEMPTS = 5  # to find an identity that no other controller takes at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,6 @@ class Fleet:
         something else may be there."""
         self._refused = False
         """Whether jobs could not be admitted together last: then one by one, up to the one that cannot."""
-        self._wanted: dict[tuple[str, int], Region] = {}
-        """The same: where they are to go next."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
         """By switch, counter row and generation: the counts, and what the switch had received before."""
 
@@ -128,9 +124,7 @@ class Fleet:
         self.controllers = {each: at for each, at in self.controllers.items() if each != name}
         self._rest.pop(name, None)
         self._there = None
-        for known in (self._moving, self._wanted):
-            for key in [key for key in known if key[0] == name]:
-                del known[key]
+        self._moving = {at: job for at, job in self._moving.items() if at[0] != name}
         return dropped
 
     # ------------------------------------------------------------------ admission
@@ -145,99 +139,94 @@ class Fleet:
     ) -> TreeAdmission:
         """Admit a job to all switches of its tree, under one job id and generation.
 
-        The switches are written one by one, the root first and children after their parents.
+        No other controller writes to them meanwhile. Jobs whose leases were seen to expire make room.
 
         Args:
             deployment: The job's parts on the switches of its tree.
             ports: By switch, the ports to choose from for members, and a fallback server, without a port:
                 each gets the lowest that no job uses.
             identity: Job id and generation; None: chosen to be free everywhere.
-            registration: See `Controller.admit`.
+            registration: Metadata of the job's row; if it has a lease, it must be renewed.
 
         Raises:
             BadJob: the tree is invalid, or has a switch that is not of this fleet.
-            ControllerError: the errors of `Controller.admit`. The job is then on none of the switches, except
-                on those that can no longer be reached.
+            OutOfMemory, OutOfRows: the job does not fit on a switch; nothing is written.
+            ProgramMismatch: a switch's program does not serve jobs of this mode; nothing is written.
+            IdentityTaken: a job that is there has the identity; nothing is written.
+            SwitchError: a switch failed or refused. What was written until then is deleted again; rows that
+                cannot be deleted, because a switch is gone, admit no packets, and go with the next admission.
         """
-        names = [switch.name for switch in deployment.root.walk()]
-        infos = {}
-        for name in names:
-            controller = self._controller(name)
-            with naming(name):
-                infos[name] = controller.info()
-        parts = lay_out(deployment, max_members=min(info.max_members for info in infos.values()))
-        _check_programs(parts, infos)
-        ports = ports or {}
-        beside = deployment.beside and replace(deployment.beside, bitmap=BESIDE_WORKER)
-        if identity is not None:
-            return self._admit_all(parts, ports, identity, registration, beside)
-        # At first by what was read last: each switch is read before it is written to, and says what is taken.
-        for attempt in range(_ATTEMPTS - 1):
-            with contextlib.suppress(IdentityTaken):
-                identity = self._choose_identity(parts, read=attempt > 0)
-                return self._admit_all(parts, ports, identity, registration, beside)
-        identity = self._choose_identity(parts, read=True)
-        return self._admit_all(parts, ports, identity, registration, beside)
-
-    def _admit_all(
-        self,
-        parts: Mapping[str, Part],
-        ports: Mapping[str, Sequence[int]],
-        identity: Identity,
-        registration: Registration | None,
-        beside: Member | None,
-    ) -> TreeAdmission:
-        there, self._there = self._there, None
-        with contextlib.ExitStack() as undo:
-            admitted = {}
+        asked = dict.fromkeys(switch.name for switch in deployment.root.walk())
+        for name in asked:
+            self._controller(name)
+        with self._turns(asked, moves=False) as observed:
+            most = min(seen.info.max_members for seen in observed.values())
+            parts = lay_out(deployment, max_members=most)
+            present = {
+                name: [job for job in seen.contents.jobs.values() if not self._has_run_out(job)]
+                for name, seen in observed.items()
+            }
+            if identity is None:
+                everywhere = [job for jobs in present.values() for job in jobs]
+                identity = self.controllers[deployment.root.name].choose_identity(everywhere)
+            root, switches = observed[deployment.root.name].info, {}
             for name, part in parts.items():
-                controller = self.controllers[name]
+                info, at = observed[name].info, (ports or {}).get(name, ())
                 with naming(name):
-                    admitted[name] = controller.admit(
-                        part, ports=ports.get(name, ()), identity=identity, registration=registration
-                    )
-                undo.callback(_remove_if_possible, controller, identity.job)
-            undo.pop_all()
-        if there is not None:
-            for name, on_switch in admitted.items():
-                there.setdefault(name, {})[on_switch.job] = on_switch
-            self._there = there
-        return TreeAdmission(admitted, beside)
+                    planned = plan(part, identity, info=info, present=present[name], ports=at)
+                    if info.lanes != root.lanes:
+                        raise ProgramMismatch(
+                            f"the program is built for {info.lanes} values per packet, that of switch"
+                            f" '{deployment.root.name}' for {root.lanes}"
+                        )
+                switches[name] = replace(planned, registration=registration)
+            beside = deployment.beside and replace(deployment.beside, bitmap=BESIDE_WORKER)
+            admitted = TreeAdmission(switches, beside)
+            decision = reconcile(per_switch([admitted]), observed, may_remove=self._has_run_out)
+            try:
+                self._carry_out(decision.actions)
+            except BaseException:
+                self._take_back(admitted)
+                raise
+        return admitted
 
-    def _choose_identity(self, switches: Collection[str], *, read: bool) -> Identity:
-        present: list[Admission] = []
-        for name in switches:
-            with naming(name):
-                controller = self.controllers[name]
-                present += controller.jobs().values() if read else controller.jobs_seen()
-        return self.controllers[next(iter(switches))].choose_identity(present)
+    def _take_back(self, admitted: TreeAdmission) -> None:
+        """Delete a job of which anything may be there, and only the answer lost; its row, and then the rest.
+
+        For use after an error that is already being raised: a second one would hide it.
+        """
+        for name, on_switch in reversed([*admitted.switches.items()]):
+            for rows in ([job_row(on_switch)], supporting_rows(on_switch)):
+                with contextlib.suppress(ControllerError):
+                    self.controllers[name].apply(Write("DELETE", tuple(rows)))
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Remove a job from all its switches; where that fails, try again later.
+        """Remove a job from all its switches, children first; where that fails, try again later.
 
-        After all switches have been tried, raises the first error; NoSuchJob only if no switch has the job
-        any more.
+        After all switches have been tried, raises the error of the uppermost one that failed; NoSuchJob only
+        if no switch has the job any more.
         """
-        there, self._there = self._there, None
-        errors: list[ControllerError] = []
-        removed = 0
-        for name, on_switch in admission.switches.items():
-            self._forget_move(name, on_switch.job)
-            self._counted.pop((name, on_switch.counter_row, on_switch.generation), None)
+        gone: list[NoSuchJob] = []
+        failed: list[ControllerError] = []
+        for name, on_switch in reversed([*admission.switches.items()]):
+            self._moving.pop((name, on_switch.job), None)
             try:
-                with naming(name):
-                    self.controllers[name].remove(on_switch.job)
-                removed += 1
+                with self._turns([name], moves=False) as observed:
+                    there = observed[name].contents.jobs.get(on_switch.job)
+                    if there is None or there.generation != on_switch.generation:
+                        with naming(name):
+                            raise self.controllers[name].no_such(on_switch.job)
+                    self._clear(observed, lambda job: job.job == admission.job)
+            except NoSuchJob as error:
+                gone.append(error)
             except ControllerError as error:
-                errors.append(error)
-        gone = [e for e in errors if isinstance(e, NoSuchJob)]
-        failed = [e for e in errors if not isinstance(e, NoSuchJob)]
-        if failed or (gone and not removed):
-            raise (failed or gone)[0]
-        if there is not None:
-            for name, on_switch in admission.switches.items():
-                there.get(name, {}).pop(on_switch.job, None)
-            self._there = there
+                failed.append(error)
+        if failed or len(gone) == len(admission.switches):
+            raise [*gone, *failed][-1]
+
+    def _clear(self, observed: Mapping[str, Observed], goes: Callable[[Admission], bool]) -> list[Action]:
+        """Remove these jobs, and rows that belong to none, within turns."""
+        return self._carry_out(reconcile({}, observed, may_remove=goes).actions)
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
         """Register a job anew on all its switches. Raises NoSuchJob; SwitchError."""
@@ -256,10 +245,15 @@ class Fleet:
 
         Raises SwitchError.
         """
-        swept = {}
+        swept: dict[str, list[Admission]] = {}
         for name, controller in self.controllers.items():
+            swept[name] = []
             with naming(name):
-                swept[name] = controller.sweep()
+                over = any(map(controller.leases.has_run_out, controller.leased()))
+            if over:
+                with self._turns([name], moves=False) as observed:
+                    done = self._clear(observed, controller.leases.has_run_out)
+                swept[name] += (each.admission for each in done if each.admission is not None)
         return swept
 
     def undecided_s(self) -> float | None:
@@ -267,67 +261,10 @@ class Fleet:
         found = (controller.leases.undecided_s() for controller in self.controllers.values())
         return max((wait_s for wait_s in found if wait_s is not None), default=None)
 
-    # ------------------------------------------------------------------ regions
-
-    def resize(
-        self, admission: TreeAdmission, region: Region, *, switches: Collection[str] | None = None
-    ) -> bool:
-        """Move a shared job to other slots while it runs, at every switch or only at these.
-
-        If an earlier move is not over, this one begins after it, by `settle` (for the rules see
-        `Controller.resize`).
-
-        Args:
-            admission: The job.
-            region: Its new slots.
-            switches: Names of the switches; None: all.
-
-        Returns:
-            False if the job has no slots there.
-
-        Raises ProgramMismatch for an exclusive job; BadJob if the region exceeds the memory; NoSuchJob.
-        """
-        places = [name for name, on in admission.switches.items() if not on.transit]
-        if switches is not None:
-            places = [name for name in places if name in switches]
-        self._wanted |= {(name, admission.job): region for name in places}
-        self.settle()
-        return bool(places)
-
-    def settle(self) -> bool:
-        """End the moves that are over, and begin those that waited for that; return True if none is left."""
-        for (name, job), moving in list(self._moving.items()):
-            controller = self.controllers[name]
-            with naming(name):
-                if controller.moved(moving) and controller.settle(job):
-                    del self._moving[name, job]
-        for (name, job), region in list(self._wanted.items()):
-            if (name, job) not in self._moving:
-                del self._wanted[name, job]
-                with naming(name):
-                    self._begin_move(name, job, region)
-        return not self._moving
-
-    def _begin_move(self, switch: str, job: int, region: Region) -> None:
-        self._there = None
-        self._moving[switch, job] = self.controllers[switch].resize(job, region)
-
-    def _forget_move(self, switch: str, job: int) -> Admission | None:
-        """Forget the move of a job at a switch; return the move it had begun."""
-        self._wanted.pop((switch, job), None)
-        return self._moving.pop((switch, job), None)
-
-    def regions(self, admission: TreeAdmission) -> dict[str, Region]:
-        """Return the slots that a job uses, moves to or is to move to, by switch.
-
-        `admission` is its present state (`current`).
-        """
-        found = {}
-        for name, on_switch in admission.switches.items():
-            if not on_switch.transit:
-                here = on_switch.region if on_switch.change is None else on_switch.change.region
-                found[name] = self._wanted.get((name, on_switch.job), here)
-        return found
+    @property
+    def moving(self) -> bool:
+        """True if jobs are on their way to other slots; `reconcile` ends moves that are over."""
+        return bool(self._moving)
 
     # ------------------------------------------------------------------ reconciling
 
@@ -347,7 +284,7 @@ class Fleet:
         everything written until then, and while something waits, call it again.
 
         Args:
-            desired: All jobs that should be there, as `admit` and `resize` returned them. One that is moving
+            desired: All jobs that should be there, as `admit` returned them, or with other slots. One moving
                 to another region should end there.
             program: The program for switches that have none.
             may_remove: Which other jobs are removed; by default those without a lease, and those whose lease
@@ -382,6 +319,11 @@ class Fleet:
         resting -= {action.switch for action in done}
         wanted = {name: jobs for name, jobs in wanted.items() if name not in resting}
         observed = {name: each for name, each in observed.items() if name not in resting}
+        self._moving = {at: job for at, job in self._moving.items() if at[0] not in observed}
+        for name, each in observed.items():
+            ours = {job.job for job in wanted.get(name, ())}
+            on_way = (job for job in each.contents.jobs.values() if job.change and job.job in ours)
+            self._moving |= {(name, job.job): job for job in on_way}
         decision = reconcile(wanted, observed, may_remove=may_remove)
         # Jobs of others may have to go later although no row has changed: when their leases run out.
         astir = {*decision.others, *(each.switch for each in (*done, *decision.actions))}
@@ -390,15 +332,8 @@ class Fleet:
         self._there = None
         if self._rest.keys() == found.keys():
             self._there = {name: {job.job: job for job in each.wanted} for name, each in found.items()}
-        with contextlib.ExitStack() as turns:
-            touched = sorted({a.switch for a in decision.actions}, key=lambda n: self.controllers[n].address)
-            for name in touched:  # by address: two fleets that take several turns do not wait for each other
-                with naming(name):
-                    turns.enter_context(self.controllers[name].turn())
-            now = {}
-            for name in touched:
-                with naming(name):
-                    now[name] = self.controllers[name].observe()
+        touched = {action.switch for action in decision.actions}
+        with self._turns(touched) as now:
             if any(observed[name] != each for name, each in now.items()):
                 decision = reconcile(wanted, observed | now, may_remove=may_remove)  # others have written
             waiting = list(decision.waiting)
@@ -408,26 +343,57 @@ class Fleet:
                 for action in decision.actions
                 if action.switch not in touched
             )
-            # Jobs are admitted after all else: together, which takes a few requests instead of some for each.
-            for action in here:
-                if action.verb != "add":
-                    for write in action.writes:
-                        self._apply(action.switch, write)
-                    self._applied(action, done)
-            adds = [action for action in here if action.verb == "add"]
-            fresh = {action.switch for action in done if action.verb == "load"}
-            fresh = {name for name in fresh & {*touched} if self.controllers[name].undisturbed}
-            adds = [_without_counters(each) if each.switch in fresh else each for each in adds]
-            one_by_one = [[(action.switch, write)] for action in adds for write in action.writes]
-            stages = one_by_one if self._refused else in_few_writes(adds)
-            self._refused = True
-            for stage in stages:
-                self._apply_stage(stage, at_once=bool(fresh))
-            self._refused = False
-            for action in adds:
-                self._applied(action, done)
-        self._arrived(trees)
+            fresh = {action.switch for action in done if action.verb == "load"} & touched
+            done += self._carry_out(here, {name for name in fresh if self.controllers[name].undisturbed})
         return Report(tuple(done), tuple(waiting), left_out)
+
+    @contextlib.contextmanager
+    def _turns(self, switches: Collection[str], *, moves: bool = True) -> Iterator[dict[str, Observed]]:
+        """Be the only controller that writes to these switches; yield what is there (`Controller.observe`).
+
+        Turns are taken by address: two fleets that take several do not wait for each other.
+        """
+        with contextlib.ExitStack() as turns:
+            for name in sorted(switches, key=lambda name: self.controllers[name].address):
+                with naming(name):
+                    turns.enter_context(self.controllers[name].turn())
+            observed = {}
+            for name in switches:
+                with naming(name):
+                    observed[name] = self.controllers[name].observe(moves=moves)
+            yield observed
+
+    def _carry_out(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
+        """Carry out actions within turns, and return them; counters of `fresh` switches are zero.
+
+        Jobs are admitted after all else: together, which takes a few requests instead of some for each.
+        """
+        if not actions:
+            return []
+        there, self._there = self._there, None
+        adds = []
+        for action in actions:
+            if action.verb == "add":
+                adds.append(_without_counters(action) if action.switch in fresh else action)
+                continue
+            for write in action.writes:
+                self._apply(action.switch, write)
+            self._applied(action)
+        one_by_one = [[(action.switch, write)] for action in adds for write in action.writes]
+        stages = one_by_one if self._refused else in_few_writes(adds)
+        self._refused = True
+        for stage in stages:
+            self._apply_stage(stage, at_once=bool(fresh))
+        self._refused = False
+        for action in adds:
+            self._applied(action)
+        if there is not None and {action.verb for action in actions} <= {"add", "remove", "clear"}:
+            for action in actions:
+                there.setdefault(action.switch, {}).pop(action.job, None)
+                if action.verb == "add" and action.admission is not None:
+                    there[action.switch][action.job] = action.admission
+            self._there = there
+        return list(actions)
 
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
         """Carry out writes, those to the same switch in order; to all switches `at_once`, if there are many.
@@ -454,10 +420,17 @@ class Fleet:
         with naming(switch):
             self.controllers[switch].apply(write)
 
-    def _applied(self, action: Action, done: list[Action]) -> None:
+    def _applied(self, action: Action) -> None:
         self.controllers[action.switch].applied(action)
-        self._note(action)
-        done.append(action)
+        if (job := action.admission) is None:
+            return
+        at = action.switch, action.job
+        if action.verb == "move":
+            self._moving[at] = job
+        elif action.verb in ("remove", "settle", "add"):
+            self._moving.pop(at, None)
+        if action.verb == "remove":
+            self._counted.pop((action.switch, job.counter_row, job.generation), None)
 
     def seems_at_rest(
         self, desired: Iterable[TreeAdmission], revisions: Mapping[str, Revision] | None = None
@@ -492,11 +465,6 @@ class Fleet:
             return False
         return True
 
-    def _arrived(self, trees: Iterable[TreeAdmission]) -> None:
-        for tree in trees:
-            for name in tree.switches:
-                self._wanted.pop((name, tree.job), None)
-
     def _observe(
         self,
         program: ProgramBundle | None,
@@ -527,14 +495,10 @@ class Fleet:
         return observed
 
     def _may_remove(self, job: Admission) -> bool:
-        return not_leased(job) or any(each.leases.has_run_out(job) for each in self.controllers.values())
+        return not_leased(job) or self._has_run_out(job)
 
-    def _note(self, action: Action) -> None:
-        """Remember the moves of `reconcile`, for `settle`."""
-        if action.verb in ("remove", "settle"):
-            self._forget_move(action.switch, action.job)
-        elif action.verb == "move" and action.admission is not None:
-            self._moving[action.switch, action.job] = action.admission
+    def _has_run_out(self, job: Admission) -> bool:
+        return any(each.leases.has_run_out(job) for each in self.controllers.values())
 
     # ------------------------------------------------------------------ reading
 
@@ -546,37 +510,12 @@ class Fleet:
         the later one is returned.
         """
         found: dict[tuple[int, int], dict[str, Admission]] = {}
-        for name, jobs in self._jobs().items():
+        for name, controller in self.controllers.items():
+            with naming(name):
+                jobs = controller.jobs()
             for admission in jobs.values():
                 found.setdefault((admission.generation, admission.job), {})[name] = admission
         return {job: TreeAdmission(switches) for (_, job), switches in sorted(found.items())}
-
-    def find(self, job: int) -> TreeAdmission:
-        """Read a job's state on the switches. Raises NoSuchJob if none of them has it."""
-        found = self.read().get(job)
-        if found is None:
-            raise NoSuchJob(f"none of the switches {', '.join(sorted(self.controllers))} has a job {job}")
-        return found
-
-    def current(self, admissions: Iterable[TreeAdmission]) -> list[TreeAdmission]:
-        """Read the present state of jobs on their switches, including moves to other regions.
-
-        Raises NoSuchJob if a switch no longer has one of its jobs.
-        """
-        admissions = list(admissions)
-        found = self._jobs()
-        for admission in admissions:
-            for name in admission.switches:
-                if admission.job not in found[name]:
-                    raise NoSuchJob(f"switch '{name}' has no job {admission.job}")
-        return [replace(a, switches={name: found[name][a.job] for name in a.switches}) for a in admissions]
-
-    def _jobs(self) -> dict[str, dict[int, Admission]]:
-        found = {}
-        for name, controller in self.controllers.items():
-            with naming(name):
-                found[name] = controller.jobs()
-        return found
 
     def counters(self, admission: TreeAdmission) -> dict[str, dict[str, int]]:
         """Read the packets of a job by outcome since its admission, by switch.
@@ -698,21 +637,3 @@ def _by_job(
 ) -> dict[str, dict[int, Admission]]:
     """Return the jobs that are wanted at these switches, by switch and job."""
     return {name: {job.job: job for job in wanted.get(name, ())} for name in switches}
-
-
-def _check_programs(parts: Mapping[str, Part], infos: Mapping[str, SwitchInfo]) -> None:
-    root = next(iter(parts))
-    for name, part in parts.items():
-        with naming(name):
-            check_mode(part, infos[name])
-            if infos[name].lanes != infos[root].lanes:
-                raise ProgramMismatch(
-                    f"the program is built for {infos[name].lanes} values per packet, that of switch"
-                    f" '{root}' for {infos[root].lanes}"
-                )
-
-
-def _remove_if_possible(controller: Controller, job: int) -> None:
-    """Clean up after an error that is already being raised; a second one would hide it."""
-    with contextlib.suppress(ControllerError):
-        controller.remove(job)

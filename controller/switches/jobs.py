@@ -174,10 +174,6 @@ class Parsed:
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[_Found, Admission]] = {}
 
-    def known(self) -> list[Admission]:
-        """Return the jobs that were found last."""
-        return [admission for _, admission in self._jobs.values()]
-
     def jobs(self, found: Mapping[int, _Found]) -> dict[int, Admission]:
         """Return the jobs that these rows are, and remember them instead of those before."""
         now: dict[int, tuple[_Found, Admission]] = {}

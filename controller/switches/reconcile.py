@@ -1,17 +1,18 @@
 """The writes that make switches hold the desired jobs: a pure function. No I/O.
 
 `reconcile` compares the jobs that should be on each switch with the rows that were read from it, and returns
-actions in the order in which they are to be carried out, each with its writes and its reason in words. It is
+actions in the order in which they are to be carried out, each with its writes and its reason in words. All
+writes for jobs are decided here, whether a job comes, moves or goes. It is
 
 *idempotent*
     once its actions are carried out, it returns none;
 *minimal*
     correct rows are not written, and correct jobs are not changed;
 *safe for running jobs*
-    a job gets other slots by a move (`Controller.resize`, `Controller.settle`), never by being removed and
-    admitted again; no slot is given to a job while another job holds it that must not share it; obsolete rows
-    are deleted first, children before their parents, and new rows are written last, parents before their
-    children, the job's row last of all.
+    a job gets other slots by a move, never by being removed and admitted again; the move ends when no packet
+    needs the old slots any more; no slot is given to a job while another job holds it that must not share it;
+    obsolete rows are deleted first, children before their parents, and new rows are written last, parents
+    before their children, the job's row last of all.
 
 If it is interrupted after any write, the next call continues from the rows that are there. What cannot be
 done yet is not an action but waits, with a reason: slots that a job is still leaving, rows of another
@@ -29,8 +30,16 @@ from typing import Literal
 from controller.errors import BadJob
 from controller.switches import names
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
-from controller.switches.jobs import Key, Row, change_row, job_row, key_of, parse, supporting_rows
-from controller.switches.model import Admission, RegionChange, SwitchInfo
+from controller.switches.jobs import (
+    Contents,
+    Key,
+    Row,
+    change_row,
+    job_row,
+    key_of,
+    supporting_rows,
+)
+from controller.switches.model import Admission, Feature, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.target import Kind
 from controller.switches.tree import TreeAdmission
@@ -48,11 +57,13 @@ class Observed:
     """The rows read from a switch: all that jobs may have there.
 
     `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
-    packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves.
+    packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves, or
+    none, where no move is to end or to begin. `contents` are the jobs that the rows are.
     """
 
     info: SwitchInfo
     rows: Sequence[Row]
+    contents: Contents = field(compare=False)
     job_groups: range
     settled: Mapping[int, int] = field(default_factory=dict)
 
@@ -241,16 +252,18 @@ class _Switch:
         self._all_desired = desired
         self._observed = observed
         self._may_remove = may_remove
-        self._rows = {key_of(row): row for row in observed.rows}
-        self._jobs = parse(observed.rows, job_groups=observed.job_groups).jobs
+        self._jobs = dict(observed.contents.jobs)
         self._supporting = {number: supporting_rows(job) for number, job in self.desired.items()}
         """The rows of each desired job that depend neither on its region nor on its registration."""
         self._wanted = {key_of(row) for rows in self._supporting.values() for row in rows}
         self._wanted |= {key_of(job_row(job)) for job in self.desired.values()}
-        self._rows_of: dict[object, dict[Key, TableEntry]] = {}
-        """By job id its rows, but its row in the job table."""
-        for key, row in self._rows.items():
-            self._note(key, row)
+        self._groups = {row.id: row for row in observed.rows if isinstance(row, MulticastGroup)}
+        self._there: dict[object, list[TableEntry]] = {}
+        for row in observed.rows:
+            if isinstance(row, TableEntry):
+                self._there.setdefault(row.match[names.JOB_KEY], []).append(row)
+        self._keyed: dict[object, dict[Key, TableEntry]] = {}
+        """By job id its entries, as far as they were asked for: most jobs are left as they are."""
 
     def has_others(self) -> bool:
         """Return whether jobs are there that are not desired."""
@@ -301,9 +314,10 @@ class _Switch:
             if not ours and not self._may_remove(here):
                 continue
             del self._jobs[number]
-            row = self._rows[key_of(job_row(here))]
-            rest: list[Row] = [row for key, row in self._of(number).items() if key not in self._wanted]
-            group = self._rows.get(here.group)
+            rows = dict(self._of(number))
+            row = rows.pop(key_of(job_row(here)))
+            rest: list[Row] = [row for key, row in rows.items() if key not in self._wanted]
+            group = self._groups.get(here.group)
             if group and not self._uses_group(here.group):
                 rest.append(group)
             writes = self._write(("DELETE", [row]), ("DELETE", rest))
@@ -313,16 +327,7 @@ class _Switch:
         return group in self._wanted or any(job.group == group for job in self._jobs.values())
 
     def clear(self) -> Iterator[Action]:
-        orphans = []
-        for key, row in self._rows.items():
-            if key in self._wanted:
-                continue
-            if isinstance(row, MulticastGroup):
-                orphan = row.id in self._observed.job_groups and not self._uses_group(row.id)
-            else:
-                orphan = row.match[names.JOB_KEY] not in self._jobs
-            if orphan:
-                orphans.append(row)
+        orphans = [row for row in self._observed.contents.orphans if key_of(row) not in self._wanted]
         if orphans:
             why = f"{len(orphans)} rows belong to no job"
             yield Action("clear", self.name, 0, why, self._write(("DELETE", orphans)))
@@ -342,9 +347,7 @@ class _Switch:
                     self.waiting.append(Waiting(self.name, number, why))
                 continue
             there = self._jobs[number] = replace(here, region=change.region, change=None)
-            old = self._rows[key_of(change_row(here))]
-            row = self._rows[key_of(job_row(here))]
-            assert isinstance(row, TableEntry)
+            old, row = (self._of(number)[key_of(each)] for each in (change_row(here), job_row(here)))
             params = {**row.params, "offset": change.region.offset, "size": change.region.size}
             there_row = [replace(row, params=params)] if change.region != here.region else []
             writes = self._write(("MODIFY", there_row), ("DELETE", [old]))
@@ -393,6 +396,9 @@ class _Switch:
                     f"it has {_slots(here.region)}, and an exclusive job keeps its slots for life;"
                     f" {_slots(want.region)} take a new job"
                 )
+                self.waiting.append(Waiting(self.name, number, why))
+            elif (lacks := self.info.lacks.get(Feature.MOVES)) is not None:
+                why = f"it keeps {_slots(here.region)}: {self.info.title} lacks {lacks}, which moves need"
                 self.waiting.append(Waiting(self.name, number, why))
             elif others := self._holders(want):
                 blocked[number] = others
@@ -474,19 +480,20 @@ class _Switch:
 
     # ------------------------------------------------------------------ rows
 
-    def _note(self, key: Key, row: Row) -> None:
-        if isinstance(row, TableEntry) and row.table != names.JOB:
-            self._rows_of.setdefault(row.match[names.JOB_KEY], {})[key] = row
-
     def _of(self, number: object) -> dict[Key, TableEntry]:
-        """Return the rows of a job id, but multicast groups, and its row in the job table."""
-        return self._rows_of.get(number, {})
+        """Return the entries of a job id, to be changed when they are written."""
+        if number not in self._keyed:
+            self._keyed[number] = {key_of(row): row for row in self._there.get(number, ())}
+        return self._keyed[number]
 
     def _differing(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
         """Return those that are not there, and those that are there otherwise."""
         new, wrong = [], []
         for row in rows:
-            there = self._rows.get(key_of(row))
+            if isinstance(row, MulticastGroup):
+                there: Row | None = self._groups.get(row.id)
+            else:
+                there = self._of(row.match[names.JOB_KEY]).get(key_of(row))
             if there is None:
                 new.append(row)
             elif not _same(there, row):
@@ -497,16 +504,14 @@ class _Switch:
         """Apply writes to the known rows, and return those that change anything."""
         for kind, entries in writes:
             for entry in entries:
-                if not isinstance(entry, TableEntry | MulticastGroup):
-                    continue  # cells of counters and registers belong to no job's rows
-                key = key_of(entry)
-                if kind == "DELETE":
-                    gone = self._rows.pop(key)
-                    if isinstance(gone, TableEntry):
-                        self._of(gone.match[names.JOB_KEY]).pop(key, None)
-                else:
-                    self._rows[key] = entry
-                    self._note(key, entry)
+                if isinstance(entry, MulticastGroup) and kind == "DELETE":
+                    del self._groups[entry.id]
+                elif isinstance(entry, MulticastGroup):
+                    self._groups[entry.id] = entry
+                elif isinstance(entry, TableEntry) and kind == "DELETE":
+                    del self._of(entry.match[names.JOB_KEY])[key_of(entry)]
+                elif isinstance(entry, TableEntry):
+                    self._of(entry.match[names.JOB_KEY])[key_of(entry)] = entry
         return tuple(Write(kind, tuple(entries)) for kind, entries in writes if entries)
 
 

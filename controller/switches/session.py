@@ -1,7 +1,8 @@
-"""Control of one switch: its program, its jobs, its ordinary traffic.
+"""Control of one switch: its program, what it holds of jobs, its ordinary traffic.
 
-A controller reads all its knowledge of a switch from the switch, so that any number of controllers can share
-one and none has to survive. A read followed by a write is done by one controller at a time
+Which rows are written for jobs is decided elsewhere (`controller.switches.fleet`). A controller reads all its
+knowledge of a switch from the switch, so that any number of controllers can share one and none has to
+survive. A read followed by a write is done by one controller at a time
 (`controller.switches.target.Target.turn`).
 """
 
@@ -17,21 +18,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from controller.errors import (
-    BadJob,
-    ControllerError,
     NoProgram,
     NoSuchJob,
     OtherOwner,
     OtherProgram,
     ProgramMismatch,
     Refused,
-    RegionChanging,
     SwitchRestarted,
 )
-from controller.memory import shared
 from controller.switches import names, registrations
 from controller.switches.capabilities import capabilities
-from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.held import Held
 from controller.switches.holders import Owner, has_ended, lives, owner_of
@@ -40,19 +36,15 @@ from controller.switches.jobs import (
     Contents,
     Parsed,
     Row,
-    change_row,
-    job_row,
     parse,
-    supporting_rows,
 )
 from controller.switches.leases import Watch
-from controller.switches.model import Admission, Feature, Part, RegionChange, Registration, SwitchInfo
+from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
-from controller.switches.planning import Identity, choose_identity, plan
+from controller.switches.planning import Identity, choose_identity
 from controller.switches.reconcile import MOST_ENTRIES, Action, Observed, Write
 from controller.switches.target import Kind, ProgramInfo, Target, find
 from controller.switches.tofino import TofinoTarget
-from controller.vocabulary import Region
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -63,7 +55,7 @@ _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
 
 class Controller:
-    """Admits jobs to the switch that `target` reaches, and removes them.
+    """Reads and writes what the switch holds that `target` reaches.
 
     `clock` gives wall-clock seconds, `rng` job ids; `leases` watches over those of jobs by `ticks_s`, a clock
     that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,
@@ -313,51 +305,6 @@ class Controller:
         """Read the jobs that the switch serves now, of all controllers."""
         return self._contents().jobs
 
-    def jobs_seen(self) -> list[Admission]:
-        """Return the jobs that the switch served when it was read last."""
-        return self._before.known()
-
-    def admit(
-        self,
-        part: Part,
-        *,
-        ports: Sequence[int] = (),
-        identity: Identity | None = None,
-        registration: Registration | None = None,
-    ) -> Admission:
-        """Give a job its slots, counters and table entries on this switch.
-
-        Its counters start at zero. Jobs whose leases were seen to expire are removed first (`leases`).
-
-        Args:
-            part: The job's part on this switch.
-            ports: Ports for members, and an uplink, without one: each gets the lowest that no job uses.
-            identity: Job id and generation of a job of several switches (`fleet.Fleet.admit`); None: chosen.
-            registration: Metadata of the job's row; if it has a lease, it must be renewed.
-
-        Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; ProgramMismatch if the switch's
-        program does not serve jobs of this mode; IdentityTaken; SwitchError if the switch fails or refuses.
-        Everything written until then is deleted again; rows that cannot be deleted, because the switch is
-        gone, admit no packets and are deleted by the next admission.
-        """
-        info = self.info()
-        check_part(part, max_members=info.max_members)
-        with self.turn():
-            present = self._sweep()[0].jobs.values()
-            identity = identity or self.choose_identity(present)
-            admission = plan(part, identity, info=info, present=present, ports=ports)
-            admission = replace(admission, registration=registration)
-            opening, rows = job_row(admission), supporting_rows(admission)
-            self._insert_all_or_none(rows)
-            try:
-                self._reset_counters([admission.counter_row])
-                self._write("INSERT", [opening])
-            except BaseException:
-                self._delete_if_possible([opening, *rows])  # it may be in, and only the answer lost
-                raise
-            self._restarts[admission.generation] = self._target.restarts
-        return admission
-
     def renew(self, admission: Admission, registration: Registration) -> None:
         """Register a job anew. Raises NoSuchJob if it is not there any more; SwitchError."""
         with self.turn():
@@ -389,17 +336,13 @@ class Controller:
             raise NoSuchJob(f"job {admission.job} at {self.address} is another one now")
         return row
 
-    def sweep(self) -> list[Admission]:
-        """Look at the leases of all jobs, and remove those that nobody holds any more; return these.
+    def leased(self) -> list[Admission]:
+        """Look at the leases of all jobs, and return these as far as their rows in the job table say.
 
         A lease runs out under one's eyes only: call it again and again. Raises SwitchError.
         """
         self.info()
-        jobs = self._parsed(self._target.read([names.JOB])).jobs.values()
-        if not any(map(self.leases.has_run_out, jobs)):
-            return []
-        with self.turn():
-            return self._sweep()[1]
+        return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
         """Choose a job id that none of the present jobs has, and a generation later than those before."""
@@ -407,71 +350,9 @@ class Controller:
         self._last_generation = found.generation
         return found
 
-    def resize(self, job: int, region: Region) -> Admission:
-        """Move a shared job to other slots.
-
-        The move loses and retransmits no packets: sums in progress end in the old region, and PSNs from about
-        a window on use the new one. Until `settle` reports the move to be over both regions are in use, so
-        neither should be given to a job with private slots.
-
-        Raises NoSuchJob; RegionChanging while an earlier move is not settled; ProgramMismatch for an
-        exclusive job, whose results its slots keep; BadJob if the region exceeds the memory or the switch is
-        one that the job only passes through.
-        """
-        info = self.info()
-        if not info.shared:
-            raise ProgramMismatch("an exclusive job keeps its slots until it ends; only shared jobs can move")
-        info.require(Feature.MOVES)
-        with self.turn():
-            found = self._find(self._contents(), job)
-            if found.transit:
-                raise BadJob(f"job {job} only passes through the switch at {self.address}; it has no region")
-            if found.change is not None:
-                raise RegionChanging(
-                    f"job {job} is still moving from {found.region} to {found.change.region};"
-                    " settle that first"
-                )
-            number = found.generation << 32 | self._settled(found)
-            moving = replace(found, change=RegionChange(number, shared.place(info.slots, region)))
-            self._write("INSERT", [change_row(moving)])
-        return moving
-
-    def settle(self, job: int) -> bool:
-        """End a job's move to another region if no rank needs the old one any more.
-
-        It takes two windows of packets from `resize` on, and a job that sends nothing does not move.
-
-        Returns:
-            True if the move is over, also if the job has not moved.
-
-        Raises NoSuchJob; SwitchError.
-        """
-        with self.turn():
-            found = self._find(self._contents(), job)
-            if found.change is None:
-                return True
-            if not self.moved(found):
-                return False
-            there = replace(found, region=found.change.region)
-            self._write("MODIFY", [job_row(there)])
-            self._delete([change_row(found)])
-        return True
-
     def moved(self, moving: Admission) -> bool:
-        """Read whether `settle` would end the move that `resize` returned, which is faster than trying."""
+        """Read whether a job's move to other slots is over, so that no packet needs the old ones."""
         return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
-
-    def remove(self, job: int) -> None:
-        """Delete all rows of a job from the switch, its row in the job table first.
-
-        Raises NoSuchJob.
-        """
-        with self.turn():
-            found = self._find(self._contents(), job)
-            self._delete([job_row(found)])
-            # What its row held together are orphans now, incomplete jobs of others included.
-            self._delete(self._contents().orphans)
-        self._baselines.pop(found.counter_row, None)
 
     def counters(self, job: int) -> dict[str, int]:
         """Read the packets of a job by outcome since its admission. Raises NoSuchJob."""
@@ -493,8 +374,8 @@ class Controller:
 
     # ------------------------------------------------------------------ as a whole
 
-    def observe(self) -> Observed:
-        """Read all rows that jobs may have, and the program that runs now.
+    def observe(self, *, moves: bool = True) -> Observed:
+        """Read all rows that jobs may have, and the program that runs now; `moves`: and which moves are over.
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
@@ -502,21 +383,22 @@ class Controller:
         owned = self._owned
         if owner is not None and not owned:
             self.own(owner)
-        program, offers = self._program, self._info
-        self._program = self._info = None  # the switch may have been started anew
-        if self.program == program:
-            self._info = offers
+        if self._held.rows() is None:  # else nobody else has had a turn
+            program, offers = self._program, self._info
+            self._program = self._info = None  # the switch may have been started anew
+            if self.program == program:
+                self._info = offers
         info = self.info()
         if owner is not None and owned and names.BRIDGE in self.program.tables:
             self._marked(owner)  # it may have been taken over
         rows = self._read_rows()
-        jobs = self._parsed(rows, self._before).jobs.values()
+        contents = self._parsed(rows, self._before)
         settled: dict[int, int] = {}
-        if names.SETTLED in self.program.counters:
-            counter_rows = sorted({job.counter_row for job in jobs})
+        if moves and names.SETTLED in self.program.counters:
+            counter_rows = sorted({job.counter_row for job in contents.jobs.values()})
             counts = self._target.read_counter(names.SETTLED, counter_rows) if counter_rows else []
             settled = {row: count & _SETTLED_MASK for row, count in zip(counter_rows, counts, strict=True)}
-        return Observed(info, rows, self._job_groups, settled)
+        return Observed(info, rows, contents, self._job_groups, settled)
 
     def apply(self, write: Write) -> None:
         """Carry out a write of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
@@ -625,17 +507,6 @@ class Controller:
     def _job_groups(self) -> range:
         return range(1, _counter_rows(self.program))
 
-    def _sweep(self) -> tuple[Contents, list[Admission]]:
-        """Delete what belongs to nobody; return what is left, and the jobs whose leases had run out."""
-        contents = self._contents()
-        dead = [job for job in contents.jobs.values() if self.leases.has_run_out(job)]
-        if dead:
-            self._delete([job_row(admission) for admission in dead])
-            contents = self._contents()
-        if contents.orphans:
-            self._delete(contents.orphans)
-        return contents, dead
-
     def _settled(self, admission: Admission) -> int:
         """Read how many packets of a job's counter row have shown a move to be over, modulo 2**32."""
         (packets,) = self._target.read_counter(names.SETTLED, [admission.counter_row])
@@ -646,16 +517,12 @@ class Controller:
         self.info()
         row = self._target.read_row(names.JOB, {names.JOB_KEY: job})
         if row is None:
-            raise self._no_such(job)
+            raise self.no_such(job)
         return row
 
-    def _no_such(self, job: int) -> NoSuchJob:
+    def no_such(self, job: int) -> NoSuchJob:
+        """Return the error that says that a job is not there."""
         return NoSuchJob(f"the switch at {self.address} has no job {job}")
-
-    def _find(self, contents: Contents, job: int) -> Admission:
-        if job not in contents.jobs:
-            raise self._no_such(job)
-        return contents.jobs[job]
 
     # ------------------------------------------------------------------ writing
 
@@ -666,24 +533,6 @@ class Controller:
             self._held.lose()  # some of it may be there, now or later
             raise
         self._held.wrote(kind, entries)
-
-    def _insert_all_or_none(self, rows: Sequence[Entry]) -> None:
-        try:
-            self._write("INSERT", rows)
-        except Refused as error:
-            failed = {e.position for e in error.errors} or set(range(len(rows)))
-            self._delete_if_possible([row for i, row in enumerate(rows) if i not in failed])
-            raise
-        except BaseException:
-            self._delete_if_possible(rows)
-            raise
-
-    def _delete_if_possible(self, rows: Sequence[Entry]) -> None:
-        """Clean up after an error that is already being raised; a second one would hide it."""
-        try:
-            self._delete(rows)
-        except ControllerError:
-            return
 
     def _delete(self, rows: Sequence[Entry]) -> None:
         if not rows:

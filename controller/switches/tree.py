@@ -75,10 +75,12 @@ class TreeAdmission:
             fan_ins[0] = BESIDE_FAN_IN
         return 0 in fan_ins and {node: len(of) for node, of in self.tree.items()} == fan_ins
 
-    def at(self, region: Region) -> TreeAdmission:
-        """Return the job as it stands once it has these slots at every switch that sums its packets."""
+    def at(self, regions: Mapping[str, Region]) -> TreeAdmission:
+        """Return the job as it stands once it has these slots, by switch, where it sums its packets."""
         there = {
-            name: held if held.transit else replace(held, region=region, change=None)
+            name: replace(held, region=regions[name], change=None)
+            if name in regions and not held.transit
+            else held
             for name, held in self.switches.items()
         }
         return replace(self, switches=there)

@@ -32,15 +32,18 @@ def remove(
     The switch drops and counts what the workers of these jobs still send. Of a job on several switches, only
     the part on this switch is removed. Removes nothing if one of the numbers is unknown.
     """
+    from controller import Fleet, TreeAdmission
+
     wanted = list(dict.fromkeys(jobs))
     with running.connect() as controller:
         present = controller.jobs()
+        fleet = Fleet({running.switch: controller})
         if unknown := sorted(set(wanted) - present.keys()):
             known = ", ".join(map(str, sorted(present))) or "none"
             numbers = ", ".join(map(str, unknown))
             raise Failure(f"the switch at {controller.address} has no job {numbers}; its jobs: {known}")
         for job in wanted:
-            controller.remove(job)
+            fleet.remove(TreeAdmission({running.switch: present[job]}))
             if not json:
                 out.print(f"removed job {job}", markup=False, highlight=False)
     if json:

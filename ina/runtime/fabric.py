@@ -190,7 +190,7 @@ class SwitchFabric:
             names = {tree.job: name for name, tree in self.jobs.items()}
             self.jobs |= {names[tree.job]: tree for tree in trees if tree.job in names}
             report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
-            return self.fleet.settle() and report.done
+            return report.done and not self.fleet.moving
 
     @property
     def queue_packets(self) -> int | None:

@@ -61,11 +61,8 @@ class Processes:
         return Program(scenario.program, scenario.lanes, scenario.seed, self._target)
 
 
-RUNNERS = ("virtual", "loopback", "netns", "mininet")
-
-
 def runner_of(name: str, target: str = EMBEDDED) -> Runner:
-    """Return a runner by its name, of `RUNNERS`. Raises NotCarried if it does not have such switches."""
+    """Return a runner: virtual, loopback, netns or mininet. Raises NotCarried if it has no such switches."""
     if name != "virtual":
         return Processes(name, target)
     if target != EMBEDDED:

@@ -12,7 +12,7 @@ import logging
 import threading
 from typing import Final, Self
 
-from controller import Controller, ControllerError, connect
+from controller import ControllerError, Fleet, connect
 from controller.vocabulary import Topology
 from ina.runtime.cluster_fabric import address_of
 from ina.runtime.fabric import SWEEP_S
@@ -61,8 +61,9 @@ class Sweeper:
         while not self._over.is_set():
             try:
                 with contextlib.closing(connect(address)) as controller:
+                    fleet = Fleet({switch: controller})
                     while True:
-                        _sweep_once(switch, controller)
+                        _sweep_once(switch, fleet)
                         pause_s = SWEEP_S
                         if self._over.wait(SWEEP_S):
                             return
@@ -73,8 +74,8 @@ class Sweeper:
             self._over.wait(pause_s)
 
 
-def _sweep_once(switch: str, controller: Controller) -> None:
-    for job in controller.sweep():
+def _sweep_once(switch: str, fleet: Fleet) -> None:
+    for job in fleet.sweep()[switch]:
         registration = job.registration
         who = f" of {registration.holder}" if registration is not None and registration.holder else ""
         _log.warning("job %d%s had no holder any more; removed from switch %s", job.job, who, switch)

@@ -94,7 +94,9 @@ class FabricPlane:
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
         """Return a job with these slots; `reconcile` has it move there."""
         region = slots_at_root(place)
-        return admission if region is None else admission.at(region)
+        if region is None:
+            return admission
+        return admission.at(dict.fromkeys(admission.switches, region))
 
     def remove(self, admission: TreeAdmission) -> None:
         """Take a job off the switch and its fallback server."""

@@ -194,13 +194,7 @@ class Network:
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
         """Return a job as its switches should hold it with these slots; `reconcile` has it move there."""
-        there = {
-            name: held
-            if held.transit
-            else replace(held, region=place.regions.get(name, Region(0, 0)), change=None)
-            for name, held in admission.switches.items()
-        }
-        return replace(admission, switches=there)
+        return admission.at({name: place.regions.get(name, Region(0, 0)) for name in admission.switches})
 
     def remove(self, admission: TreeAdmission) -> None:
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""

@@ -26,7 +26,7 @@ LANES = 4
 _DEV_PORT = (Column(1, "$DEV_PORT", "uint32", match="Exact"),)
 PORT_TABLE = Table(
     0xFF010001,
-    "$PORT_TABLE",
+    "$PORT",
     "PortConfigure",
     512,
     _DEV_PORT,

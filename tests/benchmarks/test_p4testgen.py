@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.p4testgen import ASSUMED, assuming, chips_of, counts, exceptions, published, summed
-from benchmarks.ptf_scripts import scripts_of
+from benchmarks.p4.p4testgen import ASSUMED, assuming, chips_of, counts, exceptions, published, summed
+from benchmarks.p4.ptf_scripts import scripts_of
 from softswitch.stf import ScriptError
 from softswitch.stf.script import Add, Command, Expect, Operand, Packet, SetDefault
 from tests.softswitch.script_program import have_compiler
@@ -49,7 +49,7 @@ if not scripts:
 """
     )
     fake.chmod(0o755)
-    return [sys.executable, "-P", "-m", "benchmarks.p4testgen", "--p4testgen", str(fake)]
+    return [sys.executable, "-P", "-m", "benchmarks.p4.p4testgen", "--p4testgen", str(fake)]
 
 
 def run(command: list[str], *more: str) -> subprocess.CompletedProcess[str]:
@@ -89,10 +89,12 @@ def test_the_page_has_the_rows_that_lie_beside_it() -> None:
 
 
 def test_without_p4testgen_it_says_what_to_build() -> None:
-    done = run([sys.executable, "-P", "-m", "benchmarks.p4testgen", "--p4testgen", "no-such-command"], "a=b")
+    done = run(
+        [sys.executable, "-P", "-m", "benchmarks.p4.p4testgen", "--p4testgen", "no-such-command"], "a=b"
+    )
     assert done.returncode == 1
     assert done.stderr == (
-        "benchmarks.p4testgen: no-such-command is not on PATH: build p4c with -DENABLE_TEST_TOOLS=ON"
+        "benchmarks.p4.p4testgen: no-such-command is not on PATH: build p4c with -DENABLE_TEST_TOOLS=ON"
         " -DENABLE_TOFINO=ON\n"
     )
 

@@ -50,7 +50,7 @@ def test_horovods_file_is_run_with_ranks_of_its_own_for_each_test(tmp_path: Path
     command = [
         sys.executable,
         "-m",
-        "benchmarks.published_tests",
+        "benchmarks.training.published_tests",
         "horovod",
         str(file),
         "--json",
@@ -73,7 +73,7 @@ def test_horovods_file_is_run_with_ranks_of_its_own_for_each_test(tmp_path: Path
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    command = [sys.executable, "-m", "benchmarks.published_tests", "horovod", "missing.py"]
+    command = [sys.executable, "-m", "benchmarks.training.published_tests", "horovod", "missing.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert "missing.py is no file; want test_torch.py of Horovod" in done.stderr

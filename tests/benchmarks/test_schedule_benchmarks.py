@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import improved, reproduce
-from benchmarks.references import MURI, SYNERGY
-from benchmarks.reproduce_page import SHOW, grid, pivot
-from benchmarks.rule_sets import STEPS
+from benchmarks.schedulers import improved, reproduce
+from benchmarks.schedulers.references import MURI, SYNERGY
+from benchmarks.schedulers.reproduce import STEPS
+from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
 from bmv2_topos.harness.page import BEGIN, END
 
 

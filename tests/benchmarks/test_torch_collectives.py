@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def test_collectives_of_torch_are_timed_beside_gloo() -> None:
     few = ("--quick", "--ranks", "2", "--megabytes", "0.25", "--json")
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.torch_collectives", *few],
+        [sys.executable, "-m", "benchmarks.training.torch_collectives", *few],
         cwd=ROOT,
         capture_output=True,
         text=True,

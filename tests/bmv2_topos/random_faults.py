@@ -42,7 +42,7 @@ def random_faults(
         elif kind is LinkFault:
             link = draw.choice(topology.links)
             loss = draw.choice((0.0, draw.uniform(0, max_loss)))
-            faults.append(LinkFault(at_s, link.a, link.b, "loss", loss))
+            faults.append(LinkFault(at_s, (link.a, link.b), "loss", loss))
         elif kind is Straggle:
             compute_s = job.compute_s * draw.uniform(0, 4)
             faults.append(Straggle(at_s, job.name, draw.randrange(job.workers), compute_s))

@@ -84,7 +84,7 @@ def test_a_rank_that_straggles_once_is_named_for_that_iteration() -> None:
 @pytest.mark.parametrize("shape", [None, (2, 2)])
 def test_loss(shape: tuple[int, ...] | None) -> None:
     where = ("h2", "s1") if shape is None else ("h2", "s2")
-    found = verdicts(job(iterations=6), faults=(LinkFault(0.00095, *where, "loss", 0.1),), shape=shape)
+    found = verdicts(job(iterations=6), faults=(LinkFault(0.00095, where, "loss", 0.1),), shape=shape)
     assert found[0].causes == []
     slow = [verdict for verdict in found if verdict.causes]
     assert len(slow) >= 3
@@ -126,7 +126,7 @@ def test_jobs_that_start_again_and_trees_with_everything_have_verdicts_that_add_
         job(layers_bytes=float32_bytes((512, 2048)), jitter=0.3),
         job("b", layers_bytes=float32_bytes((1024,)), preempt=True),
     )
-    lossy = LinkFault(0.0002, "s1", "s2", "loss", 0.02)
+    lossy = LinkFault(0.0002, ("s1", "s2"), "loss", 0.02)
     again = RestartJob(0.0006, "a", 0.0002)
     found = verdicts(*entries, settings=SMALL, faults=(lossy, again), shape=(2, 2))
     assert len(found) == 4

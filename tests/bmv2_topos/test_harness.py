@@ -165,7 +165,8 @@ EXPERIMENT = Experiment(title="t", about="", scenarios=runs, measure=columns, ta
     [
         ("sys.exit(3)", 1, r"the run n 2: SystemExit: 3 \(.*ends\.py:8\)"),
         ("sys.exit(3)", 2, r"the run n 2: SystemExit: 3 \(.*ends\.py:8\)"),
-        ("os._exit(3)", 2, "a process ended during the run n [12] or one after it"),
+        ("os._exit(3)", 2, r"the run n 2: SystemExit: os\._exit\(3\)"),
+        ("os.kill(os.getpid(), 9)", 2, "a process ended during the run n [12] or one after it"),
     ],
 )
 def test_a_run_that_ends_its_process_has_failed(tmp_path: Path, end: str, processes: int, said: str) -> None:

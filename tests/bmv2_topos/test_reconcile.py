@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import pytest
 
 from bmv2_topos.testbeds.virtual import Allocation, View, VirtualTestbed, build
-from controller import Region, TreeAdmission
+from controller import Fleet, Region
 from controller.switches import names
 from controller.switches.entries import TableEntry
 from controller.switches.jobs import TABLES
@@ -37,16 +36,6 @@ def run(step: Step) -> None:
         assert (of.fate, of.checked_elements) == ("done", elements(entry))
 
 
-def within(admission: TreeAdmission, region: Region) -> TreeAdmission:
-    """Return the job as it should be with this region everywhere."""
-    return TreeAdmission(
-        {
-            name: on if on.transit else replace(on, region=region, change=None)
-            for name, on in admission.switches.items()
-        }
-    )
-
-
 def test_running_jobs_change_places_without_a_slot_of_both_and_without_being_taken_off() -> None:
     verbs: Counter[str] = Counter()
     apart = [False]
@@ -54,9 +43,12 @@ def test_running_jobs_change_places_without_a_slot_of_both_and_without_being_tak
     def swap(bed: VirtualTestbed, view: View) -> None:
         regions = HALVES if len(moved) % 2 == 0 else HALVES[::-1]
         running = [of.admitted for of in view.jobs.values()]
-        desired = [within(of, region) for of, region in zip(running, regions, strict=False)]
-        verbs.update(action.verb for action in bed.fleet.reconcile(desired).actions)
-        current = bed.fleet.current(running)
+        desired = [
+            of.at(dict.fromkeys(of.switches, region)) for of, region in zip(running, regions, strict=False)
+        ]
+        fleet = Fleet(bed.fleet.controllers)  # the testbed's own moves each job as if it were alone
+        verbs.update(action.verb for action in fleet.reconcile(desired).actions)
+        current = [bed.fleet.read()[of.job] for of in running]
         for name in bed.fleet.controllers:
             held = [
                 {

@@ -90,9 +90,9 @@ def test_a_fallback_server_may_share_its_host_with_others_and_with_workers_of_ot
 
 def test_faults_on_a_shared_host_leave_every_sum_exact() -> None:
     faults = (
-        LinkFault(0.0001, "h1", "s1", "loss", 0.2),
+        LinkFault(0.0001, ("h1", "s1"), "loss", 0.2),
         RestartJob(0.0004, "a", 0.0002),
-        LinkFault(0.001, "h1", "s1", "loss", 0.0),
+        LinkFault(0.001, ("h1", "s1"), "loss", 0.0),
     )
     a = (job("a", 4, iterations=6), Placement(("h1", "h1", "h2", "h2"), "p1"))
     b = (job("b", 3, iterations=6), Placement(("h1", "h2", "h2"), "p1"))

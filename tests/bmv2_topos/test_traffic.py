@@ -81,10 +81,10 @@ def test_the_same_seed_gives_the_same_report_and_another_seed_another() -> None:
 
 def test_a_link_that_loses_loses_ordinary_packets_too() -> None:
     flow = Flow(source="h3", target="h4", rate_bps=5e8)
-    (of,) = beside(flow, faults=(LinkFault(0.0, "h3", "s1", "loss", 1.0),)).flows
+    (of,) = beside(flow, faults=(LinkFault(0.0, ("h3", "s1"), "loss", 1.0),)).flows
     assert of.sent_packets > 50
     assert of.arrived_packets == 0
-    report = beside(flow, faults=(LinkFault(0.0, "h4", "s1", "loss", 0.3),))
+    report = beside(flow, faults=(LinkFault(0.0, ("h4", "s1"), "loss", 0.3),))
     (of,) = report.flows
     assert of.arrived_packets == pytest.approx(0.7 * of.sent_packets, rel=0.25)
     assert report.lost_packets > 0

@@ -251,9 +251,9 @@ FAULTS: list[Fault] = [
     RestartFallback(0.0003, "b", 0.0002),
     ChangeRegion(0.0004, "a", 5, 11),
     ChangeRegion(0.0004, "b", 0, 0),
-    LinkFault(0.0005, "h1", "s1", "loss", 0.2),
+    LinkFault(0.0005, ("h1", "s1"), "loss", 0.2),
     Straggle(0.0005, "b", 1, 5e-4),
-    LinkFault(0.0008, "h1", "s1", "loss", 0.0),
+    LinkFault(0.0008, ("h1", "s1"), "loss", 0.0),
     RestartJob(0.0009, "b"),
     RemoveJob(0.001, "c"),
 ]
@@ -294,7 +294,7 @@ def test_a_wrong_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_job_that_cannot_go_on_is_not_waited_for() -> None:
     settings = dataclasses.replace(exclusive(), patience_s=0.5)
-    faults = [LinkFault(0.0002, "h2", "s1", "loss", 1.0)]
+    faults = [LinkFault(0.0002, ("h2", "s1"), "loss", 1.0)]
     with pytest.raises(Stalled, match=r"job 'a' rank 0 waits for PSN .* without rank 1"):
         run([job("a")], settings, faults=faults)
 
@@ -306,7 +306,7 @@ def test_what_cannot_run_is_refused() -> None:
         run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3)))
     with pytest.raises(TestbedError, match="two jobs are called 'a'"):
         run([job("a"), job("b"), job("a")])
-    with pytest.raises(TestbedError, match="there is no job 'x'"):
+    with pytest.raises(TestbedError, match="unknown job 'x'"):
         run([job("a")], faults=[RemoveJob(0.0, "x")])
 
 
@@ -328,7 +328,7 @@ def test_turns_in_c_are_those_in_python(congestion: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(Worker, "decide", counted)
     jobs = [sending("a", 4, congestion=congestion), job("b", 3, congestion=congestion)]
     link, trunk = Link("a", "b", loss=0.002, rate_bps=5e9), Link("a", "b", loss=0.01, duplicate=0.01)
-    faults = [LinkFault(2e-4, "h1", "s2", "loss", 0.05), RestartJob(at_s=3e-4, job="b", down_s=1e-4)]
+    faults = [LinkFault(2e-4, ("h1", "s2"), "loss", 0.05), RestartJob(at_s=3e-4, job="b", down_s=1e-4)]
     flows = [Flow(source="h3", target="h1", rate_bps=1e9, arrivals="poisson", packet_bytes=200)]
     reports = []
     for quick in (True, False):

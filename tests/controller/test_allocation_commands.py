@@ -160,9 +160,6 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
         ((*CLUSTER, "--margin", "inf"), "a margin of inf; want a fraction"),
         ((*CLUSTER, "--period", "-1"), "a period of -1 s; want 0 or more"),
         ((*CLUSTER, "--set", "gone=1"), "setting 'gone' is unknown"),
-        (("bench", "routing", "--k", "3"), "--k 3: want an even number"),
-        (("bench", "placement", "--policy", "best"), "--policy best: known are netpack"),
-        (("bench", "cluster", "--jobs", "5", "--memory", "best"), "memory 'best': known are deadline"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(ina: Commands, words: tuple[str, ...], said: str) -> None:
@@ -211,17 +208,6 @@ def test_jobs_that_cannot_be_are_refused_by_line_and_key(
     message, code = verdict(raised.value)
     assert f"{jobs}{said}" in message
     assert code == 2
-
-
-def test_benchmarks_print_numbers(ina: Commands) -> None:
-    for words in (
-        ("waterfill", "--jobs", "50", "--links", "200"),
-        ("placement", "--servers", "80", "--jobs", "5"),
-        ("routing", "--k", "4", "--hosts", "1"),
-        ("cluster", "--jobs", "10", "--servers", "8"),
-    ):
-        metrics = json.loads(ina("bench", *words, "--json"))["metrics"]
-        assert metrics["processor_s"] > 0
 
 
 def racks_at(folder: Path, rate_bps: float) -> str:

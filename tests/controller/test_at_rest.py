@@ -63,8 +63,10 @@ def test_what_a_fleet_admits_and_removes_itself_leaves_switches_at_rest(shared_f
     fleet.remove(second)
     assert fleet.seems_at_rest([admission])
     assert not fleet.seems_at_rest([admission, second])
-    fleet.resize(admission, Region(8, 8))
-    assert not fleet.seems_at_rest([admission]), "it moves"
+    elsewhere = admission.at(dict.fromkeys(admission.switches, Region(8, 8)))
+    assert not fleet.seems_at_rest([elsewhere])
+    fleet.reconcile([elsewhere])
+    assert not fleet.seems_at_rest([elsewhere]), "it moves"
     fleet.remove(admission)
 
 
@@ -127,8 +129,8 @@ def test_what_somebody_else_writes_is_put_right_at_the_next_comparison(shared_fa
 
 def test_a_move_ends_although_no_entry_tells_when_it_is_over(shared_fabric: Fabric) -> None:
     fleet, targets, admission = at_rest(shared_fabric)
-    fleet.resize(admission, Region(8, 8))
-    moving = fleet.current([admission])[0]
+    fleet.reconcile([admission.at(dict.fromkeys(admission.switches, Region(8, 8)))])
+    moving = fleet.read()[admission.job]
     fleet.reconcile([moving], revisions=told(shared_fabric, writes=5))
     for target in targets.values():
         target.reads = 0

@@ -37,6 +37,7 @@ from controller.switches import forwarding
 from controller.switches.fleet import Fleet
 from controller.switches.layout import Branch, Deployment
 from controller.switches.programs import P4C, bmv2_bundle
+from tests.controller import single
 from tests.own_programs import COUNTING, EVICTION, copied
 from tests.system.command import children, here
 
@@ -134,13 +135,13 @@ def test_jobs_come_and_go(address: str) -> None:
     with connect(address) as one, connect(address) as other:
         assert not one.load(bmv2_bundle("exclusive", lanes=32))
         assert one.info().slots == 8192
-        first = one.admit(job(4, 0))
-        second = other.admit(job(2, 4))
+        first = single.admit(one, job(4, 0))
+        second = single.admit(other, job(2, 4))
         assert second.region == Region(64, 64)
         assert one.jobs() == other.jobs() == {first.job: first, second.job: second}
         assert set(one.counters(first.job).values()) == {0}
-        other.remove(first.job)
-        one.remove(second.job)
+        single.remove(other, first)
+        single.remove(one, second)
         assert one.jobs() == {}
 
 
@@ -150,21 +151,21 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
     parent = Uplink(30, "02:00:00:00:00:fe", "10.0.0.254", node=0, bitmap=0b10, fan_in=2)
     with connect(shared_address) as one, connect(shared_address) as other:
         assert one.info().mode == "shared"
-        first = one.admit(
-            replace(job(4, 0), mode="shared", fallback=fallback, preempt=True, window=1000, max_age_us=7)
+        first = single.admit(
+            one, replace(job(4, 0), mode="shared", fallback=fallback, preempt=True, window=1000, max_age_us=7)
         )
-        second = other.admit(
-            replace(job(2, 4), mode="shared", region=Region(5, 10), place=Place(3, parent, 0b11))
+        second = single.admit(
+            other, replace(job(2, 4), mode="shared", region=Region(5, 10), place=Place(3, parent, 0b11))
         )
         assert one.jobs() == other.jobs() == {first.job: first, second.job: second}
-        resized = other.resize(first.job, Region(0, 0))
+        resized = single.move(other, first, Region(0, 0))
         one.set_ecn_threshold(100)
         assert one.jobs() == {first.job: resized, second.job: second}
         assert set(one.counters(first.job).values()) == {0}
         with pytest.raises(ProgramMismatch, match=r"the program of the switch at .* is for shared jobs"):
-            one.admit(job(1, 8))
-        one.remove(second.job)
-        other.remove(first.job)
+            single.admit(one, job(1, 8))
+        single.remove(one, second)
+        single.remove(other, first)
         assert one.jobs() == {}
 
 
@@ -175,17 +176,17 @@ def test_leases_are_kept_renewed_and_swept(address: str) -> None:
         Controller(P4RuntimeTarget(address)) as one,
         Controller(P4RuntimeTarget(address), ticks_s=lambda: now_s) as other,
     ):
-        dead = one.admit(job(2, 0), registration=held)
-        living = one.admit(job(2, 2), registration=held)
+        dead = single.admit(one, job(2, 0), registration=held)
+        living = single.admit(one, job(2, 2), registration=held)
         for look in range(1, 5):
             assert other.jobs() == {dead.job: dead, living.job: living}
             living = replace(living, registration=replace(held, renewals=look))
             one.renew(living, replace(held, renewals=look))
             now_s += 15.0
-        heir = other.admit(job(2, 0))
+        heir = single.admit(other, job(2, 0))
         assert other.jobs() == {living.job: living, heir.job: heir}
-        other.remove(living.job)
-        other.remove(heir.job)
+        single.remove(other, living)
+        single.remove(other, heir)
 
 
 def test_a_switch_that_was_restarted_is_told_from_one_whose_job_was_removed() -> None:
@@ -195,15 +196,15 @@ def test_a_switch_that_was_restarted_is_told_from_one_whose_job_was_removed() ->
         with bmv2_at(place, "exclusive") as address:
             owner = stack.enter_context(connect(address))
             for number in range(3):
-                there = owner.admit(job(2, 0), registration=held)
+                there = single.admit(owner, job(2, 0), registration=held)
                 owner.renew(there, replace(held, renewals=1))
                 owner.check(there)
                 with connect(address) as other:
-                    other.remove(there.job)
+                    single.remove(other, there)
                 with pytest.raises(NoSuchJob) as caught:
                     owner.check(there)
                 assert caught.type is NoSuchJob, f"removed, the {number}. time"
-            there = owner.admit(job(2, 0), registration=held)
+            there = single.admit(owner, job(2, 0), registration=held)
             owner.renew(there, replace(held, renewals=1))
         with empty_bmv2_at(place):
             connect(place).close()  # it answers
@@ -265,7 +266,7 @@ def test_controllers_take_turns(address: str) -> None:
         try:
             with connect(address) as controller:
                 for _ in range(3):
-                    controller.remove(controller.admit(job(2, first_port)).job)
+                    single.remove(controller, single.admit(controller, job(2, first_port)))
         except BaseException as error:
             failures.append(error)
 
@@ -317,8 +318,8 @@ def test_an_own_program_serves_jobs_and_its_counter_is_read_its_register_is_not(
         assert controller.info().mode == "shared"
         members = (Member(0, 1, "02:00:00:00:00:01", "10.0.0.1", 9000),)
         fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
-        admission = controller.admit(Part(members, 8, mode="shared", fallback=fallback))
-        controller.remove(admission.job)
+        admission = single.admit(controller, Part(members, 8, mode="shared", fallback=fallback))
+        single.remove(controller, admission)
         with Cells(P4RuntimeClient(address)) as cells:
             ways = cells.counts(cells.counter("ways"))
             assert ways == [Counted(cell, 0, 0) for cell in range(5)]

@@ -30,12 +30,13 @@ from controller.p4runtime_shim.mastership import ArbitrationStream, _claim, acqu
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding, names
 from controller.switches.entries import TableEntry
-from controller.switches.jobs import job_row, supporting_rows
+from controller.switches.jobs import job_row
 from controller.switches.reconcile import Write
 from p4src.messages import code_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
+from tests.controller import single
 from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, over_p4runtime
 from tests.controller.frames import KIND_RESULT, gradient, parse
 from tests.controller.recording import Recording
@@ -60,7 +61,7 @@ def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Part:
 def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
     controller: Controller, running: Running
 ) -> None:
-    admission = controller.admit(job(3))
+    admission = single.admit(controller, job(3))
     assert admission.window == 32
     for rank in range(3):
         running.switch.inject(rank, [gradient(admission, 5, rank, [rank + 1] * LANES)])
@@ -77,7 +78,7 @@ def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
         )
     counters = controller.counters(admission.job)
     assert {name: n for name, n in counters.items() if n} == {"aggregated": 2, "completed": 1}
-    controller.remove(admission.job)
+    single.remove(controller, admission)
     running.switch.inject(0, [gradient(admission, 6, 0, [1] * LANES)])
     assert running.switch.drain(0) == []
 
@@ -85,11 +86,11 @@ def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
 def test_counters_start_at_zero_in_a_row_used_before(controller: Controller, running: Running) -> None:
     before = controller.row_counters(0)["unknown_job"]
     for _ in range(2):
-        admission = controller.admit(job(1))
+        admission = single.admit(controller, job(1))
         assert admission.counter_row == 1
         running.switch.inject(0, [gradient(admission, 0, 0, [1] * LANES)])
         assert controller.counters(admission.job)["completed"] == 1
-        controller.remove(admission.job)
+        single.remove(controller, admission)
     running.switch.inject(0, [gradient(replace(admission, job=1), 0, 0, [1] * LANES)])
     assert controller.row_counters(0)["unknown_job"] == before + 1
     running.switch.drain(0)
@@ -102,34 +103,34 @@ def test_the_program_tells_what_it_offers(controller: Controller) -> None:
 
 def test_controllers_share_a_switch_through_what_it_holds(connect: Callable[[], Controller]) -> None:
     one, other = connect(), connect()
-    first = one.admit(job(2, first_port=0, slots=100))
-    second = other.admit(job(2, first_port=2, slots=100))
+    first = single.admit(one, job(2, first_port=0, slots=100))
+    second = single.admit(other, job(2, first_port=2, slots=100))
     assert first.region == Region(0, 128)
     assert second.region == Region(128, 128)
     assert first.job != second.job
     assert first.generation != second.generation
     assert (first.counter_row, second.counter_row) == (1, 2)
     assert one.jobs() == other.jobs() == {first.job: first, second.job: second}
-    other.remove(first.job)
+    single.remove(other, first)
     assert one.jobs() == {second.job: second}
-    third = one.admit(job(1, first_port=0, slots=128))
+    third = single.admit(one, job(1, first_port=0, slots=128))
     assert third.region == first.region
-    one.remove(second.job)
-    one.remove(third.job)
+    single.remove(one, second)
+    single.remove(one, third)
 
 
 def test_members_without_a_port_get_free_ones(connect: Callable[[], Controller]) -> None:
     one, other = connect(), connect()
     pool = range(3)
-    first = one.admit(job(2, first_port=None), ports=pool)
+    first = single.admit(one, job(2, first_port=None), ports=pool)
     assert [m.port for m in first.members] == [0, 1]
-    said = "^2 workers need 2 ports of the switch, and only 1 is free of those that may be used: 2$"
+    said = ": 2 workers need 2 ports of the switch, and only 1 is free of those that may be used: 2$"
     with pytest.raises(OutOfRows, match=said):
-        other.admit(job(2, first_port=None), ports=pool)
-    one.remove(first.job)
-    second = other.admit(job(2, first_port=None), ports=pool)
+        single.admit(other, job(2, first_port=None), ports=pool)
+    single.remove(one, first)
+    second = single.admit(other, job(2, first_port=None), ports=pool)
     assert [m.port for m in second.members] == [0, 1]
-    other.remove(second.job)
+    single.remove(other, second)
 
 
 @over_p4runtime
@@ -141,14 +142,14 @@ def test_many_controllers_at_once_never_collide(connect: Callable[[], Controller
     def work(controller: Controller, first_port: int) -> None:
         try:
             for _ in range(3):
-                admission = controller.admit(job(2, first_port=first_port, slots=2048), ports=())
+                admission = single.admit(controller, job(2, first_port=first_port, slots=2048), ports=())
                 present = controller.jobs()
                 taken = sorted((a.region.offset, a.region.end) for a in present.values())
                 if any(end > start for (_, end), (start, _) in pairwise(taken)):
                     overlaps.append(str(taken))
                 if len({a.counter_row for a in present.values()}) != len(present):
                     overlaps.append("counter rows")
-                controller.remove(admission.job)
+                single.remove(controller, admission)
         except OutOfMemory:
             pass  # four of these jobs fill the switch; the others may come too early
         except BaseException as error:
@@ -165,21 +166,23 @@ def test_many_controllers_at_once_never_collide(connect: Callable[[], Controller
 
 
 def test_a_job_too_large_is_refused_with_what_is_free(controller: Controller) -> None:
-    first = controller.admit(job(1, slots=4096))
+    first = single.admit(controller, job(1, slots=4096))
     said = (
-        "^5000 slots are asked for, and a region is a power of two: 8192 are needed; 4096 are free, at most"
+        ": 5000 slots are asked for, and a region is a power of two: 8192 are needed; 4096 are free, at most"
         " 4096 of them in one piece: ask for 4096 or fewer$"
     )
     with pytest.raises(OutOfMemory, match=said):
-        controller.admit(job(1, first_port=1, slots=5000))
+        single.admit(controller, job(1, first_port=1, slots=5000))
     with pytest.raises(BadJob, match="33 members; one switch sums up to 32"):
-        controller.admit(job(33))
-    controller.remove(first.job)
+        single.admit(controller, job(33))
+    single.remove(controller, first)
 
 
 def test_an_unknown_job_is_refused(controller: Controller) -> None:
-    with pytest.raises(NoSuchJob, match="has no job 5"):
-        controller.remove(5)
+    gone = single.admit(controller, job(1))
+    single.remove(controller, gone)
+    with pytest.raises(NoSuchJob, match=f"switch 's': .* has no job {gone.job}"):
+        single.remove(controller, gone)
     with pytest.raises(NoSuchJob, match="has no job 5"):
         controller.counters(5)
 
@@ -191,54 +194,18 @@ def test_a_job_never_has_the_generation_of_one_before_it(running: Running) -> No
         generations = []
         for at_s in (1000.0, 1000.0, 1000.0, 990.0):  # the clock is set back, too
             day_s = at_s
-            admission = controller.admit(job(1))
+            admission = single.admit(controller, job(1))
             generations.append(admission.generation)
-            controller.remove(admission.job)
+            single.remove(controller, admission)
     assert generations == [1_000_000, 1_000_001, 1_000_002, 1_000_003]
 
 
 def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
     with Controller(running.target(), clock=lambda: 2**32 / 1000, rng=random.Random(1)) as controller:
-        admissions = [controller.admit(job(1, first_port=p)) for p in range(2)]
+        admissions = [single.admit(controller, job(1, first_port=p)) for p in range(2)]
         assert [a.generation for a in admissions] == [1, 2]
         for admission in admissions:
-            controller.remove(admission.job)
-
-
-def test_an_admission_that_fails_half_way_leaves_nothing(controller: Controller, running: Running) -> None:
-    """The receiver table is full but for one row, so that some of the job's rows fit and others do not."""
-    holder = controller.admit(job(1))
-    (receiver,) = (
-        r for r in supporting_rows(holder) if isinstance(r, TableEntry) and r.table == names.RECEIVER
-    )
-    size = controller.program.tables[receiver.table].size
-    fill = [replace(receiver, match={**receiver.match, names.REPLICA: 100 + i}) for i in range(size - 2)]
-    target = running.target()
-    with target.turn(timeout_s=10):
-        target.write("INSERT", fill)
-    before = controller.jobs()[holder.job].members
-    with pytest.raises(Refused, match=r"is full: .* 8448") as error:
-        controller.admit(job(2, first_port=2))
-    assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"]
-    assert list(controller.jobs()) == [holder.job]
-    assert controller.jobs()[holder.job].members == before
-    with target.turn(timeout_s=10):
-        target.write("DELETE", fill)
-    target.close()
-    controller.remove(holder.job)
-
-
-def test_rows_that_a_dead_controller_left_are_swept_up(controller: Controller, running: Running) -> None:
-    """A job without its row in the job table: what remains if its controller dies before the last write."""
-    dead = controller.admit(job(2))
-    target = running.target()
-    with target.turn(timeout_s=10):
-        target.write("DELETE", [job_row(dead)])
-    target.close()
-    assert controller.jobs() == {}
-    admission = controller.admit(job(2))
-    assert admission.counter_row == dead.counter_row
-    controller.remove(admission.job)
+            single.remove(controller, admission)
 
 
 def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> None:
@@ -248,7 +215,7 @@ def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> 
         holder.turn(timeout_s=10),
         pytest.raises(NotPrimary, match=r"another controller .*keeps the switch"),
     ):
-        controller.admit(job(1))
+        single.admit(controller, job(1))
     holder.close()
 
 
@@ -261,15 +228,15 @@ def test_a_controller_that_keeps_its_turn_is_elected_once(running: Running) -> N
     ):
         keeper.keep_turn()
         for _ in range(2):
-            admission = keeper.admit(job(1))
-            keeper.remove(admission.job)
+            admission = single.admit(keeper, job(1))
+            single.remove(keeper, admission)
             with pytest.raises(NotPrimary, match="another controller"):
-                other.admit(job(1))
+                single.admit(other, job(1))
             with keeper.turn(), pytest.raises(Refused):
                 keeper.apply(Write("MODIFY", (job_row(admission),)))
         assert target.turns == 1
         keeper.close()
-        other.remove(other.admit(job(1)).job)
+        single.remove(other, single.admit(other, job(1)))
 
 
 def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundle: ProgramBundle) -> None:
@@ -359,7 +326,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
                 Controller(P4RuntimeTarget(service.address), turn_timeout_s=SHORT_TURN_S) as controller,
                 pytest.raises(NotPrimary, match=rf"another controller \(election id {2**128 - 1}\) keeps"),
             ):
-                controller.admit(job(1))
+                single.admit(controller, job(1))
             stranger.release()
         failures: list[BaseException] = []
 
@@ -367,7 +334,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
             try:
                 with connect(service.address) as controller:
                     for _ in range(3):
-                        controller.remove(controller.admit(job(2, first_port=first_port)).job)
+                        single.remove(controller, single.admit(controller, job(2, first_port=first_port)))
             except BaseException as error:
                 failures.append(error)
 
@@ -445,12 +412,12 @@ def test_a_program_is_loaded_once(bundle: ProgramBundle) -> None:
 
 @over_p4runtime
 def test_a_program_with_jobs_is_not_replaced(controller: Controller, bundle: ProgramBundle) -> None:
-    admission = controller.admit(job(1))
+    admission = single.admit(controller, job(1))
     changed = ProgramBundle("other", type(bundle.p4info)(), b"")
     with pytest.raises(ProgramMismatch, match=r"runs another program than 'other' .*, which serves 1 job;"):
         controller.load(changed, replace=True)
     assert list(controller.jobs()) == [admission.job]
-    controller.remove(admission.job)
+    single.remove(controller, admission)
 
 
 def test_another_program_is_replaced_on_request_only(
@@ -502,4 +469,4 @@ def test_a_switch_that_is_gone(bundle: ProgramBundle) -> None:
             with pytest.raises(Unreachable, match="does not answer"):
                 controller.jobs()
             with pytest.raises(Unreachable):
-                controller.admit(job(1))
+                single.admit(controller, job(1))

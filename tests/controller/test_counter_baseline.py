@@ -9,6 +9,7 @@ import pytest
 
 from controller import Member, Part, connect
 from p4src.messages import p4runtime_pb2_grpc
+from tests.controller import single
 from tests.controller.conftest import LANES, Served, over_p4runtime
 from tests.controller.frames import gradient
 
@@ -54,8 +55,8 @@ def test_counts_are_since_the_admission(address: str, running: Served) -> None:
     job = Part((Member(0, 0, "02:00:00:00:00:01", "10.0.0.1", 9000),), 64)
     with connect(address) as controller:
         for _ in range(2):
-            admission = controller.admit(job)
+            admission = single.admit(controller, job)
             running.switch.inject(0, [gradient(admission, 0, 0, [1] * LANES)])
             assert controller.counters(admission.job)["completed"] == 1
-            controller.remove(admission.job)
+            single.remove(controller, admission)
     running.switch.drain(0)

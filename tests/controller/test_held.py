@@ -13,6 +13,7 @@ from controller.switches import names
 from controller.switches.entries import TableEntry
 from controller.switches.held import Held
 from controller.switches.jobs import TABLES, Row, key_of
+from tests.controller import single
 from tests.controller.conftest import over_p4runtime
 from tests.controller.fabric import Fabric
 from tests.controller.failing import Failing, Fault
@@ -65,19 +66,18 @@ def test_after_a_write_that_failed_only_a_later_turn_knows_what_there_is() -> No
 def test_a_controller_that_is_alone_reads_the_rows_once(shared_fabric: Fabric) -> None:
     target = Recording(shared_fabric.running["root"].target())
     with Controller(target) as controller:
-        first = controller.admit(job(0))
+        first = single.admit(controller, job(0))
         target.reads = 0
-        second = controller.admit(job(2))
-        moving = controller.resize(first.job, Region(8, 8))
-        assert (moving.change is not None, target.reads) == (True, 0)
+        second = single.admit(controller, job(2))
+        assert target.reads == 0
         with Controller(shared_fabric.running["root"].target()) as other:
-            third = other.admit(job(4))
+            third = single.admit(other, job(4))
         assert third.counter_row not in (first.counter_row, second.counter_row)
-        fourth = controller.admit(job(6))
+        fourth = single.admit(controller, job(6))
         assert target.reads == 1, "another one has had a turn"
         assert fourth.counter_row not in {each.counter_row for each in (first, second, third)}
         for each in (first, second, third, fourth):
-            controller.remove(each.job)
+            single.remove(controller, each)
         assert target.reads == 1
 
 
@@ -98,14 +98,14 @@ def test_what_a_controller_knows_is_what_there_is(shared_fabric: Fabric, seed: i
             controller = one if rng.random() < 0.8 else other
             fault.left = rng.randrange(40) if rng.random() < 0.2 else 1 << 30
             fault.how = rng.choice(("refused", "not written", "not answered"))
-            present = sorted(controller.jobs())
+            present = [*controller.jobs().values()]
             with contextlib.suppress(ControllerError):
                 if not present or (len(present) < 6 and rng.random() < 0.5):
-                    controller.admit(job(2 * rng.randrange(10)))
+                    single.admit(controller, job(2 * rng.randrange(10)))
                 elif rng.random() < 0.5:
-                    controller.resize(rng.choice(present), Region(8 * rng.randrange(4), 8))
+                    single.move(controller, rng.choice(present), Region(8 * rng.randrange(4), 8))
                 else:
-                    controller.remove(rng.choice(present))
+                    single.remove(controller, rng.choice(present))
                 done += 1
             fault.left = 1 << 30
             with one.turn():
@@ -116,8 +116,8 @@ def test_what_a_controller_knows_is_what_there_is(shared_fabric: Fabric, seed: i
                     there = reader.read([*TABLES, names.CHANGE])
                     assert by_key(rows) == by_key(there)
                     assert len(rows) == len(there)
-        for number in one.jobs():
-            one.remove(number)
+        for left in one.jobs().values():
+            single.remove(one, left)
     assert done > 30
     assert 10 < known < turns, "they are known often, and not always"
 

@@ -15,6 +15,7 @@ from controller.switches.holders import has_ended, this_process
 from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.leases import Watch
 from controller.switches.registrations import decode, encode
+from tests.controller import single
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
 from tests.controller.recording import Recording
@@ -207,45 +208,45 @@ def test_a_controller_whose_clock_is_ahead_leaves_the_jobs_of_others(running: Ru
         ahead.controller(running) as one,
         behind.controller(running) as two,
     ):
-        held = owner.admit(job(0), registration=HELD)
+        held = single.admit(owner, job(0), registration=HELD)
         for other in (one, two):
-            other.remove(other.admit(job(4)).job)
-            other.sweep()
+            single.remove(other, single.admit(other, job(4)))
+            single.sweep(other)
         ahead.day_s += 3600  # a step of NTP's
-        one.remove(one.admit(job(4)).job)
+        single.remove(one, single.admit(one, job(4)))
         assert owner.jobs() == {held.job: held}
-        owner.remove(held.job)
+        single.remove(owner, held)
 
 
 def test_a_job_that_nobody_renews_is_removed_by_an_admission_once_it_was_watched(running: Running) -> None:
     clock = Clock()
     with clock.controller(running) as one, clock.controller(running) as other:
-        lost = one.admit(job(0), registration=HELD)
-        kept = one.admit(job(4), registration=replace(HELD, lease_s=1e6))
+        lost = single.admit(one, job(0), registration=HELD)
+        kept = single.admit(one, job(4), registration=replace(HELD, lease_s=1e6))
         for _ in range(4):
-            assert other.sweep() == []
+            assert single.sweep(other) == []
             clock.pass_(15.0)
-        heir = other.admit(job(0))
+        heir = single.admit(other, job(0))
         assert other.jobs() == {kept.job: kept, heir.job: heir}
         assert (heir.region, heir.counter_row) == (lost.region, lost.counter_row)
         for each in (kept, heir):
-            other.remove(each.job)
+            single.remove(other, each)
 
 
 def test_a_sweep_removes_what_it_has_seen_run_out_and_nothing_else(running: Running) -> None:
     clock = Clock()
     with clock.controller(running) as one, clock.controller(running) as other:
-        lost = one.admit(job(0), registration=HELD)
-        kept = one.admit(job(4), registration=HELD)
+        lost = single.admit(one, job(0), registration=HELD)
+        kept = single.admit(one, job(4), registration=HELD)
         for look in range(4):
-            assert other.sweep() == []
+            assert single.sweep(other) == []
             one.renew(kept, renewed(look + 1))
             clock.pass_(15.0)
-        assert other.sweep() == [lost]
+        assert single.sweep(other) == [lost]
         assert list(other.jobs()) == [kept.job]
         with pytest.raises(NoSuchJob, match=f"has no job {lost.job}"):
             one.renew(lost, renewed(1))
-        one.remove(kept.job)
+        single.remove(one, kept)
 
 
 def test_a_job_that_is_renewed_while_a_sweep_waits_for_its_turn_stays(running: Running) -> None:
@@ -255,22 +256,22 @@ def test_a_job_that_is_renewed_while_a_sweep_waits_for_its_turn_stays(running: R
         clock.controller(running) as owner,
         Controller(recording, ticks_s=lambda: clock.ticks_s) as other,
     ):
-        held = owner.admit(job(0), registration=HELD)
+        held = single.admit(owner, job(0), registration=HELD)
         for _ in range(4):
-            assert other.sweep() == []
+            assert single.sweep(other) == []
             clock.pass_(15.0)
         recording.before_turn = lambda: owner.renew(held, renewed(1))
-        assert other.sweep() == []
+        assert single.sweep(other) == []
         assert recording.turns == 1, "it wanted to remove the job"
         assert list(owner.jobs()) == [held.job]
-        owner.remove(held.job)
+        single.remove(owner, held)
 
 
 def test_a_lease_of_an_earlier_version_is_read_and_nobody_takes_the_job(running: Running) -> None:
     """It ends at a time of its holder's clock, and how long it lasts is not known."""
     clock = Clock()
     with clock.controller(running) as controller:
-        old = controller.admit(job(0), registration=HELD)
+        old = single.admit(controller, job(0), registration=HELD)
         until = b'{"ina_lease": {"until_ms": 1000, "holder": "host pid 7"}}'
         target = running.target()
         with target.turn(timeout_s=10):
@@ -278,39 +279,39 @@ def test_a_lease_of_an_earlier_version_is_read_and_nobody_takes_the_job(running:
         target.close()
         for _ in range(100):
             clock.pass_(15.0)
-            assert controller.sweep() == []
+            assert single.sweep(controller) == []
         (found,) = controller.jobs().values()
         assert found.registration == Registration("host pid 7", lease_s=math.inf)
         assert found.leased
-        controller.remove(old.job)
+        single.remove(controller, old)
 
 
 def test_a_job_of_the_same_number_is_not_renewed_for_another(running: Running) -> None:
     with Clock().controller(running) as owner:
-        here = owner.admit(job(0), registration=HELD)
+        here = single.admit(owner, job(0), registration=HELD)
         with pytest.raises(NoSuchJob, match="is another one now"):
             owner.renew(replace(here, generation=here.generation + 1), renewed(1))
         assert owner.jobs() == {here.job: here}
-        owner.remove(here.job)
+        single.remove(owner, here)
 
 
 def test_a_job_that_moves_keeps_its_registration(shared_fabric: Fabric) -> None:
     controller = shared_fabric.controllers["root"]
     fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
-    moving = controller.admit(replace(job(0), mode="shared", fallback=fallback), registration=HELD)
-    resized = controller.resize(moving.job, Region(8, 8))
+    moving = single.admit(controller, replace(job(0), mode="shared", fallback=fallback), registration=HELD)
+    resized = single.move(controller, moving, Region(8, 8))
     assert controller.jobs() == {moving.job: resized}
     later = renewed(1)
     controller.renew(moving, later)
     assert controller.jobs() == {moving.job: replace(resized, registration=later)}
-    controller.remove(moving.job)
+    single.remove(controller, moving)
 
 
 def test_a_renewal_reads_one_row_however_many_jobs_there_are(running: Running) -> None:
     """Four times per lease and job: it read all tables, 1200 entries with 200 jobs."""
     recording = Recording(running.target())
     with Controller(recording, clock=lambda: 1.0) as controller:
-        first = controller.admit(job(0), registration=HELD)
+        first = single.admit(controller, job(0), registration=HELD)
         others = [
             replace(first, job=1 + n, generation=1 + n, counter_row=2 + n, group=2 + n)
             for n in range(199)
@@ -330,7 +331,7 @@ def test_a_renewal_reads_one_row_however_many_jobs_there_are(running: Running) -
         controller.counters(first.job)
         assert recording.reads == 3
         recording.entries = 0
-        controller.sweep()
+        single.sweep(controller)
         assert recording.entries == 2 * len(jobs), "rows of the job table, and the groups"
         with recording.turn(timeout_s=10):
             recording.write(

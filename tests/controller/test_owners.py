@@ -12,6 +12,7 @@ import pytest
 from controller import Controller, Registration
 from controller.errors import OtherOwner
 from controller.switches.holders import Owner, owner_of, this_process
+from tests.controller import single
 from tests.controller.conftest import Running
 from tests.controller.test_leases import NAMES_ITSELF, job
 
@@ -49,8 +50,8 @@ def test_a_second_controller_is_refused_with_the_name_of_the_first(
     with pytest.raises(OtherOwner):
         other.observe()
     with pytest.raises(OtherOwner):
-        other.admit(job(0))
-    assert one.admit(job(0)).job in one.jobs()
+        single.admit(other, job(0))
+    assert single.admit(one, job(0)).job in one.jobs()
     assert marked(running) == FIRST
 
 
@@ -78,9 +79,9 @@ def test_the_first_writes_nothing_more_once_another_has_taken_over(
 ) -> None:
     one, other = connect(), connect()
     one.own(FIRST)
-    there = one.admit(job(0))
+    there = single.admit(one, job(0))
     other.own(SECOND, take_over=True)
-    for write in (lambda: one.remove(there.job), lambda: one.admit(job(2)), one.observe):
+    for write in (lambda: single.remove(one, there), lambda: single.admit(one, job(2)), one.observe):
         with pytest.raises(OtherOwner, match="belongs to the controller second"):
             write()
     assert [*other.jobs()] == [there.job]
@@ -92,14 +93,14 @@ def test_a_controller_that_has_ended_leaves_a_switch_without_jobs_of_its_own(con
     one, other = connect(), connect()
     one.own(ended)
     leased = Registration("somebody else", lease_s=60.0)
-    one.admit(job(0), registration=leased)
-    own = one.admit(job(2))
+    single.admit(one, job(0), registration=leased)
+    own = single.admit(one, job(2))
     with pytest.raises(OtherOwner):
         other.own(SECOND)
-    one.remove(own.job)
+    single.remove(one, own)
     other.own(SECOND)
     with pytest.raises(OtherOwner):
-        one.admit(job(2))
+        single.admit(one, job(2))
 
 
 def test_a_controller_that_is_started_again_owns_its_switches_still_but_not_while_it_lives(
@@ -107,10 +108,10 @@ def test_a_controller_that_is_started_again_owns_its_switches_still_but_not_whil
 ) -> None:
     one, again, copied = connect(), connect(), connect()
     one.own(Owner("first", "it was", ended_process()))
-    one.admit(job(0))
+    single.admit(one, job(0))
     again.own(FIRST)
     with pytest.raises(OtherOwner):
-        one.admit(job(2))
+        single.admit(one, job(2))
     with pytest.raises(OtherOwner):
         copied.own(Owner("first", "a copy of its state", ""))
 
@@ -120,7 +121,7 @@ def test_a_switch_that_was_started_anew_is_marked_again(connect: Connect, runnin
     one.own(FIRST)
     running.wipe()
     assert marked(running) is None
-    one.admit(job(0))
+    single.admit(one, job(0))
     assert marked(running) == FIRST
 
 
@@ -134,7 +135,7 @@ def test_a_switch_is_read_within_a_turn_although_it_is_not_marked_yet(connect: C
 
 def test_who_does_not_own_switches_shares_them(connect: Connect) -> None:
     connect().own(FIRST)
-    assert connect().admit(job(0)).job
+    assert single.admit(connect(), job(0)).job
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"ina_owner": 1}', b'{"ina_owner": {"id": "a"}}', b"[" * 9999])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from controller import Admission, BadJob, Controller, ProgramBundle, Region
 from controller.switches import names
 from controller.switches.entries import CounterCell, MulticastGroup, TableEntry
-from controller.switches.jobs import TABLES, Row, job_row
+from controller.switches.jobs import TABLES, Row, job_row, parse
 from controller.switches.model import RegionChange, SwitchInfo, Uplink
 from controller.switches.outcomes import COLUMNS
 from controller.switches.reconcile import Action, Decision, Observed, Write, in_few_writes, reconcile
@@ -258,8 +258,12 @@ def shared_job(job: int, region: Region, **more: Any) -> Admission:
     return replace(made, **more)
 
 
+GROUPS = range(1, 256)
+
+
 def seen(*jobs: Admission, info: SwitchInfo = INFO, settled: Mapping[int, int] | None = None) -> Observed:
-    return Observed(info, [row for job in jobs for row in all_rows(job)], range(1, 256), settled or {})
+    rows = [row for job in jobs for row in all_rows(job)]
+    return Observed(info, rows, parse(rows, job_groups=GROUPS), GROUPS, settled or {})
 
 
 def said(decision: Decision) -> list[str]:

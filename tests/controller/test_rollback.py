@@ -23,6 +23,7 @@ from controller.switches import names
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, change_row, job_row, supporting_rows
 from controller.switches.planning import Identity
+from tests.controller import single
 from tests.controller.fabric import Fabric
 from tests.controller.failing import HOWS, Failing, Fault, How
 from tests.controller.trees import TREES
@@ -69,40 +70,24 @@ def deployment() -> Deployment:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_whichever_write_of_an_admission_fails_nothing_of_it_stays(
+def test_whichever_write_of_a_tree_fails_it_is_on_no_switch(
     shared: Controller, shared_fabric: Fabric, target: str, how: How
 ) -> None:
-    other = shared.admit(job(10))
+    other = single.admit(shared, job(10))
     before = contents(shared_fabric)
-    failures = 0
-    for controllers in attempts(shared_fabric, target, Fault(how)):
-        try:
-            admission = controllers["root"].admit(job())
-        except ControllerError:
-            failures += 1
-        else:  # without a fault, or of counters, which a controller makes do without
-            assert shared.jobs() == {other.job: other, admission.job: admission}
-            shared.remove(admission.job)
-        assert contents(shared_fabric) == before
-    assert target == "p4runtime" or failures >= len(supporting_rows(admission)) + 1
-    shared.remove(other.job)
-
-
-@pytest.mark.parametrize("how", HOWS)
-def test_whichever_write_of_a_tree_fails_it_is_on_no_switch(
-    shared_fabric: Fabric, target: str, how: How
-) -> None:
     failures = 0
     for controllers in attempts(shared_fabric, target, Fault(how)):
         try:
             admission = Fleet(controllers).admit(deployment(), identity=Identity(7, 7))
         except ControllerError:
             failures += 1
-        else:
+        else:  # without a fault, or of counters, which a controller makes do without
+            assert shared.jobs() == {other.job: other, admission.job: admission.switches["root"]}
             Fleet(shared_fabric.controllers).remove(admission)
-        assert contents(shared_fabric) == {}
+        assert contents(shared_fabric) == before
     writes = sum(len(supporting_rows(on)) + 1 for on in admission.switches.values())
     assert target == "p4runtime" or failures >= writes
+    single.remove(shared, other)
 
 
 def test_what_a_switch_keeps_that_dies_at_any_write_is_swept_up_when_it_is_back(
@@ -111,14 +96,14 @@ def test_what_a_switch_keeps_that_dies_at_any_write_is_swept_up_when_it_is_back(
     """Nobody can take anything back then. No packet is let in, but by a job that is there as a whole."""
     for controllers in attempts(shared_fabric, target, Fault("not answered", for_good=True)):
         with contextlib.suppress(ControllerError):
-            controllers["root"].admit(job())
-        for number, whole in shared.jobs().items():
+            single.admit(controllers["root"], job())
+        for whole in shared.jobs().values():
             assert len(whole.members) == 2
-            shared.remove(number)
-        heir = shared.admit(job())
+            single.remove(shared, whole)
+        heir = single.admit(shared, job())
         assert heir.counter_row == 1
         assert shared.jobs() == {heir.job: heir}
-        shared.remove(heir.job)
+        single.remove(shared, heir)
         assert contents(shared_fabric) == {}
 
 
@@ -127,29 +112,29 @@ def test_whichever_write_of_a_move_or_a_removal_fails_the_next_removal_or_admiss
     shared: Controller, shared_fabric: Fabric, target: str, how: How
 ) -> None:
     for controllers in attempts(shared_fabric, target, Fault(how)):
-        admission = shared.admit(job())
+        admission = single.admit(shared, job())
         try:
-            moving = controllers["root"].resize(admission.job, Region(8, 8))
+            moving = single.move(controllers["root"], admission, Region(8, 8))
         except ControllerError:
             moving = shared.jobs()[admission.job]
             assert (moving.change is None) == (how != "not answered")
         try:
-            controllers["root"].remove(admission.job)
+            single.remove(controllers["root"], admission)
         except ControllerError:
             if admission.job in shared.jobs():
                 assert shared.jobs() == {admission.job: moving}
-                shared.remove(admission.job)
-            heir = shared.admit(job())
-            shared.remove(heir.job)
+                single.remove(shared, admission)
+            heir = single.admit(shared, job())
+            single.remove(shared, heir)
         assert contents(shared_fabric) == {}
 
 
 def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
     shared: Controller, shared_fabric: Fabric
 ) -> None:
-    admission = shared.admit(job())
-    moving = shared.resize(admission.job, Region(8, 8))
-    shared.remove(admission.job)
+    admission = single.admit(shared, job())
+    moving = single.move(shared, admission, Region(8, 8))
+    single.remove(shared, admission)
     rows = [*supporting_rows(moving), change_row(moving)]
     target = shared_fabric.running["root"].target()
     for count in range(1, len(rows) + 1):
@@ -157,10 +142,10 @@ def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
             with target.turn(timeout_s=10):
                 target.write("INSERT", part)
             assert shared.jobs() == {}
-            heir = shared.admit(job())
+            heir = single.admit(shared, job())
             there = contents(shared_fabric)["root"]
             assert sorted(map(str, there)) == sorted(map(str, (job_row(heir), *supporting_rows(heir))))
-            shared.remove(heir.job)
+            single.remove(shared, heir)
     target.close()
 
 
@@ -185,7 +170,7 @@ def test_a_job_of_a_dead_launcher_goes_from_every_switch_of_its_tree(shared_fabr
 def test_workers_share_a_port_if_the_job_allows_it(shared: Controller) -> None:
     crowd = tuple(replace(m, port=5) for m in job().members)
     apart = Member(2, 6, "02:00:00:00:00:02", "10.0.0.3", 9000)
-    admission = shared.admit(replace(job(), members=(*crowd, apart), shared_ports=True))
+    admission = single.admit(shared, replace(job(), members=(*crowd, apart), shared_ports=True))
     assert [m.port for m in admission.members] == [5, 5, 6]
     assert shared.jobs() == {admission.job: admission}
-    shared.remove(admission.job)
+    single.remove(shared, admission)

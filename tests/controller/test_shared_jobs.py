@@ -10,7 +10,6 @@ from controller import (
     BadJob,
     Controller,
     Member,
-    NoSuchJob,
     Part,
     ProgramBundle,
     ProgramMismatch,
@@ -18,13 +17,13 @@ from controller import (
     SwitchInfo,
     Uplink,
 )
-from controller.errors import IdentityTaken, OutOfRows, RegionChanging
+from controller.errors import IdentityTaken, OutOfRows
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.switches import names
 from controller.switches.entries import TableEntry
-from controller.switches.jobs import job_row
 from controller.switches.planning import Identity
+from tests.controller import single
 from tests.controller.conftest import LANES, over_p4runtime
 from tests.controller.fabric import Fabric
 from tests.controller.frames import (
@@ -58,13 +57,13 @@ def admit(shared: Controller) -> Iterator[object]:
     admitted = []
 
     def admit_and_note(job: Part, **options: object):
-        admission = shared.admit(job, **options)
-        admitted.append(admission.job)
+        admission = single.admit(shared, job, **options)
+        admitted.append(admission)
         return admission
 
     yield admit_and_note
-    for number in admitted:
-        shared.remove(number)
+    for job in admitted:
+        single.remove(shared, job)
 
 
 def outcomes(controller: Controller, job: int) -> dict[str, int]:
@@ -98,11 +97,11 @@ def test_a_job_of_the_other_mode_is_refused(shared: Controller, controller: Cont
     with pytest.raises(
         ProgramMismatch, match=r"the job is exclusive, and the program of the switch at .* is for shared jobs"
     ):
-        shared.admit(Part(job().members, 8))
+        single.admit(shared, Part(job().members, 8))
     with pytest.raises(
         ProgramMismatch, match=r"the job is shared, and the program of the switch at .* is for exclusive jobs"
     ):
-        controller.admit(job())
+        single.admit(controller, job())
 
 
 def test_regions_may_overlap_and_must_lie_in_the_memory(
@@ -119,7 +118,7 @@ def test_regions_may_overlap_and_must_lie_in_the_memory(
             if arrived.keys() != {("root", 39)}:  # a collision is right too
                 assert arrived["root", port][0].lanes == (2,) * LANES
     with pytest.raises(BadJob, match="the region of 8192 slots from 1 exceeds the memory"):
-        shared.admit(job(region=Region(1, 8192)))
+        single.admit(shared, job(region=Region(1, 8192)))
 
 
 def test_without_slots_everything_goes_to_the_fallback_server(
@@ -202,31 +201,19 @@ def test_members_and_fallback_servers_without_a_port_get_free_ones(shared: Contr
     second = admit(anywhere, ports=range(4, 8))
     assert [(a.members[0].port, a.uplink.port) for a in (first, second)] == [(4, 5), (6, 7)]
     said = (
-        "^1 worker and the fallback server need 2 ports of the switch,"
+        "^switch 's': 1 worker and the fallback server need 2 ports of the switch,"
         " and none is free of those that may be used$"
     )
     with pytest.raises(OutOfRows, match=said):
-        shared.admit(anywhere, ports=range(4, 8))
+        single.admit(shared, anywhere, ports=range(4, 8))
 
 
 def test_an_identity_in_use_is_refused(shared: Controller, admit) -> None:
     admission = admit(job())
     with pytest.raises(IdentityTaken, match=f"has job {admission.job} of generation"):
-        shared.admit(job(first_port=2), identity=Identity(admission.job, 5))
+        single.admit(shared, job(first_port=2), identity=Identity(admission.job, 5))
     with pytest.raises(IdentityTaken):
-        shared.admit(job(first_port=2), identity=Identity(admission.job ^ 1, admission.generation))
-
-
-def test_rows_left_by_a_dead_controller_are_swept_up(
-    shared: Controller, shared_fabric: Fabric, admit
-) -> None:
-    dead = shared.admit(job())
-    target = shared_fabric.running["root"].target()
-    with target.turn(timeout_s=10):
-        target.write("DELETE", [job_row(dead)])
-    target.close()
-    assert shared.jobs() == {}
-    assert admit(job()).counter_row == dead.counter_row
+        single.admit(shared, job(first_port=2), identity=Identity(admission.job ^ 1, admission.generation))
 
 
 # ---------------------------------------------------------------------- resizing
@@ -243,37 +230,28 @@ def test_a_job_moves_to_another_region_without_a_packet_sent_again(
 
     contribute(6, 0)
     elsewhere = Region(7100, 8)
-    moving = shared.resize(admission.job, elsewhere)
+    moving = single.move(shared, admission, elsewhere)
     assert moving.region == admission.region
     assert moving.change is not None
     assert moving.change.region == elsewhere
     assert shared.jobs() == {admission.job: moving}
-    with pytest.raises(RegionChanging, match="is still moving from"):
-        shared.resize(admission.job, Region(0, 0))
+    assert single.move(shared, admission, Region(0, 0)) == moving, "one move at a time"
     # all sums of before, across and after the change are complete at once
     for psn in range(7, 14):
         assert contribute(psn, 0) == set()
         assert contribute(psn - 1, 1) == {(3,) * LANES}
-    assert not shared.settle(admission.job)
+    assert single.move(shared, admission, elsewhere) == moving, "rank 1 still needs the old slots"
     for psn in range(14, 18):
         contribute(psn, 0)
         assert contribute(psn - 1, 1) == {(3,) * LANES}
-    assert shared.settle(admission.job)
-    assert shared.jobs() == {admission.job: replace(admission, region=elsewhere)}
+    assert single.move(shared, admission, elsewhere) == replace(admission, region=elsewhere)
     assert set(outcomes(shared, admission.job)) == {"aggregated", "completed"}
 
 
-def test_a_job_that_has_not_moved_is_settled(shared: Controller, admit) -> None:
-    admission = admit(job())
-    assert shared.settle(admission.job)
-    with pytest.raises(NoSuchJob):
-        shared.settle(0)
-
-
 def test_a_job_that_moves_may_be_removed(shared: Controller) -> None:
-    admission = shared.admit(job())
-    shared.resize(admission.job, Region(0, 1))
-    shared.remove(admission.job)
+    admission = single.admit(shared, job())
+    single.move(shared, admission, Region(0, 1))
+    single.remove(shared, admission)
     assert shared.jobs() == {}
 
 
@@ -285,17 +263,6 @@ def test_a_reminder_pulls_what_lies_in_a_slot(shared: Controller, shared_fabric:
     asked = shared_fabric.send("root", 39, reminder(admission, 7))
     assert asked.keys() == {("root", 0), ("root", 1)}
     assert outcomes(shared, admission.job) == {"aggregated": 1, "pulled": 1, "passed_down": 1}
-
-
-def test_what_cannot_be_resized(shared: Controller, controller: Controller, admit) -> None:
-    admission = admit(job())
-    with pytest.raises(BadJob, match="the region of 1 slot from 8192 exceeds the memory"):
-        shared.resize(admission.job, Region(8192, 1))
-    with pytest.raises(NoSuchJob, match="has no job 0"):
-        shared.resize(0, Region(0, 1))
-    with pytest.raises(ProgramMismatch, match="an exclusive job keeps its slots until it ends"):
-        controller.resize(1, Region(0, 1))
-    assert shared.jobs() == {admission.job: admission}
 
 
 # ---------------------------------------------------------------------- congestion

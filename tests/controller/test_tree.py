@@ -23,6 +23,7 @@ from controller import (
 from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
 from controller.switches import names
 from controller.switches.entries import TableEntry
+from tests.controller import single
 from tests.controller.conftest import LANES, SHORT_TURN_S, over_p4runtime, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_GRADIENT, KIND_RESULT, RESEND, gradient, reminder
@@ -86,13 +87,11 @@ def test_a_tree_is_read_back_as_it_was_admitted(fabric: Fabric, which: str) -> N
     admission = Fleet(fabric.controllers).admit(deployment(fabric, TREES[which]))
     controllers = fabric.connect()
     assert Fleet(controllers).read() == {admission.job: admission}
-    assert Fleet(controllers).find(admission.job) == admission
     assert admission.whole
     assert {a.epoch for a in admission.switches.values()} == {admission.epoch}
     assert admission.window == 4
     Fleet(controllers).remove(admission)
-    with pytest.raises(NoSuchJob, match=f"none of the switches a, b, c, root has a job {admission.job}"):
-        Fleet(controllers).find(admission.job)
+    assert Fleet(controllers).read() == {}
     for controller in controllers.values():
         controller.close()
 
@@ -131,12 +130,13 @@ def test_each_switch_has_its_own_region_and_transit_ones_none(shared_fabric: Fab
     regions = {name: on.region for name, on in admission.switches.items()}
     assert regions == {"root": Region(100, 50), "a": Region(0, 0), "c": Region(7, 0)}
     controllers = shared_fabric.controllers
-    controllers["c"].resize(admission.job, Region(0, 8192))
-    change = Fleet(controllers).find(admission.job).switches["c"].change
-    assert change is not None
-    assert change.region == Region(0, 8192)
-    with pytest.raises(BadJob, match="only passes through the switch"):
-        controllers["a"].resize(admission.job, Region(0, 1))
+    elsewhere = admission.at({"c": Region(0, 8192), "a": Region(0, 1)})
+    assert Fleet(controllers).reconcile([elsewhere]).done
+    found = Fleet(controllers).read()[admission.job].switches
+    assert {name: on.change and on.change.region for name, on in found.items()} == {
+        **dict.fromkeys(found),
+        "c": Region(0, 8192),
+    }, "a job has no slots where it passes through"
     Fleet(controllers).remove(admission)
 
 
@@ -173,7 +173,7 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
     with target.turn(timeout_s=10):
         target.write("DELETE", fill)
     target.close()
-    assert Fleet(controllers).find(holder.job) == holder
+    assert Fleet(controllers).read()[holder.job] == holder
     Fleet(controllers).remove(holder)
 
 
@@ -232,8 +232,8 @@ def test_switches_with_different_programs_are_named(exclusive_fabric: Fabric, sh
 def test_what_is_gone_already_is_no_error_and_what_fails_is_named(shared_fabric: Fabric) -> None:
     controllers = shared_fabric.controllers
     admission = Fleet(controllers).admit(deployment(shared_fabric, TREES["two racks"]))
-    controllers["a"].remove(admission.job)
-    assert not Fleet(controllers).find(admission.job).whole
+    single.remove(controllers["a"], admission.switches["a"])
+    assert not Fleet(controllers).read()[admission.job].whole
     Fleet(controllers).remove(admission)
     with pytest.raises(NoSuchJob, match=f"switch 'root': .* has no job {admission.job}"):
         Fleet(controllers).remove(admission)

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from bmv2_topos.harness.errors import HarnessError
+from bmv2_topos.harness.page import rows_of
 from controller.errors import BadSpec
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.experiment import experiment
@@ -58,7 +59,7 @@ def test_it_writes_where_one_stands(own: Path, processes: int) -> None:
     assert (done.exit_code, done.exception) == (0, None)
     assert "| 4 | 18 (12..24) |" in done.stdout
     assert {"own/own.json", "own/own.md"} <= set(done.stdout.split())
-    rows = json.loads(Path("own/own.json").read_text())["rows"]
+    rows = rows_of(json.loads(Path("own/own.json").read_text()))
     assert rows[0] == {"size": 1, "seed": 1, "product": 3}
     assert len(rows) == 6
     assert f"ina experiment {own}" in Path("own/own.md").read_text()
@@ -79,7 +80,10 @@ def test_rows_can_be_checked_printed_and_made_pages_of_again(own: Path) -> None:
 def test_a_row_that_differs_fails_the_check(own: Path) -> None:
     assert call(own, "--processes", 1).exit_code == 0
     rows = Path("own/own.json")
-    rows.write_text(re.sub(r'"product": 3\b', '"product": 4', rows.read_text()))
+    document = json.loads(rows.read_text())
+    (columns,) = document["columns"]
+    document["rows"][0][1 + columns.index("product")] = 4
+    rows.write_text(json.dumps(document))
     done = call(own, "--check")
     assert done.exit_code == FAILED
     assert "own is stale: product is 3, but 4 is published (size 1, seed 1)" in done.output

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chip_fit import Case, account, compile_for, published, table
+from benchmarks.p4.chip_fit import Case, account, compile_for, published, table
 
 ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("p4c-barefoot")
@@ -66,12 +66,12 @@ def test_the_page_has_the_rows_that_lie_beside_it() -> None:
 
 
 def test_without_the_compiler_it_says_what_to_build(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "benchmarks.chip_fit", "--compiler", "no-such-compiler"]
+    command = [sys.executable, "-P", "-m", "benchmarks.p4.chip_fit", "--compiler", "no-such-compiler"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     said = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert said.returncode == 1
     assert said.stderr == (
-        "benchmarks.chip_fit: no-such-compiler is not on PATH: build p4c with -DENABLE_TOFINO=ON\n"
+        "benchmarks.p4.chip_fit: no-such-compiler is not on PATH: build p4c with -DENABLE_TOFINO=ON\n"
     )
 
 

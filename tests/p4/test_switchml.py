@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.switchml.links import Setting, allreduce
-from benchmarks.switchml.session import Host
-from benchmarks.switchml.worker import FRAME_BYTES, VALUES, Worker
+from benchmarks.p4.switchml.links import Setting, allreduce
+from benchmarks.p4.switchml.session import Host
+from benchmarks.p4.switchml.worker import FRAME_BYTES, VALUES, Worker
 
 HOST = Host(3, 12, 0x001122330003, 0x0A000004)
 
@@ -59,7 +59,7 @@ def test_what_has_no_result_is_sent_again_after_its_patience() -> None:
 
 
 def test_without_the_program_the_page_says_what_to_fetch(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.switchml.compare", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.p4.switchml.compare", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "it is dev_root/p4 of p4lang/p4app-switchML" in done.stderr

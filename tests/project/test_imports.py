@@ -384,7 +384,11 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
 @pytest.mark.parametrize(
     ("module", "imported", "rule"),
     [
-        ("ina.cli.interleave", "benchmarks.interleave", "the product imports nothing of benchmarks"),
+        (
+            "ina.cli.interleave",
+            "benchmarks.schedulers.interleave",
+            "the product imports nothing of benchmarks",
+        ),
         ("ina.bench.mpi", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
         ("p4src.programs", "benchmarks", "the product imports nothing of"),

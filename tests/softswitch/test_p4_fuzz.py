@@ -1,13 +1,13 @@
-"""A few cases of ``python -m benchmarks.p4_fuzz``, of each kind; it is run for longer by hand."""
+"""A few cases of ``python -m benchmarks.p4.p4_fuzz``, of each kind; it is run for longer by hand."""
 
 import random
 from pathlib import Path
 
 import pytest
 
-from benchmarks.p4_fuzz import messages
-from benchmarks.p4_fuzz.programs import damaged, programs, tried
-from benchmarks.p4_fuzz.watch import Defect, Job, watched
+from benchmarks.p4.p4_fuzz import messages
+from benchmarks.p4.p4_fuzz.programs import damaged, programs, tried
+from benchmarks.p4.p4_fuzz.watch import Defect, Job, watched
 from softswitch.engine.build import sanitizer_environment
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
 from tests.p4.make_scripts import FOLDER
@@ -44,5 +44,5 @@ def test_a_defect_is_told_with_what_tries_it_again(tmp_path: Path) -> None:
     with pytest.raises(Defect, match="IndexError") as caught:  # there is no program in that folder
         list(watched(job, first=3, until_s=600))
     assert job.again(caught.value.number) == (
-        f"python -m benchmarks.p4_fuzz programs --seed 7 --first 3 --cases 1 --corpus {tmp_path}"
+        f"python -m benchmarks.p4.p4_fuzz programs --seed 7 --first 3 --cases 1 --corpus {tmp_path}"
     )

@@ -20,6 +20,7 @@ from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.tree import Tree
+from tests.controller import single
 from tests.system.model_check_explorer import Budget, Explored, Explorer
 from tests.system.model_check_parts import Automaton, Packets, Part, ServerPart, SwitchPart, WorkerPart
 from tests.twins.fallback_core import NumpyCore
@@ -126,15 +127,14 @@ def _change(case: Case, built: BuiltBed, switch: str) -> Callable[[], None]:
     """Return what gives job 1 other slots at a switch."""
 
     def change() -> None:
-        controller = built.fleet.controllers[switch]
-        if controller.settle(1):
-            controller.resize(1, case.other_region)
+        admitted = built.fleet.jobs[1].switches[switch]
+        single.move(built.fleet.controllers[switch], admitted, case.other_region)
 
     return change
 
 
 def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
-    admitted = built.admitted[job]
+    admitted = built.fleet.jobs[job]
     length = (case.psns - 1) * LANES + 1
     ranks = len(case.racks)
     inputs = [np.arange(1, length + 1, dtype=np.int32) << 8 * rank + job for rank in range(ranks)]
@@ -163,7 +163,7 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
 
 def _server(case: Case, built: BuiltBed, host: str) -> ServerPart:
     core = NumpyCore(FallbackSettings(LANES, endpoints(built.bed.topology, host), case.memory))
-    for job, admitted in built.admitted.items():
+    for job, admitted in built.fleet.jobs.items():
         core.add_job(FallbackJob(job, admitted.epoch, Tree.of(admitted.tree), window=case.window))
     switch, port, _ = built.host_ports[host]
     return ServerPart(core, switch, port)

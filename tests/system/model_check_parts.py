@@ -121,7 +121,7 @@ class SwitchPart:
         self._wires = built.wires[name]
         self._controller = built.fleet.controllers[name]
         self._target = built.fleet.targets[name]
-        self._jobs = tuple(built.admitted)
+        self._jobs = tuple(built.fleet.jobs)
         self._change = change
         self._slots = slots
         self._ages = ages

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller import connect
+from tests.controller import single
 from tests.system.attached import PORTS, Attached, open_switch
 from tests.system.command import PATIENT, begun, children, here, start, worker
 
@@ -132,8 +133,8 @@ def test_a_run_whose_job_was_removed_fails_and_says_so(attached: Attached) -> No
     process = start("run", "-np", 2, *LANES, *PATIENT, *attached.options, *worker("sums.py"))
     begun(process, 2)
     with connect(attached.address) as controller:
-        (job,) = controller.jobs()
-        controller.remove(job)
+        ((job, there),) = controller.jobs().items()
+        single.remove(controller, there)
     output, errors = process.communicate()
     assert process.returncode == 1
     assert output.count("JobFault") == 2

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import convergence, training, turns
+from benchmarks.training import convergence, training, turns
 from controller.vocabulary import parse_jobs
 from ina.bench import mpi
 from tests.system.command import PATIENT, ROOT, here, ina

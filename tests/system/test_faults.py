@@ -25,6 +25,7 @@ from softswitch import Impairments as LinkImpairments
 from softswitch import PortImpairments, Switch, parse_port, preprocess_file, serve
 from tests import effort
 from tests.contract.admitted import LANES, admit, serving
+from tests.controller import single
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 
 MAX_WORKERS = 6
@@ -123,7 +124,7 @@ def test_sums_are_exact_whatever_the_links_do(
     first_psn: int,
     seed: int,
 ) -> None:
-    admission = bed.controller.admit(Part(members(size), slots))
+    admission = single.admit(bed.controller, Part(members(size), slots))
     network = network_of(bed.switch, admission, impairments=impairments, seed=seed, first_psn=first_psn)
     # The bed has one clock: this job begins where the one before it ended.
     network.now = bed.time_ns
@@ -131,7 +132,7 @@ def test_sums_are_exact_whatever_the_links_do(
     bed.time_ns = network.now + 1_000_000
     counters = bed.controller.counters(admission.job)
     assert counters["overflow"] == counters["disagree"] == 0
-    bed.controller.remove(admission.job)
+    single.remove(bed.controller, admission)
 
 
 @given(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.interleave import tables
+from benchmarks.schedulers.interleave import tables
 from bmv2_topos.harness.page import with_tables
 from controller.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
@@ -116,7 +116,7 @@ def test_groups_that_cannot_be_are_refused(arguments: tuple[str, ...], message: 
 
 
 def test_the_published_tables_are_those_of_the_published_measurement() -> None:
-    """`python -m benchmarks.interleave docs/results/interleave.json` writes them."""
+    """`python -m benchmarks.schedulers.interleave docs/results/interleave.json` writes them."""
     page = (ROOT / "docs" / "results" / "interleave.md").read_text()
     measured = json.loads((ROOT / "docs" / "results" / "interleave.json").read_text())
     assert with_tables(page, tables(measured)) == page

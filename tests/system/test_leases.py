@@ -18,6 +18,7 @@ import pytest
 
 from controller import Controller, Member, NoProgram, NoSuchJob, Part, Registration, connect
 from controller.p4runtime_shim.target import P4RuntimeTarget
+from tests.controller import single
 from tests.system.attached import Attached, open_switch
 from tests.system.command import ENVIRONMENT, PATIENT, ROOT, begun, here, start, worker
 
@@ -257,8 +258,8 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
         goodput_bps=1.5e9,
     )
     with connect(attached.address) as controller:
-        leased = controller.admit(Part((MEMBER,), 2), registration=said)
-        free = controller.admit(Part((Member(0, 101, "02:00:00:00:00:02", "10.0.0.2", 9000),), 64))
+        leased = single.admit(controller, Part((MEMBER,), 2), registration=said)
+        free = single.admit(controller, Part((Member(0, 101, "02:00:00:00:00:02", "10.0.0.2", 9000),), 64))
         listed = here("slots", *switch).stdout
         assert "exclusive jobs of the switch at " in listed
         (row,) = (line for line in listed.splitlines() if f" {leased.job} " in line)
@@ -304,8 +305,8 @@ def test_watching_tells_which_holders_still_renew(attached: Attached) -> None:
     held = Registration("host pid 7", lease_s=4.0)  # for much less the renewing thread may wait
     over = threading.Event()
     with connect(attached.address) as controller, connect(attached.address) as holder:
-        living = holder.admit(Part((MEMBER,), 2), registration=held)
-        dead = holder.admit(Part((replace(MEMBER, port=101),), 2), registration=held)
+        living = single.admit(holder, Part((MEMBER,), 2), registration=held)
+        dead = single.admit(holder, Part((replace(MEMBER, port=101),), 2), registration=held)
 
         def renew() -> None:
             renewals = 0
@@ -329,7 +330,7 @@ def test_watching_tells_which_holders_still_renew(attached: Attached) -> None:
 def test_what_would_move_the_cursor_of_a_terminal_is_shown_escaped(attached: Attached) -> None:
     said = Registration("\x1b[2Jhost", name="\x1b[2Jname", user="\x1b[2Juser", command="\x1b[2Jcommand")
     with connect(attached.address) as controller:
-        controller.admit(Part((MEMBER,), 2), registration=said)
+        single.admit(controller, Part((MEMBER,), 2), registration=said)
         done = here("slots", *attached.options[:2])
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout

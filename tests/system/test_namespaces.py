@@ -17,6 +17,7 @@ from hostlib.launcher import Workers
 from hostlib.rendezvous import Rendezvous
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests import started
+from tests.controller import single
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system import traffic
@@ -45,7 +46,7 @@ class Bed:
         members = (
             Member(rank, rank + 1, host.mac, host.ip, UDP_PORT) for rank, host in enumerate(self.hosts)
         )
-        admission = self.controller.admit(Part(tuple(members), SLOTS))
+        admission = single.admit(self.controller, Part(tuple(members), SLOTS))
         said: list[str] = []
         first = self.hosts[0]
         # The workers meet in the first namespace, over TCP through the switch.

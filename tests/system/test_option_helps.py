@@ -20,12 +20,12 @@ DIFFERENT = frozenset(
     re.findall(
         r"\S+",
         """
-    --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --exact --explain --format
+    --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --explain --format
     --gpus --hosts --interface --iterations --jobs --json --lanes --launch-with --link-loss --listen
     --log --loss --machine --memory --metrics-port -n
     --name -np -o --output --p4runtime --packets --pcap --placement --plot --policy --port --port-kind
-    --preempt --processes --program --queue --rate --reading --rounds --routing --runner
-    --scheduler --seed --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert
+    --preempt --processes --program --queue --rate --rounds --routing --runner
+    --seed --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert
     --threads --trace --tree --watch --window --workers
     """,
     )

@@ -98,8 +98,10 @@ def test_what_is_not_desired_goes_children_first_and_another_region_is_moved_to(
     bed.fleet.reconcile([], program=bundle("shared", LANES))
     tree, other, last = jobs(bed)
     bed.written()
-    wanted = bed.fleet.current([other])
-    bed.fleet.resize(other, Region(0, 64))
+    wanted = [other]
+    bed.fleet.reconcile(
+        [other.at(dict.fromkeys(other.switches, Region(0, 64)))], may_remove=lambda job: False
+    )
     bed.written()
     report = bed.fleet.reconcile(wanted)
     removed = [(action.verb, action.switch, action.job) for action in report.actions]

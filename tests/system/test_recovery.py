@@ -43,7 +43,7 @@ def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> Sc
         *(1, 77, window_for(IN_FLIGHT), None, False, 100_000, congestion, "exponent", 0, (collective,))
     )
     faults = (LinkFaults(delay_us=10),) * len(TOPOLOGY.links)
-    cut = LinkFault(300e-6, "h1", "s1", "loss", 1.0, CUT_US / 1e6)
+    cut = LinkFault(300e-6, ("h1", "s1"), "loss", 1.0, CUT_US / 1e6)
     return Schedule(*(0, BED, (plan,), faults, 0, 100_000, 0, (cut,), 300 + CUT_US))
 
 

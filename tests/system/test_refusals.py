@@ -18,6 +18,7 @@ from controller.switches import forwarding
 from controller.switches.outcomes import OUTCOMES
 from hostlib import Communicator, JobConfig, TransportConfig, wire
 from ina.runtime.switch_process import EmbeddedSwitch
+from tests.controller import single
 from tests.controller.frames import gradient, reminder
 from tests.system.tap import Tap
 
@@ -168,7 +169,7 @@ def bed() -> Iterator[Bed]:
             Member(rank, rank + 1, f"02:00:00:00:00:0{rank}", f"10.0.0.{rank + 1}", 9000)
             for rank in range(SIZE)
         ]
-        admission = controller.admit(Part(tuple(members), SLOTS))
+        admission = single.admit(controller, Part(tuple(members), SLOTS))
         for port, tap in taps.items():
             tap.start(switch.udp_address(port))
         workers = []

@@ -11,7 +11,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
 from benchmarks.service import soak
-from benchmarks.service.leaks import MOST_FILES, Size, grown
+from benchmarks.service.mishaps import MOST_FILES, Size, grown
 from tests import effort
 from tests.system.command import family
 from tests.system.test_testbeds import needs_namespaces

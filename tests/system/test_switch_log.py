@@ -15,6 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from controller import Member, Part, Registration, connect
+from tests.controller import single
 from tests.system.attached import open_switch
 from tests.system.command import here, ina, start, worker
 
@@ -39,7 +40,7 @@ def test_the_log_of_a_switch_says_who_had_which_job_admitted_and_removed(tmp_pat
         assert done.returncode == 0, done.stderr
         started, loaded, admitted, removed = lines(log)
         with connect(attached.address) as controller:
-            job = controller.admit(Part((MEMBER,), 2)).job
+            job = single.admit(controller, Part((MEMBER,), 2)).job
             # a process of its own, while this one's connection has its port
             assert ina("remove", *attached.options[:2], job).returncode == 0
         bare, gone = lines(log)[4:]
@@ -74,7 +75,7 @@ def test_jobs_are_served_for_prometheus() -> None:
     said = Registration("host pid 7", age_s=12.5, name='a "b"\\c', user="ada", goodput_bps=1.5e9)
     with open_switch("--program", "exclusive", *LANES) as attached:
         with connect(attached.address) as controller:
-            job = controller.admit(Part((MEMBER,), 64), registration=said).job
+            job = single.admit(controller, Part((MEMBER,), 64), registration=said).job
         process = start("slots", *attached.options[:2], "--metrics-port", 0)
         assert process.stdout is not None
         place = process.stdout.readline().removeprefix("serving ").strip()

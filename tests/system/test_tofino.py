@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from benchmarks.switchml.client import Client
+from benchmarks.p4.switchml.client import Client
 from tests.system.attached import open_switch
 from tests.system.command import here, worker
 

@@ -15,8 +15,7 @@ from typing import Any
 from benchmarks.replicas.mina.cluster import Cluster, Tries, queue
 from benchmarks.replicas.mina.fabric import Fabric
 from benchmarks.replicas.mina.hosts import FewestFragments, first_fit
-from benchmarks.replicas.mina.models import MODELS, NUMBERS, Kinds, Model, Rates, read
-from benchmarks.replicas.mina.steps import Turns
+from benchmarks.replicas.mina.steps import MODELS, NUMBERS, Kinds, Model, Rates, Turns, read
 from benchmarks.replicas.mina.trees import FirstTrees
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.replicas.mina.draws import Draws
-from benchmarks.replicas.mina.fabric import Fabric, Tree
+from benchmarks.replicas.mina.fabric import Draws, Fabric, Tree
 from benchmarks.replicas.mina.hosts import Choose
-from benchmarks.replicas.mina.models import MIXES, Kinds, sizes_of
-from benchmarks.replicas.mina.steps import Job, Steps, Turns
+from benchmarks.replicas.mina.steps import MIXES, Job, Kinds, Steps, Turns, sizes_of
 from benchmarks.replicas.mina.trees import Build, Running, Score, Sharing
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from benchmarks.replicas.mina.draws import Draws
-from benchmarks.replicas.mina.fabric import Fabric, Tree
+from benchmarks.replicas.mina.fabric import Draws, Fabric, Tree
 
 MOST_TREES: Final = 5
 """Trees that MINA looks at for a job, drawn when it arrives."""

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping
 
 from benchmarks.replicas.muri.loop import MuriRun
 from benchmarks.replicas.muri.muri import MuriReplica
-from benchmarks.replicas.muri.pipeline import SLOTS
-from benchmarks.replicas.muri.ranked import srsf, srtf
-from benchmarks.replicas.muri.speed import AntManSpeed, MuriSpeed
+from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
+from benchmarks.replicas.muri.speed import SLOTS, AntManSpeed, MuriSpeed
 from benchmarks.replicas.muri.themis import ThemisReplica
-from benchmarks.replicas.muri.tiresias import TiresiasReplica
 from controller.policies.families import papers
 from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.scheduling.antman import AntMan

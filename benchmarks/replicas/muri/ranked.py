@@ -1,4 +1,7 @@
-"""SRTF and SRSF as Muri's public simulator has them: all jobs are placed anew at every decision."""
+"""SRTF and SRSF as Muri's public simulator has them: all jobs are placed anew at every decision.
+
+Tiresias as Muri's public simulator has it: GPUs are counted, wherever they are.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,14 @@ from collections.abc import Callable
 from controller.scheduling.placement import Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Waiting, walk
+from controller.scheduling.tiresias import Tiresias
+
+
+class TiresiasReplica(Tiresias):
+    """Discretised 2D-LAS on any GPUs that are free."""
+
+    def _take(self, slots: Slots, gpus: int) -> tuple[int, ...] | None:
+        return slots.take_scattered(gpus)
 
 
 class Repacked:

@@ -9,8 +9,7 @@ import math
 from dataclasses import replace
 
 from benchmarks.replicas.steps import SteppedRun
-from benchmarks.replicas.synergy.rules import WITH_OPT, replica_demands, replica_policy
-from benchmarks.replicas.synergy.speed import RoundSpeed
+from benchmarks.replicas.synergy.rules import WITH_OPT, RoundSpeed, replica_demands, replica_policy
 from controller.policies.families.base import Family, SimulationConfig
 from controller.policies.families.synergy import dress, profiles_of
 from controller.scheduling.synergy import ModelProfile, Servers, ServerShape

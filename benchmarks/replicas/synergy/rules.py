@@ -11,12 +11,13 @@ the priority of jobs that have not run for 1,000 hours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import Submission
-from controller.scheduling.policy import JobState
+from controller.scheduling.policy import Group, JobState
 from controller.scheduling.synergy.demand import (
     Demand,
     Option,
@@ -32,7 +33,32 @@ from controller.scheduling.synergy.fleet import Grant, Plan, runnable
 from controller.scheduling.synergy.matrix_csv import ModelProfile
 from controller.scheduling.synergy.opt import share_out
 from controller.scheduling.synergy.policy import Allocator, SynergyPolicy, by_arrival, by_attained
-from controller.scheduling.synergy.speed import DemandOf
+from controller.scheduling.synergy.speed import DemandOf, SharedSpeed
+
+
+class RoundSpeed(SharedSpeed):
+    """As `SharedSpeed`, but a round holds whole iterations only, as there.
+
+    A job that ends within a round holds its GPUs until the round is over, and has ended then: so it is
+    with `SteppedRun`. An iteration is taken to be shorter by a billionth,
+    so that rounding never lets the last one slip into the next round.
+    """
+
+    def __init__(self, demand_of: DemandOf, *, round_s: float = 300.0) -> None:
+        super().__init__(demand_of)
+        self._round_s = round_s
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the round's part for each of the iterations that it holds."""
+        (granted_s,) = super().iteration_s(group)
+        whole = math.floor(self._round_s / granted_s)
+        if whole < 1:
+            raise BadSpec(
+                f"job {group.jobs[0].spec.name!r} needs {granted_s:g} s for an iteration;"
+                f" a round of {self._round_s:g} s holds none"
+            )
+        return [self._round_s / whole * (1 - 1e-9)]
+
 
 WITH_OPT = ("fifo", "srtf")
 """The orders for which the public simulator can run OPT."""

@@ -20,7 +20,8 @@ from controller import (
     Uplink,
 )
 from controller.switches.jobs import change_row, job_row
-from controller.switches.model import AGEING, INA_UDP_PORT
+from controller.switches.model import AGEING, INA_UDP_PORT, Feature
+from controller.switches.reconcile import reconcile
 from controller.switches.target import ProgramInfo
 from controller.vocabulary import Topology
 from softswitch import Switch
@@ -69,6 +70,8 @@ class VirtualFleet(Fleet):
             for name, switch in switches.items()
         }
         super().__init__({name: Controller(target) for name, target in self.targets.items()})
+        self.jobs: dict[int, TreeAdmission] = {}
+        """Those that are admitted, by id, with the slots that they are to end at."""
         self._generation = 0
 
     def place(self, job: int, request: Request, generation: int | None = None) -> TreeAdmission:
@@ -77,7 +80,13 @@ class VirtualFleet(Fleet):
         Raises a ControllerError, with nothing admitted, if it does not fit.
         """
         self._generation = self._generation + 1 if generation is None else generation
-        return self.admit(self._deployment(request), identity=Identity(job, self._generation))
+        admitted = self.admit(self._deployment(request), identity=Identity(job, self._generation))
+        self.jobs[job] = admitted
+        return admitted
+
+    def withdraw(self, job: int) -> None:
+        """Remove a job from all its switches."""
+        self.remove(self.jobs.pop(job))
 
     def _deployment(self, request: Request) -> Deployment:
         topology, server = self._topology, request.placement.server
@@ -102,20 +111,49 @@ class VirtualFleet(Fleet):
             shared_ports=True,
         )
 
-    def _begin_move(self, switch: str, job: int, region: Region) -> None:
-        if self._moves_at_once:
-            self.rewrite(switch, replace(self.controllers[switch].jobs()[job], region=region))
-        else:
-            super()._begin_move(switch, job, region)
+    def move(self, job: int, regions: Mapping[str, Region]) -> bool:
+        """Move a shared job to other slots while it runs, by switch; return whether it has any there.
+
+        A move begins when the one before it is over (`settle`). Raises BadJob if a region exceeds the memory;
+        ProgramMismatch if the program has no moves.
+        """
+        there = self.jobs[job].at(regions)
+        places = [name for name, held in there.switches.items() if name in regions and not held.transit]
+        self.jobs[job] = there
+        for name in places:
+            if self._moves_at_once:
+                self.rewrite(name, there.switches[name])
+            else:
+                self.controllers[name].info().require(Feature.MOVES)
+        if not self._moves_at_once:
+            self.settle([(name, job) for name in places])
+        return bool(places)
+
+    def settle(self, asked: Iterable[tuple[str, int]] = ()) -> None:
+        """End the moves that are over, and begin those that waited for that; those `asked` for, too.
+
+        Each job moves as if it were alone: jobs may share slots until the last of them has left.
+        """
+        over = [at for at, moving in self._moving.items() if self.controllers[at[0]].moved(moving)]
+        for name, job in dict.fromkeys((*over, *asked)):
+            wanted = {name: [self.jobs[job].switches[name]]}
+            with self._turns([name]) as observed:
+                self._carry_out(reconcile(wanted, observed, may_remove=lambda job: False).actions)
+
+    def leaving(self, job: int) -> dict[str, Region]:
+        """Return the slots that a job still uses, by switch, while it moves to others."""
+        return {name: moving.region for (name, number), moving in self._moving.items() if number == job}
 
     def rewrite(self, switch: str, admission: Admission) -> None:
         """Have a switch serve a job otherwise at once, what is under way included; a move there is given up.
 
         No controller does that to a job that runs. Only the job's row in the job table changes.
         """
-        if moving := self._forget_move(switch, admission.job):
+        if moving := self._moving.pop((switch, admission.job), None):
             self.targets[switch].write("DELETE", [change_row(moving)])
         self.targets[switch].write("MODIFY", [job_row(admission)])
+        tree = self.jobs[admission.job]
+        self.jobs[admission.job] = replace(tree, switches={**tree.switches, switch: admission})
 
     def bridge_to(self, host: str, sources: Iterable[str], draw: random.Random) -> None:
         """Let ordinary frames of other hosts for a host's MAC address find their way to it.

@@ -33,9 +33,10 @@ class JobView:
     job: Job
     placement: Placement
     admitted: TreeAdmission
-    """With the regions that it has now, by switch, and its moves to others."""
     regions: Mapping[str, Region]
     """The slots that it uses, or moves to, by switch; switches that only pass its packets are left out."""
+    leaving: Mapping[str, Region]
+    """The slots that it still uses, by switch, while it moves to others."""
     iterations_done: int
     """By all ranks."""
     mean_iteration_s: float | None
@@ -50,12 +51,6 @@ class JobView:
     def window(self) -> int:
         """Packets that a worker may have in flight."""
         return self.job.window or DEFAULT_WINDOW
-
-    @property
-    def leaving(self) -> Mapping[str, Region]:
-        """The slots that it still uses, by switch, while it moves to others."""
-        on_switches = self.admitted.switches.items()
-        return {name: on.region for name, on in on_switches if on.change is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,23 +123,23 @@ class Allocator:
                 raise TestbedError(
                     f"the policy gives {name!r} slots of {switch!r}; it has some at {', '.join(now)}"
                 )
-            if shared.place(self._slots, region) != now[switch]:
-                self._fleet.resize(job.admitted, region, switches=(switch,))
+            shared.place(self._slots, region)
+        self._fleet.move(job.admitted.job, {at: slots for at, slots in wanted.items() if slots != now[at]})
 
     def _look(self, now: int, jobs: Iterable[RunningJob]) -> View:
         present = [(job, job.admitted) for job in jobs if job.admitted is not None]
         names = {admitted.generation: job.entry.name for job, admitted in present}
         in_use = slots_in_use(self._fabric, self._slots, names)
-        current = self._fleet.current(admitted for _, admitted in present)
         views, seen = {}, {}
-        for (job, admitted), now_on in zip(present, current, strict=True):
+        for job, admitted in present:
             name, generation = job.entry.name, admitted.generation
             counts = seen[generation] = self._fleet.counters(admitted)
             views[name] = JobView(
                 job=job.entry,
                 placement=job.placement,
-                admitted=now_on,
-                regions=self._fleet.regions(now_on),
+                admitted=admitted,
+                leaving=self._fleet.leaving(job.id),
+                regions={at: on.region for at, on in admitted.switches.items() if not on.transit},
                 iterations_done=len(job.ends_ns),
                 mean_iteration_s=job.mean_iteration_s,
                 outcomes=_since(self._seen.get(generation, {}), counts),

@@ -55,7 +55,6 @@ class RunningJob:
     starts_ns: int
     """Time of its next admission."""
     recorder: Recorder | None = None
-    admitted: TreeAdmission | None = None
     workers: list[Worker] = field(default_factory=list)
     server: PolledServer | None = None
     """Its fallback server; stays when the job is withdrawn."""
@@ -79,23 +78,27 @@ class RunningJob:
         Raises a ControllerError if the switches cannot take it, unless that is to be reported.
         """
         try:
-            self.admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))
+            admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))
         except ControllerError as error:
             if not self.settings.report_refusals:
                 raise
             self.refused = str(error)
             self.leave(now)
             return
-        tree = Tree.of(self.admitted.tree)
+        tree, epoch = Tree.of(admitted.tree), admitted.epoch
         host = self.request.placement.server
         if host is not None:
             if self.server is None:
                 socket = self.interfaces.open(host, self.ports.server)
                 self.server = PolledServer(socket, self.topology, self.settings)
-            self.server.add_job(FallbackJob(self.id, self.admitted.epoch, tree, window=self.request.window))
-        epoch = self.admitted.epoch
+            self.server.add_job(FallbackJob(self.id, epoch, tree, window=self.request.window))
         rule = Rule()
         self.workers = [self._worker(rank, now, epoch, tree, rule) for rank in range(self.entry.workers)]
+
+    @property
+    def admitted(self) -> TreeAdmission | None:
+        """The job as the switches are to serve it; None: they are not."""
+        return self.fleet.jobs.get(self.id)
 
     @property
     def mean_iteration_s(self) -> float | None:
@@ -128,8 +131,7 @@ class RunningJob:
         if self.admitted is not None:
             for counts in self.fleet.counters(self.admitted).values():
                 self._outcomes.update(counts)
-            self.fleet.remove(self.admitted)
-            self.admitted = None
+            self.fleet.withdraw(self.id)
             if self.server is not None:
                 self.server.remove_job(self.id)
 

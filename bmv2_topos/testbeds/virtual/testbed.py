@@ -255,7 +255,7 @@ class VirtualTestbed:
 
     def _happen(self, fault: Timed, now: int) -> None:
         if isinstance(fault, LinkFault):
-            self.fabric.set_loss(fault.a, fault.b, fault.value)
+            self.fabric.set_loss(*fault.link, fault.value)
             return
         assert not isinstance(fault, Congest | Strangers)
         job = self.jobs[fault.job]
@@ -277,8 +277,8 @@ class VirtualTestbed:
                     job.server.restart(now, round(fault.down_s * 1e9))
             case ChangeRegion():
                 if self.settings.shares:
-                    places = (fault.switch,) if fault.switch else None
-                    self.fleet.resize(job.admitted, fault.region, switches=places)
+                    places = (fault.switch,) if fault.switch else job.admitted.switches
+                    self.fleet.move(job.id, dict.fromkeys(places, fault.region))
             case Straggle():
                 job.workers[fault.rank].training.compute_ns = round(fault.compute_s * 1e9)
             case _:
@@ -324,7 +324,9 @@ def not_carried(fault: Fault) -> str:
                 " of processes can (loopback, netns, mininet)"
             )
         case LinkFault(kind=kind) if kind != "loss":
-            return f"{kind} of the link {fault.a}-{fault.b}: while jobs run, virtual time changes loss alone"
+            return (
+                f"{kind} of the link {'-'.join(fault.link)}: while jobs run, virtual time changes loss alone"
+            )
         case RestartJob(removed_at_once=False) | Congest() | Strangers():
             return f"{fault}: the soak alone has such faults"
     return ""

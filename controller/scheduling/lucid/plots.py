@@ -1,4 +1,4 @@
-"""Plots of what additive models have learned: shape functions, and the terms of one prediction."""
+"""Plots of what additive models have learned: shape functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controller.figures import new_figure, save
-from controller.scheduling.lucid.additive import AdditiveModel, Value
+from controller.scheduling.lucid.additive import AdditiveModel
 from controller.scheduling.lucid.errors import BadSample
 
 
@@ -32,22 +32,6 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
             panel.bar(labels, scores)
         panel.set_xlabel(name)
         panel.set_ylabel("score")
-    save(figure, path)
-
-
-def draw_prediction(model: AdditiveModel, values: Sequence[Value], path: Path) -> None:
-    """Draw the contribution of each term to one prediction, largest effect on top.
-
-    Raises PlotsMissing.
-    """
-    figure, (panel,) = new_figure(1)
-    parts = list(reversed(model.explain(values)))
-    names = [_plain(f"{part.term} = {', '.join(str(v) for v in part.values)}") for part in parts]
-    panel.barh(names, [part.score for part in parts])
-    panel.axvline(0, color="0.8", linewidth=0.8)
-    panel.set_xlabel(
-        f"score; with the intercept {model.intercept:.3g} they add up to {model.predict(values):.3g}"
-    )
     save(figure, path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from controller.core.reasons import of_slots
 from controller.memory.explain import explain as explain_memory
 from controller.memory.policy import Answer, Question, Standing
 from controller.placement.explain import explain as explain_placement
@@ -79,4 +80,5 @@ def _at(simulated: Simulated, question: Question, answer: Answer, name: str) -> 
     job: Job = next(each for each in question.jobs if each.name == name)
     state = steady_state(simulated.topology, question.jobs)
     beside = explain_placement(state, job)[1:]
-    return [*beside, "As to its slots:", *explain_memory(question, answer, job)]
+    why = f"As to its slots: {of_slots(question, answer, name)}."
+    return [*beside, why, *explain_memory(question, answer, job)]

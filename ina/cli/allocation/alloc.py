@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.memory.demand import rate_of
+from controller.memory import demand
 from controller.memory.explain import explain as explain_memory
 from controller.memory.policies import POLICIES
 from controller.memory.policy import Answer, Question, Standing
@@ -37,13 +36,6 @@ EPILOG = """Examples:
 NO_MEMORY = "It stays on one server: it uses no switch memory."
 
 
-class ReadingOption(StrEnum):
-    """How the need of a deadline is computed."""
-
-    MEASURED = "measured"
-    ARTICLE = "article"
-
-
 Policies = Annotated[
     str,
     typer.Option(
@@ -53,7 +45,7 @@ Policies = Annotated[
     ),
 ]
 Reading = Annotated[
-    ReadingOption,
+    demand.Reading,
     typer.Option(
         help="Compute how much memory a deadline needs. measured: a slot is held for the job's "
         "hold_s, and communication overlaps with computing; article: a slot is held for one "
@@ -70,7 +62,7 @@ def alloc(
     jobs: common.Jobs,
     cluster: common.ClusterFile,
     policy: Policies = "deadline",
-    reading: Reading = ReadingOption.MEASURED,
+    reading: Reading = "measured",
     now: Now = 0.0,
     margin: common.Margin = 0.05,
     explain: common.Explain = None,
@@ -91,7 +83,10 @@ def alloc(
         common.one_job(explain, inputs.jobs)
         question, answer = divided(asked[names[-1]])
         of = next((job for job in question.jobs if job.name == explain), None)
-        lines = [NO_MEMORY] if of is None else explain_memory(question, answer, of)
+        lines = [NO_MEMORY]
+        if of is not None:
+            why = _reasons(asked[names[-1]], [explain])[explain]
+            lines = [f"{explain}: {why}.", *explain_memory(question, answer, of)]
         common.print_lines(lines, "alloc", names[-1], explain, json=json)
         return
     if plot is not None:
@@ -99,7 +94,8 @@ def alloc(
 
         draw_memory(*divided(asked[names[-1]]), plot)
     if json:
-        _result(asked, reading, now).print_json(unused_keys=job_files.unused_keys("alloc", jobs, cluster))
+        setup = {"policies": names, "reading": reading, "now_s": now, "margin": margin}
+        _result(asked, setup).print_json(unused_keys=job_files.unused_keys("alloc", jobs, cluster))
         return
     for name, allocator in asked.items():
         _show(name, allocator)
@@ -115,13 +111,12 @@ def _show(policy: str, allocator: Allocator) -> None:
         ["job", "standing", "switch", "slots", "rate", "needed", "link"],
         [row for job in allocator.placed.values() for row in _rows(question, answer, job)],
     )
-    for name, standing in answer.standing.items():
-        if standing is Standing.ENDED or name in allocator.late:
-            became = "has ended" if standing is Standing.ENDED else "is late"
-            print(f"{name} {became}: {_reason(allocator, name)}")
+    ended = [name for name, standing in answer.standing.items() if standing is Standing.ENDED]
+    for name, why in _reasons(allocator, ended).items():
+        print(f"{name} {'is late' if name in allocator.late else 'has ended'}: {why}")
 
 
-def decide(inputs: common.Inputs, name: str, reading: ReadingOption, now: float, margin: float) -> Allocator:
+def decide(inputs: common.Inputs, name: str, reading: demand.Reading, now: float, margin: float) -> Allocator:
     """Return the allocator that has divided the slots.
 
     Args:
@@ -140,7 +135,7 @@ def decide(inputs: common.Inputs, name: str, reading: ReadingOption, now: float,
             raise Failure(
                 f"{inputs.path}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE
             )
-    settings = AllocationSettings(memory=name, reading=reading.value, margin=margin)
+    settings = AllocationSettings(memory=name, reading=reading, margin=margin)
     allocator = common.decided(inputs, settings, placed=True)
     allocator.divide(now)
     return allocator
@@ -153,11 +148,10 @@ def divided(allocator: Allocator) -> tuple[Question, Answer]:
     return allocator.question, allocator.answer
 
 
-def _reason(allocator: Allocator, name: str) -> str:
-    """Return why a job has its slots, as the controller says it."""
-    if name in allocator.late:
-        return reasons.of_late(allocator.placed[name], allocator.late[name])
-    return reasons.of_slots(*divided(allocator), name)
+def _reasons(allocator: Allocator, names: Iterable[str]) -> dict[str, str]:
+    """Return why these jobs have their slots, as the controller says it."""
+    late = {name: reasons.of_late(allocator.placed[name], at_s) for name, at_s in allocator.late.items()}
+    return reasons.of_division(*divided(allocator), names) | late
 
 
 def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]:
@@ -169,7 +163,7 @@ def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]
     standing = str(answer.standing[job.name])
     rows: list[tuple[str, ...]] = []
     for name, region in answer.regions[job.name].items():
-        carried = rate_of(job, question.topology.switch[name], region.size, question.reading)
+        carried = demand.rate_of(job, question.topology.switch[name], region.size, question.reading)
         slots = f"{count(region.size)} from {region.offset}"
         rows.append((job.name, standing, name, slots, rate(carried), wanted, link))
     return rows or [(job.name, standing, "-", "-", "-", wanted, link)]
@@ -181,7 +175,7 @@ def _standings(allocator: Allocator) -> dict[str, int]:
     return {str(each): standing.count(each) for each in Standing}
 
 
-def _result(asked: Mapping[str, Allocator], reading: ReadingOption, now: float) -> Result:
+def _result(asked: Mapping[str, Allocator], setup: Mapping[str, object]) -> Result:
     last = asked[list(asked)[-1]]
     _, answer = divided(last)
     metrics = {
@@ -189,14 +183,14 @@ def _result(asked: Mapping[str, Allocator], reading: ReadingOption, now: float) 
         for name, allocator in asked.items()
         for each, number in _standings(allocator).items()
     }
+    why = _reasons(last, answer.standing)
     of_jobs = {
         name: {
             "standing": str(standing),
             "regions": {switch: asdict(region) for switch, region in answer.regions[name].items()},
-            "reason": _reason(last, name),
+            "reason": why[name],
             **({"demand": asdict(answer.demands[name])} if name in answer.demands else {}),
         }
         for name, standing in answer.standing.items()
     }
-    setup = {"policies": list(asked), "reading": str(reading), "now_s": now}
     return Result("alloc", setup, metrics, of_jobs)

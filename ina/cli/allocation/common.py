@@ -112,11 +112,11 @@ def _trace(path: Path, cluster: Topology) -> list[Job]:
     return found
 
 
-def policies(text: str) -> list[str]:
-    """Return the names in a comma-separated list. Raises Failure."""
+def policies(text: str, kind: str = "policy") -> list[str]:
+    """Return the names in the comma-separated list of the option ``--kind``. Raises Failure."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise Failure(f"--policy {text}: want different names, separated by commas", USAGE)
+        raise Failure(f"--{kind} {text}: want different names, separated by commas", USAGE)
     return names
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,12 +17,13 @@ from controller.simulator.files import whole
 from controller.simulator.job_table import Row, row_of, write_jobs
 from controller.simulator.network.collisions import TOO_LONG
 from controller.simulator.network.run import NetworkMetrics, NetworkOutcome, NetworkTask, run_network
+from controller.simulator.network.settings import Model as ContentionModel
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
 from ina.cli import job_files, options
 from ina.cli.allocation import common as allocation
-from ina.cli.allocation.alloc import Reading, ReadingOption
+from ina.cli.allocation.alloc import Reading
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import err
 from ina.cli.plain import Result, count, plural, seconds
@@ -45,13 +45,6 @@ OWN = (
     "several, separated by commas."
 )
 KINDS = ("scheduler", "placement", "memory", "routing")
-
-
-class ModelOption(StrEnum):
-    """How iterations are simulated."""
-
-    AVERAGE = "average"
-    PHASES = "phases"
 
 
 Schedulers = Annotated[
@@ -86,7 +79,7 @@ Routings = Annotated[
     ),
 ]
 Model = Annotated[
-    ModelOption,
+    ContentionModel,
     typer.Option(
         help="Model contention as an average, for thousands of jobs, or iteration by iteration "
         "(phases), for tens of jobs."
@@ -109,8 +102,8 @@ def simulate(
     placement: Placements = "netpack",
     memory: Memories = "shared",
     routing: Routings = "shortest-path",
-    model: Model = ModelOption.AVERAGE,
-    reading: Reading = ReadingOption.MEASURED,
+    model: Model = "average",
+    reading: Reading = "measured",
     period: Period = 60.0,
     margin: allocation.Margin = 0.05,
     settings: inputs.Settings = None,
@@ -141,15 +134,14 @@ def simulate(
     of the jobs' arrivals. A job that has servers in the file waits for these servers.
     """
     allocation.check_files(plot)
-    names = {"scheduler": scheduler, "placement": placement, "memory": memory, "routing": routing}
-    chosen = {kind: _names(kind, text) for kind, text in names.items()}
-    around = NetworkSettings(
-        model=model.value, reading=reading.value, period_s=period, margin=margin, seed=seed
-    )
-    inputs = allocation.load(jobs, cluster, "cluster simulate")
-    tasks = tasks_of(chosen, inputs.jobs, inputs.topology, around, settings or (), verify=verify)
+    names = {"placement": placement, "memory": memory, "routing": routing}
+    chosen = {"scheduler": inputs.parse_policies(scheduler)}
+    chosen |= {kind: allocation.policies(text, kind) for kind, text in names.items()}
+    around = NetworkSettings(model=model, reading=reading, period_s=period, margin=margin, seed=seed)
+    given = allocation.load(jobs, cluster, "cluster simulate")
+    tasks = tasks_of(chosen, given.jobs, given.topology, around, settings or (), verify=verify)
     if explain is not None:
-        allocation.one_job(explain, inputs.jobs)
+        allocation.one_job(explain, given.jobs)
     if plot is not None or explain is not None:
         tasks[-1] = replace(tasks[-1], keep_log=True)
     outcomes = run(tasks, processes)
@@ -171,8 +163,8 @@ def simulate(
         _result(outcomes).print_json(unused_keys=job_files.unused_keys("cluster simulate", jobs, cluster))
         return
     title = (
-        f"{plural(len(inputs.jobs), 'job')} on {plural(inputs.topology.gpus, 'GPU')} in"
-        f" {plural(sum(server.gpus > 0 for server in inputs.topology.servers), 'server')}"
+        f"{plural(len(given.jobs), 'job')} on {plural(given.topology.gpus, 'GPU')} in"
+        f" {plural(sum(server.gpus > 0 for server in given.topology.servers), 'server')}"
     )
     common.table(title, COLUMNS, [_cells(o) for o in outcomes])
     for outcome in outcomes:
@@ -256,15 +248,6 @@ def _missed_of(found: NetworkMetrics) -> str:
         return "-"
     broken = f", {found.broken} after losing a grant" if found.broken else ""
     return f"{found.missed} of {found.deadlines}{broken}"
-
-
-def _names(kind: str, text: str) -> list[str]:
-    if kind == "scheduler":
-        return inputs.parse_policies(text)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise Failure(f"--{kind} {text}: want different names, separated by commas", USAGE)
-    return names
 
 
 def _rows(outcome: NetworkOutcome) -> Iterable[Row]:

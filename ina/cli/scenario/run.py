@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -31,15 +30,6 @@ EPILOG = """Examples:
 """
 
 
-class ScenarioRunner(StrEnum):
-    """Kinds of runners."""
-
-    VIRTUAL = "virtual"
-    LOOPBACK = "loopback"
-    NETNS = "netns"
-    MININET = "mininet"
-
-
 def run_(
     *,
     scenarios: Annotated[
@@ -49,12 +39,12 @@ def run_(
         ),
     ],
     runner: Annotated[
-        ScenarioRunner,
+        Literal["virtual", "loopback", "netns", "mininet"],
         typer.Option(
             help="Run in virtual time (virtual), as processes of this user (loopback), or in network "
             "namespaces as root (netns, mininet)."
         ),
-    ] = ScenarioRunner.VIRTUAL,
+    ] = "virtual",
     target: TargetOption = Target.EMBEDDED,
     json: options.Json = False,
 ) -> None:
@@ -67,7 +57,7 @@ def run_(
 
     found = [find_scenario(name) for name in scenarios]
     unused_keys = _unused(scenarios)
-    made = runner_of(runner.value, target.value)
+    made = runner_of(runner, target.value)
     for scenario in found:
         made.check(scenario)
     said: dict[str, tuple[Outcome, list[Verdict]]] = {}
@@ -106,7 +96,7 @@ def _show(scenario: Scenario, outcome: Outcome, found: list[Verdict]) -> None:
 
 
 def _result(
-    runner: ScenarioRunner,
+    runner: str,
     target: Target,
     said: dict[str, tuple[Outcome, list[Verdict]]],
     failed: list[str],
@@ -115,7 +105,7 @@ def _result(
     numbers = {"scenarios": len(said), "failed_scenarios": len(failed), "checks": len(checks)}
     return Result(
         "scenario run",
-        {"runner": runner.value, "target": target.value},
+        {"runner": runner, "target": target.value},
         numbers,
         {name: _of(outcome, found) for name, (outcome, found) in said.items()},
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -48,14 +47,6 @@ EPILOG = """Examples:
 """
 
 
-class Runner(StrEnum):
-    """Kinds of places where workers and switches run."""
-
-    NETNS = "netns"
-    MININET = "mininet"
-    LOOPBACK = "loopback"
-
-
 def run_(
     *,
     topology: Name,
@@ -70,12 +61,12 @@ def run_(
     jobs: JobsFile = None,
     name: JobName = NAMELESS,
     runner: Annotated[
-        Runner,
+        Literal["netns", "mininet", "loopback"],
         typer.Option(
             help="Use network namespaces as root (netns, mininet; see 'ina topo up'), or UDP on "
             "this machine (loopback)."
         ),
-    ] = Runner.NETNS,
+    ] = "netns",
     program: options.Program = "exclusive",
     lanes: Lanes = None,
     target: TargetOption = Target.EMBEDDED,
@@ -103,7 +94,7 @@ def run_(
     from ina.runtime.testbeds import live_runner
 
     entries = entries_of(jobs, command, workers, name)
-    if runner is not Runner.LOOPBACK and netns.slug(topology) in netns.known():
+    if runner != "loopback" and netns.slug(topology) in netns.known():
         state = netns.find(netns.slug(topology))
         for option, given in (("--pcap", pcap), ("--seed", seed)):
             if given is not None:
@@ -124,7 +115,7 @@ def run_(
             ) from None
         unused_keys = job_files.unused_keys("topo", Path(topology), jobs) if json else None
         chosen = program_of(program, lanes, target, seed=seed or 0, pcap=pcap)
-        opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
+        opened = live_runner(runner).opened(netns.slug(topology), shape, chosen)
     spec = FabricSpec(chosen.name, chosen.lanes, topology=shape)
     if entries is None:
         alone = Job(name=name, workers=_workers(shape, workers), command=tuple(command or ()))

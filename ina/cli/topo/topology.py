@@ -103,18 +103,11 @@ def program_of(
     return Program(own, lanes or TARGETS[target.value].lanes, seed, target.value, where)
 
 
-class LiveRunner(StrEnum):
-    """Makers of the namespaces of a testbed."""
-
-    NETNS = "netns"
-    MININET = "mininet"
-
-
-def made_by(runner: LiveRunner) -> ModuleType:
+def made_by(runner: str) -> ModuleType:
     """Return the package that makes testbeds so: with `up`, and `planned` for what that would run."""
     from bmv2_topos.testbeds import mininet, netns
 
-    return {LiveRunner.NETNS: netns, LiveRunner.MININET: mininet}[runner]
+    return {"netns": netns, "mininet": mininet}[runner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

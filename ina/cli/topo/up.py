@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,7 +13,6 @@ from ina.cli.plain import Result, say
 from ina.cli.topo.topology import (
     Lanes,
     LinkOptions,
-    LiveRunner,
     Name,
     Pcap,
     Target,
@@ -55,9 +54,9 @@ def up_(
         ),
     ] = None,
     runner: Annotated[
-        LiveRunner,
+        Literal["netns", "mininet"],
         typer.Option(help="Make namespaces with iproute2 alone (netns), or as nodes of Mininet (mininet)."),
-    ] = LiveRunner.NETNS,
+    ] = "netns",
     seed: options.Seed = 0,
     pcap: Pcap = None,
     dry_run: Annotated[
@@ -95,7 +94,7 @@ def up_(
     if dry_run:
         planned = [command.text for command in testbeds.planned(called, shape, chosen)]
         if json:
-            setup = {"testbed": called, "runner": runner.value, "dry_run": True}
+            setup = {"testbed": called, "runner": runner, "dry_run": True}
             Result("topo up", setup, {"commands": planned}).print_json(
                 unused_keys=job_files.unused_keys("topo", Path(topology))
             )

@@ -23,6 +23,7 @@ from benchmarks.pages.mina_runs import (
     THERE,
 )
 from bmv2_topos.harness import number, selected
+from bmv2_topos.harness.page import rows_of
 from ina.cli.experiment import experiment
 
 
@@ -32,7 +33,7 @@ def test_the_quick_page_is_made_by_its_command(tmp_path: Path) -> None:
     command = ["benchmarks.pages.mina", "--quick", "--processes", "1", "--output", str(tmp_path)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    rows = json.loads((tmp_path / "mina.json").read_text())["rows"]
+    rows = rows_of(json.loads((tmp_path / "mina.json").read_text()))
     page = (tmp_path / "mina.md").read_text()
     assert mina.tables(rows) in page
     assert "nan" not in page

@@ -17,7 +17,7 @@ from bmv2_topos.harness import (
     sweep,
     with_seeds,
 )
-from bmv2_topos.harness.page import BEGIN, END
+from bmv2_topos.harness.page import BEGIN, END, rows_of
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, float32_bytes
 
@@ -27,13 +27,14 @@ def test_the_page_in_the_repository_has_all_that_the_experiment_runs(name: str) 
     experiment = load(name)
     document = json.loads((RESULTS / f"{name}.json").read_text())
     assert document["command"] == f"ina experiment {source(name)}"
+    rows = rows_of(document)
     labels = [
         {key: row[key] for key in scenario.labels}
-        for row, scenario in zip(document["rows"], experiment.scenarios(False), strict=True)
+        for row, scenario in zip(rows, experiment.scenarios(False), strict=True)
     ]
     assert labels == [dict(scenario.labels) for scenario in experiment.scenarios(False)]
     page = (RESULTS / f"{name}.md").read_text()
-    assert experiment.tables(document["rows"]).strip() in page.partition(BEGIN)[2].partition(END)[0]
+    assert experiment.tables(rows).strip() in page.partition(BEGIN)[2].partition(END)[0]
     assert page.startswith(f"# {experiment.title}\n")
     assert f"ina experiment {source(name)}\n" in page
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.pages import preemption
+from benchmarks.pages.preemption import gain, spread, tables, worst_job, worth
 from benchmarks.pages.preemption_mixes import (
     EQUAL,
     FAVOURABLE,
@@ -19,8 +20,8 @@ from benchmarks.pages.preemption_mixes import (
     STARVATION,
     WITHOUT,
 )
-from benchmarks.pages.preemption_page import gain, spread, tables, worst_job, worth
 from bmv2_topos.harness import ResultRow, Value, write
+from bmv2_topos.harness.page import rows_of
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
 from controller.vocabulary import Job, Straggler, float32_bytes
 
@@ -158,4 +159,4 @@ def test_the_files_are_written(tmp_path: Path) -> None:
         "preemption.svg",
         "preemption-jobs.svg",
     ]
-    assert json.loads(files[0].read_text())["rows"] == ROWS
+    assert rows_of(json.loads(files[0].read_text())) == ROWS

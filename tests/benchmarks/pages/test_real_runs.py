@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.pages.index import load
+from bmv2_topos.harness.page import rows_of
 from tests.extras import needs
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
@@ -41,7 +42,7 @@ def run(folder: Path, *arguments: str) -> str:
 def test_a_page_of_real_runs_is_made_whole(name: str, tmp_path: Path) -> None:
     results = tmp_path / "results"
     run(tmp_path, "benchmarks.pages", name, "--quick", "--output", str(results))
-    rows = json.loads((results / f"{name}.json").read_text())["rows"]
+    rows = rows_of(json.loads((results / f"{name}.json").read_text()))
     wanted = [each for each in load(name).scenarios(True) if not each.missing]
     found = [{key: row[key] for key in each.labels} for each, row in zip(wanted, rows, strict=True)]
     assert found == [dict(each.labels) for each in wanted]
@@ -52,12 +53,14 @@ def test_a_page_of_real_runs_is_made_whole(name: str, tmp_path: Path) -> None:
 @needs("torch")
 def test_samples_per_second_of_training_are_measured(tmp_path: Path) -> None:
     few = ("--hosts", "2", "--rates", "1e9", "--turns", "1", "--steps", "2", "--width", "64")
-    assert "gloo" in run(tmp_path, "benchmarks.training", *few)
+    assert "gloo" in run(tmp_path, "benchmarks.training.training", *few)
 
 
 @needs("torch")
 def test_the_speed_of_sharded_training_and_of_its_collectives_is_measured(tmp_path: Path) -> None:
-    found = json.loads(run(tmp_path, "benchmarks.sharded.speed", "--quick", "--hosts", "2", "--json"))
+    found = json.loads(
+        run(tmp_path, "benchmarks.training.sharded.speed", "--quick", "--hosts", "2", "--json")
+    )
     (trained,) = found["training"]
     assert trained["paths"] == ["switch"]
     assert all(len(speeds) == 1 and speeds[0] > 0 for speeds in trained["samples_per_s"].values())

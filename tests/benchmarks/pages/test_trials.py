@@ -12,11 +12,9 @@ from statistics import median
 import pytest
 
 from benchmarks.pages import (
-    addressing,
     atp,
     cluster_validation,
     deadlines,
-    deadlines_packets,
     deadlines_runs,
     loss,
     memory,
@@ -28,7 +26,7 @@ from benchmarks.pages import (
 )
 from benchmarks.pages.index import QUESTIONS, load
 from bmv2_topos.harness import Experiment, ResultRow, column, number, selected, sweep, write
-from bmv2_topos.harness.page import BEGIN, END
+from bmv2_topos.harness.page import BEGIN, END, rows_of
 from tests import effort
 
 
@@ -60,7 +58,7 @@ def test_a_page_keeps_its_sentences_and_gets_new_tables(tmp_path: Path) -> None:
     assert "| 64 | 100% | 50% | 62% | 50.0% | 0.00 MB | 1250.00 ms | 5000.00 ms |" in text
     assert "| 0 | 31% | 31% | cannot run |" in text
     assert "old" not in text
-    assert json.loads((tmp_path / "memory.json").read_text())["rows"] == rows
+    assert rows_of(json.loads((tmp_path / "memory.json").read_text())) == rows
     for file in files:
         assert file.exists()
         assert file.suffix == ".md" or file.suffix == ".json" or f"({file.name})" in text
@@ -82,15 +80,6 @@ def a_straggler_keeps_slots_from_a_healthy_job(rows: list[ResultRow]) -> None:
         (healthy,) = stragglers.cost(rows, str(row["control"]), slots, factor).healthy
         assert healthy > 1.02
         assert number(row, "healthy_share") < 1
-
-
-def a_job_whose_window_fits_its_region_never_meets_itself(rows: list[ResultRow]) -> None:
-    alone = selected(rows, setup=addressing.ONE)
-    assert column(alone, "collided", addressing=addressing.CONSECUTIVE) == [0, 0]
-    assert max(column(alone, "collided", addressing=addressing.HASHED)) > 0
-    for case in addressing.cases(rows):
-        by_slots = addressing.times(rows, *case, addressing.CONSECUTIVE)
-        assert addressing.greatest_rise(by_slots)[0] <= addressing.RISE
 
 
 def a_job_does_not_notice_that_its_region_changes(rows: list[ResultRow]) -> None:
@@ -135,7 +124,7 @@ def policies_that_know_deadlines_miss_fewer(rows: list[ResultRow]) -> None:
 
 def test_times_across_a_change_are_those_of_two_iterations() -> None:
     times = [1.0, 1.0, 1.0, 1.0, 3.0, 2.0, 9.0, 2.0, 2.0]
-    assert deadlines_packets.by_size(times, [0, 4]) == {
+    assert deadlines_runs.by_size(times, [0, 4]) == {
         "across_0_s": 1.0,
         "steady_0_s": 1.0,
         "across_1_s": 2.5,
@@ -160,7 +149,6 @@ PAGES = [
     (memory, shared_slots_serve_even_without_memory),
     (stragglers, a_straggler_keeps_slots_from_a_healthy_job),
     (loss, losses_cost_goodput_but_do_not_stop_a_job),
-    (addressing, a_job_whose_window_fits_its_region_never_meets_itself),
     (regions, a_job_does_not_notice_that_its_region_changes),
     (atp, slots_that_are_held_for_the_server_cost_traffic),
     (deadlines, policies_that_know_deadlines_miss_fewer),

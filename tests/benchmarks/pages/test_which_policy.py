@@ -11,8 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.pages import which_policy
-from benchmarks.pages.families import LATER, NAMES, ONE_SWITCH, SEEDS, workload
-from benchmarks.pages.least_missed import least_missed
+from benchmarks.pages.families import LATER, NAMES, ONE_SWITCH, SEEDS, least_missed, workload
 from benchmarks.pages.which_policy import (
     DOUBTING,
     OURS,
@@ -27,6 +26,7 @@ from benchmarks.pages.which_policy import (
 from benchmarks.pages.which_policy_packets import compared
 from benchmarks.pages.which_policy_parts import PROMISED
 from bmv2_topos.harness import ResultRow
+from bmv2_topos.harness.page import rows_of
 from controller.policies.by_kind import SCHEDULER
 from controller.simulator.network.run import simulate_network
 from controller.simulator.network.settings import NetworkSettings
@@ -40,7 +40,7 @@ def test_the_quick_page_is_made_by_its_command(tmp_path: Path) -> None:
     command = ["benchmarks.pages.which_policy", "--quick", "--processes", "1", "--output", str(tmp_path)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    rows = json.loads((tmp_path / "which-policy.json").read_text())["rows"]
+    rows = rows_of(json.loads((tmp_path / "which-policy.json").read_text()))
     page = (tmp_path / "which-policy.md").read_text()
     assert [row["part"] for row in rows] == ["all", "doubt", "packets"]
     assert 0 < rows[0]["deadlines"] <= 24

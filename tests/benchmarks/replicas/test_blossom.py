@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.replicas.muri import blossom
-from benchmarks.replicas.muri.blossom import dense_matching
+from benchmarks.replicas.muri import muri
+from benchmarks.replicas.muri.muri import dense_matching
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling.errors import SchedulingError
 from controller.simulator.runs import RunFailed, Source, Task, run
@@ -43,7 +43,7 @@ def test_without_a_compiler_it_is_said_what_is_missing(
 ) -> None:
     monkeypatch.setenv("CC", "nobody-has-this-compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what another compiler has built would serve
-    blossom.library.cache_clear()
+    muri.library.cache_clear()
     with pytest.raises(SchedulingError, match="simulator: no C compiler: nobody-has-this-compiler is not on"):
         dense_matching([[0, 1], [1, 0]])
     source = Source(count=30, load=3, kind="benchmarks.replicas.muri")

@@ -13,12 +13,11 @@ import pytest
 
 from benchmarks.pages.families import workload
 from benchmarks.pages.mina_runs import FIGURES, replayed
-from benchmarks.replicas.mina import policies, steps
+from benchmarks.replicas.mina import hosts, steps
 from benchmarks.replicas.mina.cluster import Cluster, Tries, queue
 from benchmarks.replicas.mina.fabric import Fabric, Tree
 from benchmarks.replicas.mina.hosts import Choose, FewestFragments, first_fit, locality
-from benchmarks.replicas.mina.models import MIXES, MODELS, Kinds, Rates
-from benchmarks.replicas.mina.steps import Profiles, Steps, Sum, Turns
+from benchmarks.replicas.mina.steps import MIXES, MODELS, Kinds, Profiles, Rates, Steps, Sum, Turns
 from benchmarks.replicas.mina.trees import FirstTrees, MinaTrees, Running, SpreadTrees, bits, independent
 from controller.placement.policy import Policy, place
 from controller.routing.policy import Question, check
@@ -189,10 +188,10 @@ def test_a_job_that_gains_nothing_has_no_efficiency() -> None:
 
 def test_its_placement_and_trees_serve_our_jobs() -> None:
     jobs, topology = workload("usual", 1)
-    placed = place(topology, jobs[:4], Policy(policies.fewest_fragments)).state.jobs
+    placed = place(topology, jobs[:4], Policy(hosts.fewest_fragments)).state.jobs
     assert {job.name for job in placed} == {job.name for job in jobs[:4]}
     question = Question(topology, tuple(placed))
-    assert {*check(question, policies.independent_trees(question))} == {job.name for job in question.routed}
+    assert {*check(question, hosts.independent_trees(question))} == {job.name for job in question.routed}
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.ablations import resolved
 from benchmarks.replicas.muri.speed import ALONE, longer_s
-from benchmarks.trace_files import SAMPLE as TRACE
+from benchmarks.schedulers.trace_files import SAMPLE as TRACE
+from benchmarks.schedulers.trace_files import resolved
 from controller.policies.families.base import SimulationConfig
 from controller.simulator import Metrics, measure
 from controller.simulator.by_name import make

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import (
+    RoundSpeed,
     replica_demand,
     replica_demands,
     replica_greedy,
@@ -13,7 +14,6 @@ from benchmarks.replicas.synergy.rules import (
     replica_proportional,
     replica_tune,
 )
-from benchmarks.replicas.synergy.speed import RoundSpeed
 from controller.scheduling import BadSpec, Submission
 from controller.scheduling.synergy import (
     BadDemand,

@@ -8,8 +8,7 @@ import statistics
 import pytest
 
 from benchmarks.replicas.steps import SteppedRun
-from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
-from benchmarks.replicas.synergy.speed import RoundSpeed
+from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.scheduling import Submission
 from controller.scheduling.synergy import ModelProfile, Sensitivity, Servers, ServerShape
 from controller.vocabulary import Cluster

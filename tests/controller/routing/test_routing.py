@@ -25,6 +25,7 @@ from controller.switches.layout import lay_out
 from controller.switches.routed import deployment_of
 from controller.vocabulary import Job, Region, Topology, Tree, fabrics
 from tests import effort
+from tests.controller import single
 from tests.controller.conftest import LANES, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_RESULT, gradient
@@ -231,7 +232,7 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
     for packets in arrived.values():
         assert [(packet.kind, packet.lanes) for packet in packets] == [(KIND_RESULT, (111,) * LANES)]
     for name in admission.switches:
-        fabric.controllers[name].remove(admission.job)
+        single.remove(fabric.controllers[name], admission)
 
 
 def test_a_job_that_no_switch_sums_at_its_root_is_not_to_be_admitted() -> None:

@@ -1,4 +1,4 @@
-"""A slice of `python -m benchmarks.schedule_fuzz`, and what it has found, by name."""
+"""A slice of `python -m benchmarks.schedulers.schedule_fuzz`, and what it has found, by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import replicas
 from benchmarks.replicas.muri.family import POLICIES as REPLICAS
-from benchmarks.schedule_fuzz import Case, across_racks, draw, failure, wrong
+from benchmarks.schedulers.schedule_fuzz import Case, across_racks, draw, failure, wrong
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import family, known
 from controller.scheduling import Decision, Group, JobState, Stuck, Submission, View

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.replicas import MURI
-from benchmarks.trace_files import SAMPLE as TRACE
+from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral
 from controller.vocabulary import Cluster

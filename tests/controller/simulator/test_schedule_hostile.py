@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks import replicas
-from benchmarks.trace_files import SAMPLE as TRACE
+from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from controller.policies.registry import FAMILIES, find_family, full_name
 from tests.controller.simulator.commands import Ran, schedule
 

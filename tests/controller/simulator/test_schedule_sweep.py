@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.replicas import MURI
-from benchmarks.trace_files import SAMPLE as TRACE
+from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from controller.interrupts import interrupts_held
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling import BadSpec

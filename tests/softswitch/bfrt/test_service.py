@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import grpc
 import pytest
 
-from benchmarks.switchml.client import Client, Table
+from benchmarks.p4.switchml.client import Client, Table
 from p4src.messages import bfruntime, status_pb2
 from softswitch.bfrt import BfrtService
 from softswitch.engine.ports import MemoryPort

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from benchmarks.lucid import PAPER, REPLICA, main
+from benchmarks.schedulers.lucid import PAPER, REPLICA, main
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks.lucid", *arguments])
+    monkeypatch.setattr(sys, "argv", ["benchmarks.schedulers.lucid", *arguments])
     main()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from controller.scheduling.lucid import AdditiveModel, BadSample
 from controller.scheduling.lucid.additive import Axis, Term
-from controller.scheduling.lucid.plots import draw_prediction, draw_shapes
+from controller.scheduling.lucid.plots import draw_shapes
 from tests.extras import needs
 
 pytestmark = needs("matplotlib")
@@ -25,11 +25,6 @@ def test_shapes_are_drawn_one_panel_each(tmp_path: Path) -> None:
     both, one = (tmp_path / "all.svg").read_text(), (tmp_path / "one.svg").read_text()
     assert both.count('id="axes_') == 2
     assert one.count('id="axes_') == 1
-
-
-def test_a_prediction_has_one_bar_for_each_term(tmp_path: Path) -> None:
-    draw_prediction(MODEL, (12.0, "b"), tmp_path / "p.svg")
-    assert (tmp_path / "p.svg").read_text().count('id="patch_') >= 2 + 2
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.lucid_models`: predictions of what the models have not seen."""
+"""`python -m benchmarks.schedulers.lucid_models`: predictions of what the models have not seen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import lucid_models
-from benchmarks.lucid_samples import make_counts
+from benchmarks.schedulers import lucid_models
+from benchmarks.schedulers.lucid_models import make_counts
 from controller.scheduling import BadTrace
 from tests import effort
 from tests.extras import needs

@@ -5,12 +5,11 @@ import sys
 
 import pytest
 
-from benchmarks.sharing import main
-from benchmarks.sharing_ablations import ALL
+from benchmarks.schedulers.sharing import ALL, main
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks.sharing", *arguments])
+    monkeypatch.setattr(sys, "argv", ["benchmarks.schedulers.sharing", *arguments])
     main()
 
 
@@ -53,6 +52,6 @@ def test_bad_arguments_are_named(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     pytest.importorskip("sklearn")
-    monkeypatch.setattr("benchmarks.sharing.MODEL_COUNTS", ())
+    monkeypatch.setattr("benchmarks.schedulers.sharing.MODEL_COUNTS", ())
     with pytest.raises(SystemExit, match=message):
         run(monkeypatch, *arguments)

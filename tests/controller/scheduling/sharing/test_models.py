@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.sharing_ablations import Blind
+from benchmarks.schedulers.sharing import Blind
 from controller.scheduling import ExtraMissing
 from controller.scheduling.sharing import (
     BadMeasurement,

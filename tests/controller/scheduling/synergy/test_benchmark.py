@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.references import SYNERGY
-from benchmarks.reproduce import WORKLOADS, by_workload
-from benchmarks.synergy import main
+from benchmarks.schedulers.references import SYNERGY
+from benchmarks.schedulers.reproduce import WORKLOADS, by_workload
+from benchmarks.schedulers.synergy import main
 from tests.extras import needs
 
 pytestmark = needs("scipy")
@@ -18,7 +18,7 @@ Rows = list[dict[str, float]]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> Rows:
-    monkeypatch.setattr(sys, "argv", ["benchmarks.synergy", *map(str, arguments), "--json"])
+    monkeypatch.setattr(sys, "argv", ["benchmarks.schedulers.synergy", *map(str, arguments), "--json"])
     main()
     rows: Rows = json.loads(capsys.readouterr().out)
     return rows
@@ -68,10 +68,10 @@ def test_replicas_run_on_made_up_jobs(
 def test_bad_arguments_are_named(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks.synergy", *arguments])
+    monkeypatch.setattr(sys, "argv", ["benchmarks.schedulers.synergy", *arguments])
     with pytest.raises(SystemExit) as error:
         main()
-    assert str(error.value).startswith("benchmarks.synergy: ")
+    assert str(error.value).startswith("benchmarks.schedulers.synergy: ")
     assert message in str(error.value)
 
 
@@ -92,7 +92,7 @@ def test_bad_usage_is_named(
     arguments: tuple[str, ...],
     message: str,
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks.synergy", *arguments])
+    monkeypatch.setattr(sys, "argv", ["benchmarks.schedulers.synergy", *arguments])
     with pytest.raises(SystemExit) as error:
         main()
     assert error.value.code == 2

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.replicas.steps import SteppedRun
-from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
-from benchmarks.replicas.synergy.speed import RoundSpeed
+from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress
 from controller.scheduling import BadSpec, Decision, Group, JobState, Submission, View

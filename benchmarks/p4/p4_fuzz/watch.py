@@ -1,0 +1,144 @@
+"""A worker that tries cases, and the view of it from outside: it is defect if it dies or is long silent.
+
+The process that tries cases: ``python -m benchmarks.p4.p4_fuzz.watch KIND SEED FIRST [CORPUS]``.
+
+It writes a line before each case, its number, and a line after it, what became of it. It goes on until its
+output is closed; a defect ends it, with the reason on standard error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import selectors
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from benchmarks.p4.p4_fuzz import messages, packets, programs
+from benchmarks.p4.p4_fuzz.corpus import ROOT
+from softswitch.engine.build import sanitizer_environment
+
+KINDS: Mapping[str, Callable[[int, Path | None], Callable[[int], str]]] = {
+    "programs": programs.cases,
+    "packets": packets.cases,
+    "messages": messages.cases,
+}
+"""By kind: from seed and corpus to what tries a case by its number."""
+
+
+def main() -> None:
+    """Try one case after the other, as a worker."""
+    os.environ.pop("LD_PRELOAD", None)  # the sanitizers, which are in this process: not for compilers
+    kind, seed, first, *corpus = sys.argv[1:]
+    case = KINDS[kind](int(seed), Path(corpus[0]) if corpus else None)
+    try:
+        for number in itertools.count(int(first)):
+            print(number, flush=True)
+            print(case(number), flush=True)
+    except BrokenPipeError:
+        os._exit(0)
+
+
+PATIENCE_S = 300.0
+"""A case that takes longer hangs; it may have to wait for the C compiler."""
+
+
+class Defect(Exception):
+    """What a case did that it should not."""
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(what)
+        self.number = number
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A kind of cases, drawn from a seed, and from other programs if there is a `corpus`."""
+
+    kind: str
+    seed: int
+    corpus: Path | None = None
+
+    def again(self, number: int) -> str:
+        """Return the command that tries one case again."""
+        corpus = ["--corpus", str(self.corpus)] if self.corpus else []
+        words = [self.kind, "--seed", str(self.seed), "--first", str(number), "--cases", "1", *corpus]
+        return shlex.join(("python", "-m", "benchmarks.p4.p4_fuzz", *words))
+
+    def start(self, first: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        words = [self.kind, str(self.seed), str(first), *([str(self.corpus)] if self.corpus else [])]
+        sanitized = sanitizer_environment() if self.kind == "packets" else {}
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "benchmarks.p4.p4_fuzz.watch", *words],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **sanitized},
+        )
+
+
+def watched(
+    job: Job, *, first: int = 0, cases: int | None = None, until_s: float
+) -> Iterator[tuple[float, str]]:
+    """Yield (seconds so far, outcome) case by case, until the time is over. Raises Defect."""
+    with tempfile.TemporaryFile() as errors, job.start(first, errors) as worker:
+        try:
+            yield from _cases(worker, errors, first, cases, until_s)
+        finally:
+            worker.kill()
+
+
+def _cases(
+    worker: subprocess.Popen[bytes], errors: IO[bytes], first: int, cases: int | None, until_s: float
+) -> Iterator[tuple[float, str]]:
+    lines, started = _Lines(worker), time.monotonic()
+    elapsed_s = 0.0
+    for number in itertools.count(first):
+        if elapsed_s > until_s or number - first == cases:
+            return
+        begun, outcome = lines.next(PATIENCE_S), lines.next(PATIENCE_S)
+        if not begun or not outcome:
+            raise Defect(number, _why(worker, errors, lines.closed))
+        elapsed_s = time.monotonic() - started
+        yield elapsed_s, outcome
+
+
+def _why(worker: subprocess.Popen[bytes], errors: IO[bytes], ended: bool) -> str:
+    what = f"it ended with {worker.wait()}" if ended else f"nothing came for {PATIENCE_S:.0f} s"
+    errors.seek(0)
+    return f"{what}\n{errors.read().decode(errors='replace')}"
+
+
+class _Lines:
+    """The lines that a process writes, each waited for as long as one likes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self._pipe = process.stdout.fileno()
+        self._text = b""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._pipe, selectors.EVENT_READ)
+        self.closed = False
+
+    def next(self, patience_s: float) -> str:
+        """Return the next line; nothing if there is none in time, or none any more."""
+        until = time.monotonic() + patience_s
+        while b"\n" not in self._text and not self.closed:
+            if not self._selector.select(until - time.monotonic()):
+                return ""
+            read = os.read(self._pipe, 1 << 16)
+            self.closed = not read
+            self._text += read
+        line, _, self._text = self._text.partition(b"\n")
+        return line.decode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""p4c's own test programs through our compiler, counted by what becomes of them and why.
+
+``python -m benchmarks.p4.p4c_conformance TESTDATA errors|samples|scripts [--json FILE]`` takes the folder
+`testdata` of a clone of https://github.com/p4lang/p4c, and its `p4include` beside it:
+
+errors   programs that p4c refuses. Each should be refused here, at a line that p4c names, too.
+samples  programs that p4c accepts. Those for v1model should compile; of the others all is checked
+         but what the architecture decides.
+scripts  programs for v1model with a script in STF, compiled and interpreted. All should pass.
+
+A program without a package, or with one of another architecture, is checked whole, too: what counts then is
+whether anything else is refused. Nothing is written there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from rich.table import Table
+
+from benchmarks.fill import asked, console, option
+from softswitch.compiler import CompileError, Unsupported, compile_file, p4info, preprocess_file
+from softswitch.engine.emit_c.program import emit_c
+from softswitch.stf import ScriptError, parse_script, run_script
+
+NO_PACKAGE = "the program instantiates no package"
+SHOWN = 5
+"""Programs that a row of the table names."""
+
+_P4C_PLACE = re.compile(r"^([^\s(]+)\((\d+)\)", re.MULTILINE)
+_P4C_MESSAGE = re.compile(r"^(?:[^\s(]+\(\d+\): )?(?:\[--Werror=[\w-]+\] )?error: (.*)$", re.MULTILINE)
+_BACKENDS: tuple[Literal["compiled", "interpreter"], ...] = ("compiled", "interpreter")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of a program: `outcome`, the `cause` of it, our messages, and p4c's."""
+
+    program: str
+    outcome: str
+    cause: str = ""
+    messages: tuple[str, ...] = ()
+    p4c: tuple[str, ...] = ()
+
+
+def main() -> None:
+    """Count one set of programs."""
+    asked = _arguments()
+    try_one, pattern = _SETS[asked.set]
+    files = sorted(path for path in (asked.testdata / pattern).rglob("*.p4") if path.exists())
+    if not files:
+        raise SystemExit(f"{asked.testdata / pattern} has no program; want the folder testdata of p4c")
+    include = asked.include or asked.testdata.parent / "p4include"
+    with ProcessPoolExecutor(os.cpu_count()) as processes:
+        results = processes.map(partial(try_one, include=include), files, chunksize=8)
+        found = [result for result in results if result is not None]
+    console().print(_table(asked.set, found))
+    if asked.json is not None:
+        document = {"set": asked.set, "programs": [asdict(each) for each in found]}
+        asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def try_error(path: Path, *, include: Path) -> Found:
+    """Compile a program that p4c refuses."""
+    errors = _errors(path, include)
+    output = path.parents[1] / f"{path.parent.name}_outputs" / f"{path.name}-stderr"
+    text = output.read_text(errors="replace") if output.exists() else ""
+    places = {(Path(file).name, int(line)) for file, line in _P4C_PLACE.findall(text)}
+    wrong = [error for error in errors if not isinstance(error, Unsupported) and error.message != NO_PACKAGE]
+    told = tuple(map(str, errors)), tuple(_P4C_MESSAGE.findall(text))
+    if not wrong:
+        unsupported = [error for error in errors if isinstance(error, Unsupported)]
+        if unsupported:
+            return Found(path.name, "refused for what it uses, only", _general(unsupported[0].message), *told)
+        return Found(path.name, "accepted", _general(" ".join(told[1][:1])), *told)
+    if not places:
+        return Found(path.name, "refused; p4c names no line", _general(wrong[0].message), *told)
+    if any((Path(error.pos.file).name, error.pos.line) in places for error in wrong):
+        return Found(path.name, "refused at a line that p4c names", _general(wrong[0].message), *told)
+    return Found(path.name, "refused at another line", _general(wrong[0].message), *told)
+
+
+def try_sample(path: Path, *, include: Path) -> Found:
+    """Compile a program that p4c accepts, to C and P4Info if it is for v1model."""
+    errors = _errors(path, include)
+    told = tuple(map(str, errors))
+    kind = "v1model" if _for_v1model(path, include) else "other architectures"
+    if not errors:
+        return Found(path.name, f"{kind}: compiled")
+    wrong = [error for error in errors if not isinstance(error, Unsupported) and error.message != NO_PACKAGE]
+    if not wrong and kind != "v1model":
+        return Found(path.name, f"{kind}: checked, nothing wrong", "", told)
+    first = wrong[0] if wrong else errors[0]
+    return Found(path.name, f"{kind}: {first.kind}", _general(first.message), told)
+
+
+def try_script(path: Path, *, include: Path) -> Found | None:
+    """Run the script beside a program for v1model, compiled and interpreted; None if it has none."""
+    script = path.with_suffix(".stf")
+    if not script.exists() or not _for_v1model(path, include):
+        return None
+    try:
+        statements = parse_script(script.read_text())
+        program = compile_file(path, include_dirs=[include])
+        reports = {each: run_script(program, statements, backend=each) for each in _BACKENDS}
+    except (CompileError, ScriptError) as error:
+        return Found(path.name, "refused", _general(error.message), (str(error),))
+    failures = [
+        f"{name}: {failure.line}: {failure.message}"
+        for name, report in reports.items()
+        for failure in report.failures
+    ]
+    return Found(path.name, "wrong" if failures else "passed", "", tuple(failures))
+
+
+def _errors(path: Path, include: Path) -> list[CompileError]:
+    try:
+        program = compile_file(path, include_dirs=[include])
+        p4info(program)
+        emit_c(program)
+    except CompileError as error:
+        return [error, *error.others]
+    return []
+
+
+def _for_v1model(path: Path, include: Path) -> bool:
+    try:
+        return "v1model.p4" in preprocess_file(path, include_dirs=[include])
+    except CompileError:
+        return False
+
+
+def _general(message: str) -> str:
+    """Return a message without what belongs to one program: names and numbers."""
+    message = re.sub(r"'[^']*'", "'…'", message)
+    message = re.sub(r"/\S+:\d+:\d+", "…", message)
+    return re.sub(r"\b\d+\b", "…", message)[:100]
+
+
+def _table(name: str, found: Sequence[Found]) -> Table:
+    outcomes: Mapping[str, list[Found]] = defaultdict(list)
+    for each in found:
+        outcomes[each.outcome].append(each)
+    table = Table("outcome", "cause", "programs", "among them", title=f"{name}: {len(found)} programs")
+    for outcome, programs in sorted(outcomes.items(), key=lambda item: -len(item[1])):
+        table.add_row(outcome, "", str(len(programs)), "", style="bold")
+        causes: Mapping[str, list[str]] = defaultdict(list)
+        for each in programs:
+            causes[each.cause].append(each.program)
+        for cause, names in sorted(causes.items(), key=lambda item: -len(item[1])):
+            if cause:
+                table.add_row("", cause, str(len(names)), " ".join(names[:SHOWN]))
+    return table
+
+
+_SETS: Mapping[str, tuple[Callable[..., Found | None], str]] = {
+    "errors": (try_error, "p4_16_errors"),
+    "samples": (try_sample, "p4_16_samples"),
+    "scripts": (try_script, "p4_16_samples"),
+}
+
+
+def _arguments() -> argparse.Namespace:
+    return asked(
+        __doc__,
+        option("testdata", type=Path, help="the folder testdata of a clone of p4c"),
+        option("set", choices=_SETS),
+        option(
+            "--include", type=Path, help="the folder of core.p4 and v1model.p4 (p4include beside testdata)"
+        ),
+        option("--json", type=Path, metavar="FILE", help="write what became of each program there"),
+        prog="python -m benchmarks.p4.p4c_conformance",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Lucid's packing tree and its scheduler, on measured or made-up profiles.
+
+`python -m benchmarks.schedulers.lucid tree [--profiles FILE --pairs FILE]`: accuracy on configurations and on
+models that the tree has not seen, and how good the packing decisions are that follow from the classes.
+
+`python -m benchmarks.schedulers.lucid schedule [--folder DIR --profiles FILE --pairs FILE]`: Lucid against
+baselines on one speed model. A folder has a `cluster_full_log.csv` and the predictions `Philly_ebm.csv` and
+`Philly_lgb.csv`. `--replica` takes the rules of the public simulator. Policies are those that `ina schedule`
+calls `lucid:` and `lucid-replica:`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fill import Command, option, serve
+from benchmarks.schedulers.lucid_models import make_jobs
+from benchmarks.schedulers.trace_files import resolved
+from controller.policies.families.base import SimulationConfig
+from controller.policies.families.lucid import measurements
+from controller.scheduling import Submission
+from controller.scheduling.lucid import Pair, Size, Usage, accuracy, grow, held_out_accuracy, sizes_from_pairs
+from controller.scheduling.lucid.measured import Config
+from controller.simulator.by_name import make
+from controller.simulator.runs import Source
+from controller.vocabulary import Cluster
+
+NODES, GPUS = 8, 8
+PAPER = ("fifo", "sjf", "srtf", "qssf", "tiresias", "lucid-2", "lucid", "online", "no-sharing")
+REPLICA = ("fifo", "sjf", "qssf", "srtf", "tiresias", "lucid")
+
+ResultRow = dict[str, object]
+
+
+MEASURED = (
+    option("--profiles", type=Path),
+    option("--pairs", type=Path),
+    option("--seed", type=int, default=0),
+)
+
+
+def main() -> None:
+    """Measure, print a table, and JSON on request."""
+    serve(
+        "benchmarks.schedulers.lucid",
+        __doc__,
+        Command(name="tree", about="the packing tree's accuracy", run=run_tree, options=MEASURED),
+        Command(
+            name="schedule",
+            about="Lucid against baselines",
+            run=run_schedule,
+            options=(
+                option("--folder", type=Path, help="a trace with its predictions"),
+                option("--replica", action="store_true", help="the public simulator's rules"),
+                *MEASURED,
+            ),
+        ),
+    )
+
+
+def run_tree(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
+    """Train on parts and ask for the others."""
+    usages, pairs = measurements(background_of(options))
+    sizes = sizes_from_pairs(pairs)
+    configs = [c for c in usages if c in sizes]
+    samples = [(usages[c], sizes[c]) for c in configs]
+    models = [c.model for c in configs]
+    rows: list[ResultRow] = []
+    for name, prune in (("by cross-validation", None), ("0.02", 0.02)):
+
+        def fit(inside: Sequence[tuple[Usage, Size]], prune: float | None = prune):  # type: ignore[no-untyped-def]
+            return grow(inside, prune=prune, seed=options.seed)
+
+        whole = fit(samples)
+        guessed = {c: whole.predict(usages[c]) for c in configs}
+        rows.append(
+            {
+                "price of a leaf": name,
+                "leaves": whole.leaves,
+                "seen": accuracy(whole, samples),
+                "unseen configurations": held_out_accuracy(samples, range(len(samples)), folds=10, fit=fit),
+                "unseen models": held_out_accuracy(samples, models, folds=len(set(models)), fit=fit),
+                **packing(pairs, guessed),
+            }
+        )
+    rows.append({"price of a leaf": "(measured classes)", **packing(pairs, sizes)})
+    return rows, f"{len(samples)} configurations of {len(set(models))} models, {len(pairs)} pairs"
+
+
+def packing(pairs: Sequence[Pair], sizes: Mapping[Config, Size], *, good: float = 0.85) -> ResultRow:
+    """Return how many of the pairs that may be packed are fast, and how many of the fast ones may."""
+    mean = {p: (p.speed_one + p.speed_other) / 2 for p in pairs}
+    allowed = [p for p in pairs if sizes[p.one] + sizes[p.other] <= 2]
+    fast = sum(mean[p] >= good for p in allowed)
+    return {
+        "allowed and fast": fast / len(allowed),
+        "fast and allowed": fast / sum(m >= good for m in mean.values()),
+    }
+
+
+def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
+    """Run the policies."""
+    config = background_of(options)
+    family, names = ("lucid-replica", REPLICA) if options.replica else ("lucid", PAPER)
+    rows = []
+    for name in names:
+        predictor = "lgb" if options.replica and name == "qssf" else "ebm"
+        specs = jobs_of(options.folder, predictor, config)
+        rows.append(run(name, f"{family}:{name}", specs, config))
+    first = next(row for row in rows if row["policy"] == "tiresias")
+    for row in rows:
+        row["tiresias takes"] = float(str(first["average_s"])) / float(str(row["average_s"]))
+    return rows, f"{len(specs)} jobs on {NODES * GPUS} GPUs, as {'replica' if options.replica else 'paper'}"
+
+
+def background_of(options: argparse.Namespace) -> SimulationConfig:
+    """Return the configuration for the policies."""
+    cluster = Cluster.uniform(NODES, GPUS)
+    return SimulationConfig(cluster, profiles=options.profiles, pairs=options.pairs, seed=options.seed)
+
+
+def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> list[Submission]:
+    """Read a trace with what a predictor expects of its jobs, or make one up."""
+    if folder is None:
+        return make_jobs(1000, measurements(config)[0], gap_s=100, seed=config.seed)
+    estimates = folder / f"Philly_{predictor}.csv"
+    return Source(folder / "cluster_full_log.csv").jobs(replace(config, estimates=estimates))
+
+
+def run(name: str, policy: str, specs: Sequence[Submission], config: SimulationConfig) -> ResultRow:
+    """Simulate one policy; the figures are those that the public simulator's results are compared by."""
+    policy, settings = resolved(policy)
+    policy_run = make(policy, replace(config, settings=settings))
+    began = time.perf_counter()
+    jobs = policy_run.run(specs, config.cluster).jobs
+    took_s = time.perf_counter() - began
+    jcts = [job.jct_s for job in jobs]
+    return {
+        "policy": name,
+        "average_s": statistics.fmean(jcts),
+        "p99_s": float(np.percentile(jcts, 99)),
+        "last_end_s": max(job.finish_s for job in jobs),
+        "wall_s": took_s,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+"""The tables of docs/results/schedulers.md: all policies, beside what the public simulators print.
+
+`python -m benchmarks.schedulers.reproduce --traces DIR` runs on the public traces below DIR
+(`muri/trace3.csv`, `common/c1000/...`, `lucid/...`, `synergy/...`), without `--traces` on small ones that are
+shipped or made up. `--output docs/results` writes page and rows; `--only replicas,paper` makes some of the
+tables anew and leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.fill import fill
+from benchmarks.replicas import full_name
+from benchmarks.replicas import known as known_replicas
+from benchmarks.replicas.muri.loop import MuriRun
+from benchmarks.replicas.muri.muri import MuriReplica
+from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
+from benchmarks.schedulers.references import LUCID, MURI, SYNERGY
+from benchmarks.schedulers.reproduce_page import SHOW, ResultRow
+from benchmarks.schedulers.trace_files import Trace, resolved, takes_minutes, traces, with_ablations
+from controller.policies.families import papers
+from controller.policies.families.base import SimulationConfig
+from controller.policies.families.papers import INTERVAL_S
+from controller.policies.registry import family, known
+from controller.scheduling.policy import Policy
+from controller.scheduling.speed import Exclusive, Interleaved
+from controller.simulator import measure
+from controller.simulator.by_name import make
+from controller.simulator.policy_run import PolicyRun
+from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.simulator.traces import read
+from controller.vocabulary import Cluster
+
+Step = tuple[str, Callable[[], PolicyRun]]
+"""Difference from the step before, and the policy run."""
+
+ON_CHANGE = "restarts cost only those who start or move"
+
+
+def replica(name: str, *settings: tuple[str, float]) -> PolicyRun:
+    """Return the policy run of a policy as in the public code, which is the same on all clusters."""
+    return make(full_name(f"muri-replica:{name}"), SimulationConfig(Cluster.uniform(1, 1), settings=settings))
+
+
+def _alone(name: str, policy: Callable[[], Policy], places: str) -> Sequence[Step]:
+    return (
+        ("as in the public code", lambda: replica(name)),
+        ("without the constant 1.015 of every iteration", lambda: MuriRun(policy(), Exclusive())),
+        (ON_CHANGE, lambda: PolicyRun(policy(), Exclusive())),
+        (f"{places}: as paper", lambda: PolicyRun.of(papers.setup(name))),
+    )
+
+
+def _muri(name: str, *, known: bool) -> Sequence[Step]:
+    def kept() -> MuriReplica:
+        return MuriReplica(name, known=known, unpack=False)
+
+    return (
+        ("as in the public code", lambda: replica(name)),
+        ("groups that do not pay are not split", lambda: replica(name, ("unpack", 0))),
+        (ON_CHANGE, lambda: PolicyRun(kept(), kept().speed())),
+        ("decisions every six minutes", lambda: PolicyRun(kept(), kept().speed(), INTERVAL_S)),
+        ("rounds by equation 3, no constant 1.015", lambda: PolicyRun(kept(), Interleaved(), INTERVAL_S)),
+        (
+            "algorithm 1 of the paper, groups stay where they are: as paper",
+            lambda: PolicyRun.of(papers.setup(name)),
+        ),
+    )
+
+
+STEPS: Mapping[str, Sequence[Step]] = {
+    "srtf": _alone("srtf", srtf, "running jobs stay where they are"),
+    "srsf": _alone("srsf", srsf, "running jobs stay where they are"),
+    "tiresias": _alone("tiresias", TiresiasReplica, "GPUs have places, jobs are consolidated"),
+    "muri-s": _muri("muri-s", known=True),
+    "muri-l": _muri("muri-l", known=False),
+}
+"""By policy, from the public code to the paper."""
+
+
+NAME = "schedulers"
+FIRST = ("sample", "trace3")
+"""The traces that all policies run on, ablations too."""
+PAPER = (*FIRST, "trace3_pr", "trace1", "c1000")
+"""The traces that the papers' rules run on."""
+BY_DEADLINE = ("edf", "slack", "on-time")
+"""None of these traces has deadlines: these would be srsf."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A run of Synergy's public simulator: a replay trace below the folder of traces, or "" for its own."""
+
+    name: str
+    servers: int
+    replay: str = ""
+    static: bool = False
+
+    def arguments(self, folder: Path) -> list[object]:
+        """Return the arguments of `benchmarks.schedulers.synergy published` for it."""
+        replay = ["--replay", folder / self.replay] if self.replay else []
+        return ["--servers", self.servers, *replay, *(["--static"] if self.static else [])]
+
+
+WORKLOADS = (
+    Workload("philly-derived", 16),
+    Workload("static", 4, "synergy/static_100job_6_3_1100.0", static=True),
+    Workload("dynamic", 4, "synergy/dynamic_srtf.log"),
+    Workload("c1000", 8, "common/c1000/synergy.csv"),
+)
+MIXES = ("20,70,10", "30,60,10", "60,30,10", "33,33,33", "50,0,50")
+"""Weights of image, text and sound jobs; the first is the published default."""
+SIZES = ("1", "1,1,1,1,2,4,8,16")
+LOADS = (0, 8, 10)
+"""Jobs per hour on 128 GPUs; 0: all are there at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Folder of the public traces, None: the shipped sample; `slow`: also run policies that take minutes."""
+
+    folder: Path | None
+    slow: bool
+
+    def traces(self) -> list[Trace]:
+        """Return the traces in Muri's format that are there."""
+        return traces(self.folder)
+
+    def skips(self, trace: Trace, policy: str) -> bool:
+        """Return True if this takes minutes, and `slow` is not set."""
+        return takes_minutes(trace, policy) and not self.slow
+
+
+def main() -> None:
+    """Make tables, print them, and write the page on request."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
+    parser.add_argument("--only", default=",".join(MAKE), help=f"tables, by comma: {', '.join(MAKE)}")
+    parser.add_argument("--slow", action="store_true", help="also run the slow parts (minutes)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.md and {NAME}.json")
+    parser.add_argument("--json", action="store_true", help="print the rows")
+    given = parser.parse_args()
+    wanted = given.only.split(",")
+    for name in wanted:
+        if name not in MAKE:
+            parser.error(f"--only {name}: there are {', '.join(MAKE)}")
+    stored = None if given.output is None else given.output / f"{NAME}.json"
+    tables: dict[str, list[ResultRow]] = {}
+    if stored is not None and stored.exists() and len(wanted) < len(MAKE):
+        tables = json.loads(stored.read_text(encoding="utf-8"))["tables"]
+    for name in wanted:
+        try:
+            tables[name] = MAKE[name](Options(given.traces, given.slow))
+        except (RunFailed, subprocess.CalledProcessError) as error:
+            raise SystemExit(f"benchmarks.schedulers.reproduce: {name}: {error}") from None
+        if not given.json:
+            print(f"\n{name}\n\n{SHOW[name](tables[name])}", flush=True)
+        if stored is not None:  # after each: some take minutes
+            given.output.mkdir(parents=True, exist_ok=True)
+            stored.write_text(_text(tables) + "\n", encoding="utf-8")
+            fill(stored.with_suffix(".md"), SHOW[name](tables[name]), name)
+    if given.json:
+        print(_text(tables))
+
+
+def _text(tables: Mapping[str, list[ResultRow]]) -> str:
+    return json.dumps({"name": NAME, "tables": tables}, indent=1)
+
+
+def simulated(trace: Trace, policy: str) -> ResultRow:
+    """Return the figures of a policy on a trace. Raises RunFailed."""
+    cluster = Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500)
+    name, settings = resolved(policy)
+    outcome = run(Task(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))
+    if sys.stderr.isatty():
+        print(f"{trace.name}: {policy}, {outcome.wall_s:.1f} s", file=sys.stderr)
+    return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
+
+
+def published(names: Sequence[str]) -> list[str]:
+    """Return the policies that are not of our own, which has a page of its own (`improved`)."""
+    return [name for name in names if "weave" not in name]
+
+
+def replicas(options: Options) -> list[ResultRow]:
+    """Run the public code's rules: policies with public figures, and all of them on the first trace."""
+    rows = []
+    for trace in options.traces():
+        for policy in with_ablations(published(known_replicas("muri-replica"))):
+            theirs = MURI.get((trace.name, policy))
+            wanted = theirs is not None or trace.name in FIRST
+            if not wanted or options.skips(trace, policy):
+                continue
+            row = simulated(trace, policy)
+            if theirs is not None:
+                row |= {f"public_{key}": value for key, value in asdict(theirs).items()}
+                row["off"] = abs(row["avg_jct_s"] / theirs.avg_jct_s - 1)
+                row["times_faster"] = None if theirs.took_s is None else theirs.took_s / row["took_s"]
+            rows.append(row)
+    return rows
+
+
+def paper(options: Options) -> list[ResultRow]:
+    """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
+    first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
+    plain = [name for name in published(known()) if not family(name) and name not in BY_DEADLINE]
+    names = with_ablations(plain)
+    main_names = [name for name in names if not name.startswith("muri-s-")]
+    pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]
+    return [simulated(trace, name) for trace, name in pairs if not options.skips(trace, name)]
+
+
+def rules(options: Options) -> list[ResultRow]:
+    """Go from the public code's rules to the paper's, one difference at a time, on the first trace."""
+    trace = options.traces()[0]
+    cluster = Cluster.uniform(trace.nodes, 8)
+    specs = read(trace.path, cluster)
+    rows = []
+    for policy, steps in STEPS.items():
+        before: float | None = None
+        for step, setup in steps:
+            metrics = measure(setup().run(specs, cluster))
+            change = None if before is None else metrics.avg_jct_s / before - 1
+            before = metrics.avg_jct_s
+            rows.append(
+                {**asdict(metrics), "trace": trace.name, "policy": policy, "step": step, "change": change}
+            )
+    return rows
+
+
+def synergy(options: Options) -> list[ResultRow]:
+    """Set TUNE beside OPT, in one round and over traces; and the replica beside the public simulator."""
+    folder = options.folder
+    if folder is None:
+        return [*_rounds("made-up", MIXES[:1]), *_traces("made-up", jobs=200, loads=LOADS[:1])]
+    matrix = ("--matrix", folder / "synergy" / "sensitivity_matrix.csv")
+    rows = [*_rounds("made-up", MIXES), *_rounds("measured", MIXES, *matrix)]
+    rows += _traces("made-up", jobs=1500, loads=LOADS)
+    rows += _traces("measured", *matrix, jobs=1500, loads=LOADS)
+    for servers in (16, 8):
+        replay = ("--replay", folder / "common" / "c1000" / "synergy.csv", "--servers", servers)
+        made = _module("synergy", "end-to-end", *matrix, *replay)
+        rows += _labelled(made, table="end-to-end", matrices="measured", trace=f"c1000 on {servers * 8} GPUs")
+    for workload, policies in by_workload(SYNERGY).items():
+        replay_of = workload.arguments(folder)
+        made = _module("synergy", "published", *matrix, *replay_of, "--policies", policies)
+        rows += [_published(workload.name, row) for row in made]
+    return rows
+
+
+def _rounds(matrices: str, mixes: Sequence[str], *given: object) -> list[ResultRow]:
+    rows: list[ResultRow] = []
+    for mix in mixes:
+        for sizes in SIZES:
+            made = _module("synergy", "allocate", *given, "--mix", mix, "--sizes", sizes)
+            rows += _labelled(made, table="allocate", matrices=matrices, mix=mix, sizes=sizes)
+    return rows
+
+
+def _traces(matrices: str, *given: object, jobs: int, loads: Sequence[int]) -> list[ResultRow]:
+    rows: list[ResultRow] = []
+    for load in loads:
+        made = _module("synergy", "end-to-end", *given, "--jobs", jobs, "--load", load)
+        trace = f"{jobs:,} jobs, {load} an hour" if load else f"{jobs:,} jobs at once"
+        rows += _labelled(made, table="end-to-end", matrices=matrices, trace=trace)
+    return rows
+
+
+def _labelled(rows: Iterable[ResultRow], **labels: str) -> list[ResultRow]:
+    return [{**labels, **row} for row in rows]
+
+
+def by_workload(references: Iterable[tuple[str, str]]) -> dict[Workload, str]:
+    """Return the policies, by comma, that have references on each workload."""
+    return {w: ",".join(p for name, p in references if name == w.name) for w in WORKLOADS}
+
+
+def _published(workload: str, row: ResultRow) -> ResultRow:
+    theirs = SYNERGY[workload, row["policy"]]
+    return {
+        "table": "published",
+        "workload": workload,
+        **row,
+        **{f"public_{key}": value for key, value in asdict(theirs).items()},
+        "off": row["average_s"] / theirs.avg_jct_s - 1,
+        "times_faster": None if theirs.took_s is None else theirs.took_s / row["wall_s"],
+    }
+
+
+def lucid(options: Options) -> list[ResultRow]:
+    """Run Lucid, by both rule sets if the public trace is there, and train its models."""
+    if options.folder is None:
+        rows = [{"table": "paper", **row} for row in _module("lucid", "schedule")]
+        rows += [{"table": "tree", **row} for row in _module("lucid", "tree")]
+        rows += [{"table": "models", **row} for row in _module("lucid_models", "throughput")]
+        return rows + [{"table": "models", **row} for row in _module("lucid_models", "durations")]
+    files = options.folder / "lucid"
+    measured = ("--profiles", files / "single_data.csv", "--pairs", files / "colocate_info.csv")
+    log = ("--folder", options.folder / "common" / "c1000" / "lucid")
+    rows = [{"table": "paper", **row} for row in _module("lucid", "schedule", *log, *measured)]
+    for row in _module("lucid", "schedule", "--replica", *log, *measured):
+        theirs = LUCID[row["policy"]]
+        rows.append(
+            {
+                "table": "replicas",
+                **row,
+                "public_average_s": theirs.avg_jct_s,
+                "public_p99_s": theirs.p99_jct_s,
+                "public_took_s": theirs.took_s,
+            }
+        )
+    rows += [{"table": "tree", **row} for row in _module("lucid", "tree", *measured)]
+    series = (
+        "--series",
+        files / "cluster_throughput.csv",
+        "--predicted",
+        files / "Venus_throughput_pred.csv",
+    )
+    rows += [{"table": "models", **row} for row in _module("lucid_models", "throughput", *series)]
+    philly = options.folder / "philly" / "philly.csv"
+    return rows + [
+        {"table": "models", **row} for row in _module("lucid_models", "durations", "--trace", philly)
+    ]
+
+
+MAKE: Mapping[str, Callable[[Options], list[ResultRow]]] = {
+    "replicas": replicas,
+    "paper": paper,
+    "rules": rules,
+    "synergy": synergy,
+    "lucid": lucid,
+}
+
+
+def _module(name: str, *arguments: object) -> Sequence[ResultRow]:
+    """Run another benchmark with ``--json`` and return its rows."""
+    command = [sys.executable, "-m", f"benchmarks.schedulers.{name}", *map(str, arguments), "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    rows: list[ResultRow] = json.loads(done.stdout)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,328 @@
+"""Sharing for heterogeneous job sizes: how well interference is predicted, and what each part is worth.
+
+`python -m benchmarks.schedulers.sharing models [--lucid FILE | --gavel FILE]`: the four forests on jobs that
+they have not seen, by number of reference jobs.
+
+`python -m benchmarks.schedulers.sharing schedule [--trace FILE --lucid FILE]`: the policy, itself without
+each of its parts, and baselines, all on one speed model, over several seeds.
+
+Policies are those that `ina schedule` calls `sharing:`. Without files, pairs and traces are made up. Of pair
+files those of Lucid's authors (`colocate_info.csv`) and Gavel's (`simulation_throughputs.json`) can be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from benchmarks.fill import Command, option, serve
+from controller.scheduling import Decision, Policy, Submission, View
+from controller.scheduling.errors import BadSpec
+from controller.scheduling.sharing import (
+    InterferenceModel,
+    Model,
+    PreemptionCost,
+    SharedSpeed,
+    accuracy,
+    draw,
+    read_gavel_pairs,
+    read_lucid_pairs,
+)
+from controller.scheduling.sharing.corun import Pairs
+from controller.scheduling.sharing.errors import BadTraining
+from controller.scheduling.sharing.interference import Load
+from controller.scheduling.sharing.interval import IntervalRule
+from controller.scheduling.sharing.models import Sample, model_for
+from controller.scheduling.sharing.packing import Choice, Packer
+from controller.scheduling.sharing.policies import (
+    POLICIES,
+    SIZES,
+    NamedPolicy,
+    Scenario,
+    SharingConfig,
+    of_kinds,
+)
+from controller.scheduling.sharing.policy import SharingPolicy
+from controller.scheduling.sharing.priority import Ledger
+from controller.simulator import measure, simulate
+from controller.simulator.generate import generate
+from controller.simulator.traces import read
+from controller.vocabulary import Cluster
+
+
+class Blind:
+    """An interference model without features: its answer is the mean of its samples of that model."""
+
+    def __init__(self, kinds: Collection[str], means: Mapping[Model, float]) -> None:
+        self.kinds = kinds
+        self._means = dict(means)
+
+    @classmethod
+    def from_samples(cls, kinds: Collection[str], samples: Mapping[Model, Sequence[Sample]]) -> Blind:
+        """Return the means of `samples`. Raises BadTraining if a model has none."""
+        for model, drawn in samples.items():
+            if not drawn:
+                raise BadTraining(f"no samples of {model.name}")
+        return cls(
+            kinds, {m: math.fsum(s.speeds[0] for s in drawn) / len(drawn) for m, drawn in samples.items()}
+        )
+
+    def speed(self, load: Load, beside: Sequence[Load]) -> float:
+        """Return the mean, whoever it is."""
+        return self._means[model_for(load, beside)] if beside else 1.0
+
+
+@lru_cache(maxsize=1)
+def blind(scenario: Scenario) -> Blind:
+    """Return the predictions without features."""
+    few = max(1, scenario.samples // 3)
+    samples = {
+        model: draw(scenario.measured, model, few, kinds=scenario.seen, sizes=SIZES, seed=scenario.seed)
+        for model in Model
+    }
+    return Blind.from_samples(scenario.measured.kinds, samples)
+
+
+def _without(
+    needs: SharingConfig,
+    believed: InterferenceModel,
+    *,
+    choice: Choice = Choice.BEST,
+    mixed: bool = True,
+    by_gain: bool = True,
+    ledger: Ledger | None = None,
+) -> SharingPolicy:
+    """Return the scheduler, which believes such speeds, with something else than usual."""
+    packer = Packer(believed, load_of=needs.load_of, choice=choice, mixed=mixed, seed=needs.scenario.seed)
+    return SharingPolicy(
+        packer,
+        ledger=ledger,
+        by_gain=by_gain,
+        cost=needs.cost,
+        interval=IntervalRule(needs.cost),
+        profile_s=needs.profile_s,
+        collect=needs.collect,
+    )
+
+
+def _every(length_s: int, make: Callable[[SharingConfig], Policy]) -> NamedPolicy:
+    return NamedPolicy(f"preempts every {length_s} s", lambda n: make(replace(n, interval_s=length_s)))
+
+
+FIXED_S = (120, 600, 3600)
+ABLATIONS: Mapping[str, NamedPolicy] = {
+    "equal-sizes": NamedPolicy(
+        "only jobs of one size share", lambda n: _without(n, n.scenario.forests.fresh(), mixed=False)
+    ),
+    "random-packing": NamedPolicy(
+        "without features, partners at random",
+        lambda n: _without(n, blind(n.scenario), choice=Choice.RANDOM),
+    ),
+    "without-features": NamedPolicy(
+        "every job is believed to be the mean", lambda n: _without(n, blind(n.scenario))
+    ),
+    "first-fit": NamedPolicy(
+        "the first partner that is allowed, by priority",
+        lambda n: _without(n, n.scenario.forests.fresh(), choice=Choice.FIRST, by_gain=False),
+    ),
+    "not-by-gain": NamedPolicy(
+        "the best partner, but by priority", lambda n: _without(n, n.scenario.forests.fresh(), by_gain=False)
+    ),
+    **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
+    **{f"no-sharing-{s}": _every(s, SharingConfig.no_sharing) for s in FIXED_S},
+    "preemptions-not-counted": NamedPolicy(
+        "who was preempted is not spared",
+        lambda n: _without(n, n.scenario.forests.fresh(), ledger=Ledger(aging=False)),
+    ),
+    "no-profiling-time": NamedPolicy(
+        "profiling takes no time", lambda n: replace(n, profile_s=0.0).sharing()
+    ),
+    "speeds-known": NamedPolicy(
+        "speeds are known instead of predicted", lambda n: replace(n, speeds_known=True).sharing()
+    ),
+}
+ALL: Mapping[str, NamedPolicy] = {**POLICIES, **ABLATIONS}
+
+
+def make(name: str, needs: SharingConfig) -> Policy:
+    """Return a fresh policy. Raises BadSpec for an unknown name, and what its scenario raises."""
+    if name not in ALL:
+        raise BadSpec(f"policy {name!r} is unknown; known are {', '.join(ALL)}")
+    return ALL[name].make(needs)
+
+
+NODES, GPUS = 8, 8
+PROFILE_S = 80.0
+MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the one that is asked for
+
+ResultRow = dict[str, object]
+
+
+def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Scenario:
+    """Read measured pairs, or have some made up."""
+    pairs: Pairs | None = None
+    if options.lucid is not None and options.gavel is not None:
+        raise ValueError("--lucid and --gavel are mutually exclusive")
+    if options.lucid is not None:
+        pairs = read_lucid_pairs(options.lucid)
+    elif options.gavel is not None:
+        pairs = read_gavel_pairs(options.gavel)
+    return Scenario(pairs, seed=seed, references=references, samples=options.samples)
+
+
+def run_models(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
+    """Train on two kinds in three, and ask for groups with one of the others."""
+    rows: list[ResultRow] = []
+    for count in sorted({*MODEL_COUNTS, options.references}):
+        found: dict[Model, list[tuple[float, float, float, float]]] = {model: [] for model in Model}
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            setting = setting_of(options, seed, references=count)
+            measured, forests = setting.measured, setting.forests
+            seen, unseen = setting.seen, setting.unseen
+            for model in Model:
+                old = draw(measured, model, 500, kinds=seen, sizes=SIZES, seed=seed + 1000)
+                new = draw(
+                    measured, model, 500, kinds=seen + unseen, sizes=SIZES, fresh=unseen, seed=seed + 2000
+                )
+                a, b = accuracy(forests, old), accuracy(forests, new)
+                found[model].append((a.mae, b.mae, b.r2, b.mean_mae))
+        for model, figures in found.items():
+            columns = ("error, seen kinds", "error, unseen kinds", "R2, unseen kinds", "error of the mean")
+            means = (statistics.fmean(column) for column in zip(*figures, strict=True))
+            rows.append({"references": count, "model": model.name, **dict(zip(columns, means, strict=True))})
+    return rows, f"mean absolute error of speeds, {options.seeds} seeds, {options.samples} samples per model"
+
+
+def jobs_of(
+    options: argparse.Namespace, cluster: Cluster, kinds: Sequence[str], seed: int
+) -> list[Submission]:
+    """Return the trace with kinds drawn from those that are known."""
+    if options.trace is None:
+        specs = generate(options.jobs, cluster, load=options.load, seed=seed)
+    else:
+        specs = read(options.trace, cluster)
+    return of_kinds(specs, kinds, seed=seed)
+
+
+def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
+    """Run the policies over the seeds, and return means."""
+    cluster = Cluster.uniform(NODES, GPUS)
+    cost = PreemptionCost(options.preemption_s, options.preemption_s * 1.5, GPUS)
+    found: dict[str, list[ResultRow]] = {}
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        setting = setting_of(options, seed, references=options.references)
+        specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
+        for name in [name for name in options.only.split(",") if name] or ALL:
+            policy = make(name, SharingConfig(setting, cost, profile_s=PROFILE_S))
+            row = run(policy, specs, cluster, setting.truth, cost)
+            found.setdefault(name, []).append(row)
+    rows: list[ResultRow] = []
+    for name, runs in found.items():
+        row = {"policy": name, **{k: statistics.fmean(float(str(r[k])) for r in runs) for k in runs[0]}}
+        if "sharing" in found:
+            ratios = [
+                float(str(r["average_s"])) / float(str(own["average_s"]))
+                for r, own in zip(runs, found["sharing"], strict=True)
+            ]
+            row |= {"times ours": statistics.fmean(ratios), "least": min(ratios), "most": max(ratios)}
+        rows.append(row)
+    title = f"{len(specs)} jobs on {cluster.gpus} GPUs, {options.seeds} seeds; a preemption costs"
+    return rows, f"{title} {cost.within_s:g} s"
+
+
+class GpuUsage:
+    """Wraps a policy, and measures GPU seconds with any job and with more than one job."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._last_s = 0.0
+        self._used = self._shared = 0
+        self.used_s = self.shared_s = 0.0
+
+    def decide(self, view: View) -> Decision:
+        """Return the policy's decision, and note the GPUs in use."""
+        self.until(view.now_s)
+        decision = self._policy.decide(view)
+        jobs_on: dict[int, int] = {}
+        for group in decision.groups:
+            for gpu in group.gpus:
+                jobs_on[gpu] = jobs_on.get(gpu, 0) + len(group.jobs)
+        self._used = len(jobs_on)
+        self._shared = sum(jobs > 1 for jobs in jobs_on.values())
+        return decision
+
+    def until(self, now_s: float) -> None:
+        """Add up the GPU seconds until now."""
+        self.used_s += self._used * (now_s - self._last_s)
+        self.shared_s += self._shared * (now_s - self._last_s)
+        self._last_s = now_s
+
+
+def run(
+    policy: Policy,
+    specs: Sequence[Submission],
+    cluster: Cluster,
+    truth: InterferenceModel,
+    cost: PreemptionCost,
+) -> ResultRow:
+    """Simulate one policy."""
+    began = time.perf_counter()
+    usage = GpuUsage(policy)
+    result = simulate(specs, cluster, usage, SharedSpeed(truth, cost=cost))
+    took_s = time.perf_counter() - began
+    metrics = measure(result)
+    usage.until(result.end_s)
+    span_s = (result.end_s - result.begin_s) * cluster.gpus
+    return {
+        "average_s": metrics.avg_jct_s,
+        "median_s": metrics.median_jct_s,
+        "p99_s": metrics.p99_jct_s,
+        "makespan_s": metrics.makespan_s,
+        "work": sum(spec.service_s for spec in specs) / span_s,
+        "used": usage.used_s / span_s,
+        "shared": usage.shared_s / span_s,
+        "preemptions": float(metrics.preemptions),
+        "wall_s": took_s,
+    }
+
+
+def main() -> None:
+    """Measure, print a table, and JSON on request."""
+    common = (
+        option("--lucid", type=Path, help="measured pairs; excludes --gavel"),
+        option("--gavel", type=Path, help="measured pairs; excludes --lucid"),
+        option("--seeds", type=int, default=3),
+        option("--first-seed", type=int, default=0),
+        option("--samples", type=int, default=1500, help="measured groups per forest"),
+        option("--references", type=int, default=4),
+    )
+    serve(
+        "benchmarks.schedulers.sharing",
+        __doc__,
+        Command(name="models", about="accuracy of the forests", run=run_models, options=common),
+        Command(
+            name="schedule",
+            about="the policy against baselines and itself without its parts",
+            run=run_schedule,
+            options=(
+                option("--trace", type=Path, help="jobs; their kinds are drawn from the pairs'"),
+                option("--jobs", type=int, default=600, help="or so many of our own"),
+                option("--load", type=float, default=1.6, help="that these offer"),
+                option("--preemption-s", type=float, default=40.0, help="within a node; beyond: x 1.5"),
+                option("--only", default="", help="policies, by comma"),
+                *common,
+            ),
+            epilog="policies:\n" + "\n".join(f"  {name:24} {known.about}" for name, known in ALL.items()),
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()

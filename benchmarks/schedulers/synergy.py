@@ -1,0 +1,345 @@
+"""Synergy-TUNE compared with Synergy-OPT, and the public simulator's figures reproduced here.
+
+`python -m benchmarks.schedulers.synergy allocate`: jobs that fill a cluster are drawn from a catalog of
+made-up tasks, or from measured sensitivity matrices (`--matrix`). OPT is given its programs as published,
+with a variable for every point of a matrix; `--pruned` leaves out the points that cannot be optimal.
+
+`python -m benchmarks.schedulers.synergy end-to-end`: the same allocators over whole traces, FIFO: the effect
+of their differences on completion times.
+
+`python -m benchmarks.schedulers.synergy published`: policies of the public simulator, by its rules, on its
+Philly-derived workload or on a replay trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fill import Command, option, serve
+from benchmarks.replicas.steps import SteppedRun
+from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
+from benchmarks.schedulers.philly_derived import CLASSES, philly_derived
+from controller.scheduling.synergy import (
+    Demand,
+    ModelProfile,
+    Plan,
+    Servers,
+    ServerShape,
+    SharedSpeed,
+    demands_by_matrix,
+    drf,
+    greedy,
+    opt,
+    proportional,
+    read_profiles,
+    synergy,
+    tetris,
+    tune,
+)
+from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles
+from controller.scheduling.synergy.policies import tune_and_top_up
+from controller.simulator import simulate
+from controller.simulator.traces import read
+from controller.vocabulary import Cluster
+
+Models = Mapping[str, Sequence[str]]
+"""Models by kind: image, text and sound."""
+
+KINDS = ("image", "text", "sound")
+MEASURED_KINDS: Models = dict(zip(KINDS, CLASSES.values(), strict=True))
+MADE_UP_KINDS: Models = {k: [name for name, task in TASKS.items() if task.kind == k] for k in KINDS}
+BASELINES: Mapping[str, Callable[[Sequence[Demand], Servers], Plan]] = {
+    "proportional": proportional,
+    "greedy": greedy,
+    "drf": drf,
+    "tetris": tetris,
+    "tune": tune,
+    "tune+top-up": tune_and_top_up,
+}
+ROUND_S = 300.0
+STATIC_S = ROUND_S - 1
+"""Start of a static replay here, seconds: the public simulator's first round comes one second later."""
+
+PUBLIC_JOBS = 5600
+PUBLIC_COUNTED = range(4000, 5000)
+"""Jobs of the Philly-derived workload that the public simulator needs, and those of them that it measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorSummary:
+    """One allocator's results: means over the seeds."""
+
+    allocator: str
+    throughput: float
+    of_opt: float
+    worst_of_opt: float
+    of_bound: float
+    time_ms: float
+    opt_takes_times: float
+
+
+def positive(text: str) -> int:
+    """Return the number that `text` is. Raises ArgumentTypeError unless it is a whole one above zero."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} has to be a whole number above zero")
+    return int(text)
+
+
+def sizes(text: str) -> list[int]:
+    """Return the numbers that `text` lists by comma. Raises ArgumentTypeError as `positive`."""
+    return [positive(part) for part in text.split(",")]
+
+
+def mix(text: str) -> list[float]:
+    """Return the weights that `text` lists by comma. Raises ArgumentTypeError unless each kind has one."""
+    try:
+        weights = [float(part) for part in text.split(",")]
+    except ValueError:
+        weights = []
+    if len(weights) != len(KINDS):
+        raise argparse.ArgumentTypeError(f"{text!r} has to be three weights, of {', '.join(KINDS)} jobs")
+    return weights
+
+
+def run_allocators(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
+    """Compare the allocators."""
+    rows = measure(
+        matrix=options.matrix,
+        servers=options.servers,
+        cpus_per_gpu=options.cpus_per_gpu,
+        mix=dict(zip(KINDS, options.mix, strict=True)),
+        sizes=options.sizes,
+        seeds=options.seeds,
+        pruned=options.pruned,
+    )
+    title = f"{options.servers * 8} GPUs, {options.seeds} seeds"
+    return [asdict(row) for row in rows], title
+
+
+def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
+    """Run FIFO with GPU-proportional shares, TUNE and OPT by the rules of the paper."""
+    shape = server_shape(options.cpus_per_gpu)
+    profiles, kinds = models(options.matrix, shape)
+    cluster = Cluster.uniform(options.servers, shape.gpus, cpus=shape.cpus, memory_gb=shape.memory_gb)
+    if options.replay is not None:
+        specs = read(options.replay, cluster, format="synergy")
+    else:
+        specs = philly_derived(
+            {name: profile.iteration_s for name, profile in profiles.items()},
+            jobs=options.jobs,
+            jobs_per_hour=options.load or 1.0,
+            split=options.mix,
+            classes=kinds,
+            seed=options.seed,
+        )
+        if not options.load:
+            specs = [replace(spec, arrival_s=0.0) for spec in specs]
+    demand_of = demands_by_matrix({name: profile.sensitivity for name, profile in profiles.items()}, shape)
+    found: dict[str, dict[str, float]] = {}
+    for allocator in ("opt", "proportional", "tune", "tune+top-up"):
+        policy = synergy("fifo", allocator, demand_of, round_s=ROUND_S)
+        began = time.perf_counter()
+        jobs = simulate(specs, cluster, policy, SharedSpeed(demand_of), interval_s=ROUND_S).jobs
+        took = time.perf_counter() - began
+        jcts = [job.finish_s - job.spec.arrival_s for job in jobs]
+        found[allocator] = {
+            "average_h": statistics.fmean(jcts) / 3600,
+            "p99_h": float(np.percentile(jcts, 99)) / 3600,
+            "makespan_h": max(job.finish_s for job in jobs) / 3600,
+            "wall_s": took,
+        }
+    best = found["opt"]
+    rows: list[dict[str, object]] = [
+        {
+            "allocator": name,
+            **figures,
+            "average_over_opt": figures["average_h"] / best["average_h"] - 1,
+            "makespan_over_opt": figures["makespan_h"] / best["makespan_h"] - 1,
+        }
+        for name, figures in found.items()
+    ]
+    return rows, f"{len(specs)} jobs on {options.servers * 8} GPUs, FIFO"
+
+
+def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
+    """Run policies of the public simulator."""
+    shape = server_shape(3)
+    profiles, kinds = models(options.matrix, shape)
+    cluster = Cluster.uniform(options.servers, shape.gpus, cpus=shape.cpus, memory_gb=shape.memory_gb)
+    began_s = 0.0
+    if options.replay is None:
+        times = {name: profile.iteration_s for name, profile in profiles.items()}
+        number = options.jobs or PUBLIC_JOBS
+        specs = philly_derived(times, jobs=number, jobs_per_hour=options.load, classes=kinds)
+        counted = PUBLIC_COUNTED if options.jobs is None else range(number)
+    else:
+        specs = read(options.replay, cluster, format="synergy")
+        counted = range(len(specs))
+        if options.static:
+            began_s = STATIC_S
+            specs = [replace(spec, arrival_s=began_s + spec.arrival_s) for spec in specs]
+    rows: list[dict[str, object]] = []
+    for name in options.policies.split(","):
+        order, _, mode = name.partition("+")
+        wants = replica_demands(profiles, shape, mode=mode)
+        speed = RoundSpeed(wants, round_s=ROUND_S)
+        policy = replica_policy(order, mode, wants, servers=Servers.equal(options.servers, shape))
+        began = time.perf_counter()
+        setup = SteppedRun(policy, speed, ROUND_S)
+        jobs = setup.run(specs, cluster).jobs
+        took = time.perf_counter() - began
+        ends = {job.spec.name: job.finish_s for job in jobs}
+        jcts = [ends[spec.name] - spec.arrival_s for number, spec in enumerate(specs) if number in counted]
+        rows.append(
+            {
+                "policy": name,
+                "average_s": statistics.fmean(jcts),
+                "p99_s": float(np.percentile(jcts, 99)),
+                "makespan_s": max(ends.values()) - began_s if len(counted) == len(specs) else None,
+                "wall_s": took,
+            }
+        )
+    return rows, f"{len(specs)} jobs on {options.servers * 8} GPUs, as in the public code"
+
+
+def server_shape(cpus_per_gpu: int) -> ServerShape:
+    """Return the published servers, with that many CPUs for each GPU."""
+    return ServerShape(gpus=8, cpus=8 * cpus_per_gpu, memory_gb=500)
+
+
+def models(matrix: Path | None, shape: ServerShape) -> tuple[dict[str, ModelProfile], Models]:
+    """Return profiles, measured or made up, and the models of each kind."""
+    if matrix is None:
+        return model_profiles(shape), MADE_UP_KINDS
+    return read_profiles(matrix, cpus_per_gpu=round(shape.fair_cpus)), MEASURED_KINDS
+
+
+def measure(
+    *,
+    matrix: Path | None,
+    servers: int,
+    cpus_per_gpu: int,
+    mix: Mapping[str, float],
+    sizes: Sequence[int],
+    seeds: int,
+    pruned: bool,
+) -> list[AllocatorSummary]:
+    """Run all allocators on the same jobs, for each seed."""
+    shape = server_shape(cpus_per_gpu)
+    profiles, kinds = models(matrix, shape)
+    matrices = {name: profile.sensitivity for name, profile in profiles.items()}
+    equal = Servers.equal(servers, shape)
+    results: dict[str, list[tuple[float, float, float, float, float]]] = {}
+    for seed in range(seeds):
+        drawn = [
+            draw(matrices, kinds, mix, gpus=servers * 8, server=shape, seed=seed, sizes=sizes, prune=prune)
+            for prune in (True, pruned)
+        ]
+        jobs, opt_jobs = drawn
+        began = time.perf_counter()
+        optimum = opt(opt_jobs, equal)
+        opt_s = time.perf_counter() - began
+        best = optimum.plan.throughput
+        results.setdefault("opt", []).append((best, 1.0, best / optimum.bound, opt_s, 1.0))
+        for name, allocate in BASELINES.items():
+            took, plan = fastest_of(5, allocate, jobs, equal)
+            value = plan.throughput
+            results.setdefault(name, []).append(
+                (value, value / best, value / optimum.bound, took, opt_s / took)
+            )
+    return [summarise(name, values) for name, values in results.items()]
+
+
+def fastest_of(
+    times: int,
+    allocate: Callable[[Sequence[Demand], Servers], Plan],
+    jobs: Sequence[Demand],
+    servers: Servers,
+) -> tuple[float, Plan]:
+    """Return the shortest of several run times, in seconds, and the plan."""
+    took = float("inf")
+    for _ in range(times):
+        began = time.perf_counter()
+        plan = allocate(jobs, servers)
+        took = min(took, time.perf_counter() - began)
+    return took, plan
+
+
+def summarise(name: str, values: Sequence[tuple[float, float, float, float, float]]) -> AllocatorSummary:
+    """Summarise one allocator's results."""
+    throughput, of_opt, of_bound, took, ratio = zip(*values, strict=True)
+    return AllocatorSummary(
+        name,
+        statistics.fmean(throughput),
+        statistics.fmean(of_opt),
+        min(of_opt),
+        statistics.fmean(of_bound),
+        statistics.median(took) * 1000,
+        statistics.median(ratio),
+    )
+
+
+def main() -> None:
+    """Measure, print a table, and JSON on request."""
+    cluster = (
+        option("--matrix", type=Path, help="a CSV file of sensitivity matrices"),
+        option("--servers", type=positive, default=16),
+    )
+    drawn = (
+        option("--cpus-per-gpu", type=positive, default=3),
+        option("--mix", type=mix, default="20,70,10", help="weights of image, text and sound jobs"),
+    )
+    replay = option("--replay", type=Path, help="lines of id,model,arrival_s,iterations,gpus")
+    serve(
+        "benchmarks.schedulers.synergy",
+        __doc__,
+        Command(
+            name="allocate",
+            about="all allocators on one queue",
+            run=run_allocators,
+            options=(
+                option("--sizes", type=sizes, default="1", help="GPUs of a job, drawn evenly from this list"),
+                option("--seeds", type=positive, default=10),
+                option("--pruned", action="store_true"),
+                *drawn,
+                *cluster,
+            ),
+        ),
+        Command(
+            name="end-to-end",
+            about="TUNE and OPT over whole traces",
+            run=run_end_to_end,
+            options=(
+                option("--load", type=float, default=0, help="jobs per hour; 0: all are there at once"),
+                option("--jobs", type=positive, default=1500),
+                option("--seed", type=int, default=42),
+                replay,
+                *drawn,
+                *cluster,
+            ),
+        ),
+        Command(
+            name="published",
+            about="the public simulator's rules on its workloads",
+            run=run_published,
+            options=(
+                option("--static", action="store_true", help="all jobs of the replay are there at once"),
+                option("--load", type=float, default=9.0, help="jobs per hour, without --replay"),
+                option("--jobs", type=positive, help="number of jobs, without --replay; as published"),
+                option("--policies", default="fifo+fair,fifo+greedy,fifo+tune"),
+                replay,
+                *cluster,
+            ),
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()
