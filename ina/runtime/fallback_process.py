@@ -141,7 +141,11 @@ class FallbackProcess:
         self._child.stop()
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return the known counters of a job by name, including those of servers that died.
+        """Return the known counters of a job by name; see `counts`."""
+        return self.counts([job])[job]
+
+    def counts(self, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
+        """Return the known counters of jobs, each by name, including those of servers that died.
 
         One that is being started has counted nothing yet, and is not waited for.
         """
@@ -151,7 +155,7 @@ class FallbackProcess:
             while self._serves and self._answered < wanted and child is self._child and not child.ended():
                 if not self._change.wait(ASK_S) and time.monotonic() > deadline:
                     break
-            return self._of_job(job)
+            return {job: self._of_job(job) for job in jobs}
 
     def _check_answers(self) -> None:
         now = time.monotonic()

@@ -7,7 +7,7 @@ connects compares the number of the protocol, and shows that it has the secret, 
 ``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
 ``{"remove": id}``                     forget it
 ``{"only": [id, ...]}``                forget the other jobs of the same owner
-``{"statistics": id}``                 answer ``{"statistics": {...}, "job": id, "ended": why}``;
+``{"statistics": [id, ...]}``          answer ``{"statistics": {id: {...}, ...}, "ended": why}``;
                                        every `ASK_S`, to show that both ends live
 =====================================  ========================================================
 
@@ -28,7 +28,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -36,7 +36,7 @@ from hostlib.messages import Lines, MessageError, encode
 from hostlib.sealed import proof
 from hostlib.version import version
 from ina.runtime.errors import BadRun
-from ina.runtime.fallback_process import Fallback
+from ina.runtime.fallback_process import Fallback, FallbackProcess
 
 PROTOCOL: Final = 1
 """Number of these messages, the same at both ends: a controller may be upgraded while jobs run on."""
@@ -58,7 +58,7 @@ class FallbackService:
     """Listens, and serves one connection in each of its threads; a context manager that stops."""
 
     def __init__(
-        self, fallback: Fallback, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
+        self, fallback: FallbackProcess, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
     ) -> None:
         """Listen.
 
@@ -184,15 +184,18 @@ class FallbackService:
                     if job in self._jobs and self._jobs[job][0] == owner:
                         del self._jobs[job]
                         self._fallback.remove(job)
-            case {"only": [*jobs]}:
+            case {"only": [*jobs]} if _are_ids(jobs):
                 with self._lock:
                     self._forget(owner, jobs)
-            case {"statistics": int(job)}:
-                counts = self._fallback.statistics(job)
-                answer = {"statistics": counts, "job": job, "ended": self._fallback.check()}
+            case {"statistics": [*jobs]} if _are_ids(jobs):
+                answer = {"statistics": self._fallback.counts(jobs), "ended": self._fallback.check()}
                 connection.sendall(encode(answer))
             case _:
                 raise MessageError(f"{json.dumps(message)[:100]} is no command")
+
+
+def _are_ids(jobs: Sequence[object]) -> bool:
+    return all(isinstance(job, int) for job in jobs)
 
 
 @contextlib.contextmanager

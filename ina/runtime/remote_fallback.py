@@ -146,7 +146,7 @@ class RemoteFallback:
     def _answers(self, job: int) -> bool:
         """Ask for a job's statistics, after all that was said before; return whether there is an answer."""
         self._asked.add(job)
-        self._say({"statistics": job})
+        self._say({"statistics": [job]})
         return self._change.wait_for(lambda: job not in self._asked, PATIENCE_S)
 
     def _say_all(self, added: Iterable[Mapping[str, Any]]) -> None:
@@ -162,9 +162,9 @@ class RemoteFallback:
     def _ask(self) -> None:
         while not self.over:
             with self._change:
-                for job in self._jobs:
-                    self._say({"statistics": job})
-                if not self._jobs:
+                if self._jobs:
+                    self._say({"statistics": [*self._jobs]})
+                else:
                     self._silent_s = 0.0
                     if self._owner and time.monotonic() - self._needed_s > IDLE_S:
                         self.stop()
@@ -186,8 +186,9 @@ class RemoteFallback:
             with self._change:
                 self._silent_s = 0.0
                 self._final = message.get("ended")
-                self._statistics[job := message.get("job", -1)] = found
-                self._asked.discard(job)
+                counts = {int(job): each for job, each in found.items()}
+                self._statistics |= counts
+                self._asked -= counts.keys()
                 self._change.notify_all()
 
     def _reconnect(self) -> None:
