@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hostlib import arrays
-from hostlib.collectives import Collective
+from hostlib.collectives import PLAIN, Collective
 
 
 def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str, part: str) -> Collective:
@@ -28,7 +28,7 @@ def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str
     ones[:ready] = 1
     ones[-1] = waits
     staged = arrays.stage(ones, ones)
-    return Collective(staged, False, "raise", description, number, part=part, calls=0)
+    return Collective(staged, False, PLAIN, description, number, part=part, calls=0)
 
 
 def agreed(counted: Collective, size: int) -> tuple[int, bool]:

@@ -6,8 +6,7 @@ import functools
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,14 +29,41 @@ _name_of = functools.cache(str)
 """Name of a dtype, which takes NumPy longer than the rest of a description."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """A collective that has been asked for."""
+class CallOptions(NamedTuple):
+    """What a call says of a collective besides its array, operation and root; goes all the way with it.
+
+    A tuple, for a frozen dataclass takes a microsecond longer to make.
+    """
+
+    out: arrays.Output | None = None
+    """Where to put the result; None: in a new array."""
+    name: str | None = None
+    """Name of the array, for errors and ordering."""
+    nonfinite: NonFinite = "raise"
+    """What NaN and infinity do; see `hostlib.communicator.Communicator.allreduce`."""
+    layer: Layer | None = None
+    priority: int | None = None
+    """Of its packets, 0 to 255; None: by policy."""
+    numbers: Numbers | None = None
+    """How floats travel; None: as the job's configuration says."""
+    residual: NDArray[np.float32] | None = None
+    """Gets what "block16", "block8" or "block4" round off."""
+    arrived: Callable[[], None] | None = None
+    """Waits until the source is there, if a device still copies to it; called in the library's thread."""
+    here: bool = False
+    """The calling thread carries it out, if nothing else is submitted: it waits at once, others may not."""
+
+
+PLAIN: Final = CallOptions()
+
+
+class Collective(NamedTuple):
+    """A collective that was asked for; a tuple, as `CallOptions` is."""
 
     staged: arrays.Staged
     """Source and target, as `hostlib.core.window.Window.begin` has them for the pattern."""
     average: bool
-    nonfinite: NonFinite
+    options: CallOptions
     description: str
     """Description of all that ranks must agree on besides `number`."""
     number: int = 0
@@ -49,20 +75,11 @@ class Collective:
     """Parts of the array that are of one rank each: 1, or as many as ranks."""
     stride: int | None = None
     """Elements from one shard to the next, where all of them are; None: they lie back to back."""
-    layer: Layer | None = None
-    priority: int | None = None
-    """Of its packets, 0 to 255; None: by policy."""
-    numbers: Numbers | None = None
-    """How floats travel; None: as the job's configuration says."""
-    feedback: bool = False
-    """Whether what that rounds off is left in the source."""
     part: str = ""
     """What ranks must agree on besides if this is no whole call: which part of it, or of which calls."""
     calls: int = 1
     """Number of calls that are done with it."""
     is_barrier: bool = False
-    arrived: Callable[[], None] | None = None
-    """Waits until the source is there, if a device still copies to it."""
 
     @property
     def length(self) -> int:
@@ -78,17 +95,11 @@ class Collective:
 
 def make_collective(
     array: ArrayLike | arrays.Tensor,
-    op: Op,
-    out: arrays.Output | None,
-    name: str | None,
-    nonfinite: NonFinite,
+    op: Op = "sum",
+    options: CallOptions = PLAIN,
     *,
     number: int = 0,
     root: int | None = None,
-    layer: Layer | None = None,
-    priority: int | None = None,
-    numbers: Numbers | None = None,
-    residual: NDArray[np.float32] | None = None,
     terms: int = 1,
 ) -> Collective:
     """Check the arguments of an allreduce or a reduce, and return it.
@@ -96,101 +107,56 @@ def make_collective(
     Args:
         array: The array to sum.
         op: "sum" or "average".
-        out: Where to put the result; None: a new array.
-        name: Name of the array, for errors and ordering.
-        nonfinite: What NaN and infinity do; see `hostlib.communicator.Communicator.allreduce`.
+        options: The rest of the call's arguments.
         number: Number of earlier calls of this rank.
         root: The only rank that gets the result; None: all do.
-        layer: Position of the tensor's layer, and number of layers.
-        priority: Priority of its packets, 0 to 255; None: by policy.
-        numbers: Encoding of floats; None: as the job's configuration says.
-        residual: Gets the rounding error of "block16", "block8" or "block4".
         terms: Number of terms of the sum in the switch: ranks, or machines.
 
     Raises UnsupportedArray.
     """
+    numbers, residual = options.numbers, options.residual
     if not isinstance(op, str) or op not in _OPS:
         raise UnsupportedArray(f"op is {op!r}, must be one of {_OPS}")
-    if not isinstance(nonfinite, str) or nonfinite not in _NON_FINITE:
-        raise UnsupportedArray(f"nonfinite is {nonfinite!r}, must be one of {_NON_FINITE}")
-    layer, priority = _checked(name, layer, priority)
+    if not isinstance(options.nonfinite, str) or options.nonfinite not in _NON_FINITE:
+        raise UnsupportedArray(f"nonfinite is {options.nonfinite!r}, must be one of {_NON_FINITE}")
+    _check(options)
     if numbers is not None and (not isinstance(numbers, str) or numbers not in NUMBERS):
         raise UnsupportedArray(f"numbers is {numbers!r}, must be one of {NUMBERS}, or None")
     if residual is not None and numbers not in BLOCKS:
         raise UnsupportedArray(f"residual needs numbers of {BLOCKS}; other encodings have no error feedback")
-    staged = arrays.stage(array, out)
+    staged = arrays.stage(array, options.out)
     if numbers and staged.source.dtype == np.float32 and (why := why_no_room(numbers, terms)):
         raise UnsupportedArray(f"numbers: {why}")
     if op == "average" and staged.dtype == np.int32:
         raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")
-    description = f"{op} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}"
-    if root is not None:
-        description += f" for rank {root}"
+    more = "" if root is None else f" for rank {root}"
     if numbers is not None:
-        description += f" as {numbers}"
-    if layer is not None:
-        description += f" of layer {layer[0]}/{layer[1]}"
-    if name is not None:
-        description += f" {name!r}"
+        more += f" as {numbers}"
+    description = _described(op, staged, options, more)
     if residual is not None:
         staged = arrays.with_residual(staged, residual)
-    return Collective(
-        staged,
-        op == "average",
-        nonfinite,
-        description,
-        number,
-        root,
-        layer=layer,
-        priority=priority,
-        numbers=numbers,
-        feedback=residual is not None,
-    )
+    return Collective(staged, op == "average", options, description, number, root)
 
 
 def make_reduce_scatter(
-    array: ArrayLike | arrays.Tensor,
-    op: Op,
-    out: arrays.Output | None,
-    name: str | None,
-    nonfinite: NonFinite,
-    *,
-    number: int,
-    rank: int,
-    size: int,
-    layer: Layer | None = None,
-    priority: int | None = None,
-    numbers: Numbers | None = None,
+    array: ArrayLike | arrays.Tensor, op: Op, options: CallOptions, *, number: int, rank: int, size: int
 ) -> Collective:
-    """Check the arguments of a reduce-scatter, and return it; for the arguments see `make_collective`.
+    """Check the arguments of a reduce-scatter, and return it; for the others see `make_collective`.
 
     Args:
         array: The array to sum; its first dimension is split into a shard for each rank.
         op: "sum" or "average".
-        out: Where to put this rank's shard; None: a new array.
-        name: Name of the array.
-        nonfinite: What NaN and infinity do.
+        options: The rest of the call's arguments; `out` is for this rank's shard.
         number: Number of earlier calls of this rank.
         rank: This rank.
         size: Number of ranks.
-        layer: Position of the tensor's layer, and number of layers.
-        priority: Priority of its packets.
-        numbers: Encoding of floats.
 
     Raises UnsupportedArray.
     """
-    whole = make_collective(
-        *(array, op, None, name, nonfinite),
-        number=number,
-        layer=layer,
-        priority=priority,
-        numbers=numbers,
-        terms=size,
-    )
-    staged = arrays.stage_shard(array, whole.staged, out, rank, size)
-    return replace(
-        whole,
-        staged=staged,
+    whole = make_collective(array, op, options._replace(out=None), number=number, terms=size)
+    return whole._replace(
+        staged=arrays.stage_shard(array, whole.staged, options.out, rank, size),
+        options=options,
         description=f"reduce-scatter, {whole.description}",
         pattern=Pattern.SCATTER,
         shards=size,
@@ -198,109 +164,69 @@ def make_reduce_scatter(
 
 
 def make_all_gather(
-    array: ArrayLike | arrays.Tensor,
-    out: arrays.Output | None,
-    name: str | None,
-    *,
-    number: int,
-    rank: int,
-    size: int,
-    layer: Layer | None = None,
-    priority: int | None = None,
+    array: ArrayLike | arrays.Tensor, options: CallOptions, *, number: int, rank: int, size: int
 ) -> Collective:
     """Check the arguments of an all-gather, and return it.
 
     Args:
         array: This rank's shard, of any type; of the same shape and type on all ranks.
-        out: Where to put all shards, one behind the other in the first dimension; None: a new array.
-        name: Name of the array.
+        options: The rest of the call's arguments; `out` is for all shards, back to back.
         number: Number of earlier calls of this rank.
         rank: This rank.
         size: Number of ranks.
-        layer: Position of the tensor's layer, and number of layers.
-        priority: Priority of its packets.
 
     Raises UnsupportedArray.
     """
-    layer, priority = _checked(name, layer, priority)
-    staged = arrays.stage_shards(array, out, rank, size)
-    description = _described("all-gather", staged, layer, name)
-    return Collective(
-        *(staged, False, "propagate", description, number),
-        pattern=Pattern.GATHER,
-        shards=size,
-        layer=layer,
-        priority=priority,
-    )
+    _check(options)
+    staged = arrays.stage_shards(array, options.out, rank, size)
+    description = _described("all-gather", staged, options)
+    return Collective(staged, False, options, description, number, pattern=Pattern.GATHER, shards=size)
 
 
 def make_broadcast(
-    array: ArrayLike | arrays.Tensor,
-    root: int,
-    out: arrays.Output | None,
-    name: str | None,
-    *,
-    number: int,
-    rank: int,
-    layer: Layer | None = None,
-    priority: int | None = None,
+    array: ArrayLike | arrays.Tensor, root: int, options: CallOptions, *, number: int, rank: int
 ) -> Collective:
     """Check the arguments of a broadcast, and return it.
 
     Args:
         array: What the root sends, of any type; at other ranks an array of the same shape and type.
         root: The rank that sends.
-        out: Where to put what the root has sent; None: a new array.
-        name: Name of the array.
+        options: The rest of the call's arguments.
         number: Number of earlier calls of this rank.
         rank: This rank.
-        layer: Position of the tensor's layer, and number of layers.
-        priority: Priority of its packets.
 
     Raises UnsupportedArray.
     """
-    layer, priority = _checked(name, layer, priority)
-    staged = arrays.stage_moved(array, out, sends=rank == root)
-    description = f"{_described('broadcast', staged, layer, name)} from rank {root}"
-    return Collective(
-        *(staged, False, "propagate", description, number, root),
-        pattern=Pattern.GATHER,
-        layer=layer,
-        priority=priority,
-    )
+    _check(options)
+    staged = arrays.stage_moved(array, options.out, sends=rank == root)
+    description = f"{_described('broadcast', staged, options)} from rank {root}"
+    return Collective(staged, False, options, description, number, root, Pattern.GATHER)
 
 
-def _described(what: str, staged: arrays.Staged, layer: Layer | None, name: str | None) -> str:
-    text = f"{what} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}"
-    if layer is not None:
-        text += f" of layer {layer[0]}/{layer[1]}"
-    return text if name is None else f"{text} {name!r}"
+def _described(what: str, staged: arrays.Staged, options: CallOptions, more: str = "") -> str:
+    text = f"{what} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}{more}"
+    if options.layer is not None:
+        text += f" of layer {options.layer[0]}/{options.layer[1]}"
+    return text if options.name is None else f"{text} {options.name!r}"
 
 
-def _checked(name: str | None, layer: Layer | None, priority: int | None) -> tuple[Layer | None, int | None]:
-    """Return layer and priority. Raises UnsupportedArray if one of them, or the name, is none."""
-    if layer is not None and not _is_layer(layer):
+def _check(options: CallOptions) -> None:
+    """Raise UnsupportedArray if layer, name or priority is none."""
+    if options.layer is not None and not _is_layer(options.layer):
         raise UnsupportedArray(
-            f"layer is {layer!r}, must be (position, layers) with 0 <= position < layers, or None"
+            f"layer is {options.layer!r}, must be (position, layers) with 0 <= position < layers, or None"
         )
-    if name is not None and not isinstance(name, str):
-        raise UnsupportedArray(f"name is {name!r}, must be a text or None")
-    if priority is None:
-        return layer, None
-    if not (is_whole(priority) and 0 <= priority <= 0xFF):
+    if options.name is not None and not isinstance(options.name, str):
+        raise UnsupportedArray(f"name is {options.name!r}, must be a text or None")
+    priority = options.priority
+    if priority is not None and not (is_whole(priority) and 0 <= priority <= 0xFF):
         raise UnsupportedArray(f"priority is {priority!r}, must be 0..255 or None")
-    return layer, int(priority)  # NumPy's whole numbers do not fit into a header
-
-
-def arriving(collective: Collective, arrived: Callable[[], None] | None) -> Collective:
-    """Return a collective whose source is there when `arrived` returns; None: it is there."""
-    return replace(collective, arrived=arrived) if arrived else collective
 
 
 def make_barrier(number: int) -> Collective:
     """Return a collective that sums nothing, but has to be met by all ranks."""
     nothing = arrays.stage(np.empty(0, np.int32))
-    return Collective(nothing, False, "raise", "barrier", number, is_barrier=True)
+    return Collective(nothing, False, PLAIN, "barrier", number, is_barrier=True)
 
 
 def is_whole(value: object) -> bool:
@@ -360,12 +286,12 @@ class LocalEngine:
             raise self._broken
         started = time.monotonic_ns()
         staged = collective.staged
-        if collective.nonfinite == "raise" and not np.isfinite(staged.source).all():
+        if collective.options.nonfinite == "raise" and not np.isfinite(staged.source).all():
             first = int(np.argmin(np.isfinite(staged.source)))
             raise NonFiniteError(0, first, staged.unfit(first, 1))
         if staged.target is not staged.source and collective.pattern is not Pattern.GATHER:
             np.copyto(staged.target, staged.source)
-        if collective.feedback:
+        if collective.options.residual is not None:
             staged.source[:] = 0
         self._calls += collective.calls
         self._elements += len(staged.source)

@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,13 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from hostlib.agreement import agreed, ballot
 from hostlib.arrays import Output, Tensor
 from hostlib.collectives import (
-    Collective,
+    CallOptions,
     Engine,
     Layer,
     LocalEngine,
     NonFinite,
     Op,
-    arriving,
     check_root,
     make_barrier,
     make_collective,
@@ -38,7 +37,7 @@ from hostlib.errors import JobBroken, JobFault, NotInitialized, RendezvousError
 from hostlib.fusion import FusedCollective, error_of_slice, slice_of
 from hostlib.handle import Handle, Result
 from hostlib.local_ranks import LocalRanks
-from hostlib.moving import MovingCalls
+from hostlib.moving import MovingCalls, Request, starting, waiting
 from hostlib.peers import NoPeers, Peers
 from hostlib.quantize import Numbers
 from hostlib.rendezvous_peers import RendezvousPeers
@@ -113,6 +112,7 @@ class Communicator(MovingCalls):
         self._calls = itertools.count()
         self._thread: threading.Thread | None = None
 
+    @waiting
     def allreduce(
         self,
         array: ArrayLike | Tensor,
@@ -125,7 +125,7 @@ class Communicator(MovingCalls):
         priority: int | None = None,
         numbers: Numbers | None = None,
         residual: NDArray[np.float32] | None = None,
-    ) -> NDArray[Any]:
+    ) -> Request[NDArray[Any]]:
         """Return the sum (or average) of `array` over all ranks, in its shape and dtype.
 
         Args:
@@ -156,58 +156,16 @@ class Communicator(MovingCalls):
             NonFiniteError, SumOverflow: see there; the contents of `out` are unspecified, the job can go on.
             JobBroken: the job is over.
         """
-        collective = make_collective(
-            array,
-            op,
-            out,
-            name,
-            nonfinite,
-            number=next(self._calls),
-            layer=layer,
-            priority=priority,
-            numbers=numbers,
-            residual=residual,
-            terms=self._terms,
-        )
-        return self._run(collective, collective.staged.finish)
+        return self.sum(array, op, CallOptions(out, name, nonfinite, layer, priority, numbers, residual))
 
-    def allreduce_async(
-        self,
-        array: ArrayLike | Tensor,
-        op: Op = "sum",
-        *,
-        out: Output | None = None,
-        name: str | None = None,
-        nonfinite: NonFinite = "raise",
-        layer: Layer | None = None,
-        priority: int | None = None,
-        numbers: Numbers | None = None,
-        residual: NDArray[np.float32] | None = None,
-        arrived: Callable[[], None] | None = None,
-        here: bool = False,
-    ) -> Handle[NDArray[Any]]:
-        """Start an allreduce and return at once; for the arguments see `allreduce`.
+    allreduce_async = starting(allreduce)
+    """Start an allreduce and return at once; for the arguments see `allreduce`.
 
-        Do not use `array` and `out` until it is done. Give a `name` wherever the order of several of these
-        could differ between ranks (see `Communicator`). `arrived` is called in the library's thread before
-        the array is read: it waits for a device's copy. With `here` this thread carries it out, if nothing
-        else is submitted: for a caller who waits at once, where other ranks may not.
-        """
-        collective = make_collective(
-            array,
-            op,
-            out,
-            name,
-            nonfinite,
-            number=next(self._calls),
-            layer=layer,
-            priority=priority,
-            numbers=numbers,
-            residual=residual,
-            terms=self._terms,
-        )
-        return self._submit(Handle(arriving(collective, arrived), collective.staged.finish), here=here)
+    Do not use `array` and `out` until it is done. Give a `name` wherever the order of several of these could
+    differ between ranks (see `Communicator`).
+    """
 
+    @waiting
     def reduce(
         self,
         array: ArrayLike | Tensor,
@@ -219,45 +177,46 @@ class Communicator(MovingCalls):
         nonfinite: NonFinite = "raise",
         layer: Layer | None = None,
         priority: int | None = None,
-    ) -> NDArray[Any] | None:
+    ) -> Request[NDArray[Any] | None]:
         """Return the sum (or average) of `array` over all ranks at rank `root`, and None at all others.
 
         At the others neither `array` nor `out` changes: `out` is only checked to fit. They return when the
         sum is complete, and get the same errors as the root. For the other arguments and the errors see
         `allreduce`; `root` must be the same at all ranks, or every rank raises. ValueError: it is no rank.
         """
-        collective, finish = self._make_reduce(
-            array, root, op, out, name, nonfinite, layer=layer, priority=priority
-        )
-        return self._run(collective, finish)
+        return self.sum_at(array, root, op, CallOptions(out, name, nonfinite, layer, priority))
 
-    def reduce_async(
-        self,
-        array: ArrayLike | Tensor,
-        root: int = 0,
-        op: Op = "sum",
-        *,
-        out: Output | None = None,
-        name: str | None = None,
-        nonfinite: NonFinite = "raise",
-        layer: Layer | None = None,
-        priority: int | None = None,
-        arrived: Callable[[], None] | None = None,
-        here: bool = False,
-    ) -> Handle[NDArray[Any] | None]:
-        """Start a reduce and return at once; for the arguments see `reduce`.
+    reduce_async = starting(reduce)
+    """Start a reduce and return at once; for the arguments see `reduce`, for the rest `allreduce_async`."""
 
-        Do not use `array` and `out` until it is done; `arrived` and `here` are as for `allreduce_async`.
+    def sum(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
+        """Return an allreduce to `start`. Raises UnsupportedArray."""
+        number = next(self._calls)
+        collective = make_collective(array, op, options, number=number, terms=self._terms)
+        return collective, collective.staged.finish
+
+    def sum_at(
+        self, array: ArrayLike | Tensor, root: int, op: Op, options: CallOptions
+    ) -> Request[NDArray[Any] | None]:
+        """Return a reduce to `start`.
+
+        Args:
+            array: The array to sum.
+            root: The rank that gets the sum.
+            op: "sum" or "average".
+            options: The rest of the call's arguments.
+
+        Raises UnsupportedArray, and ValueError: `root` is no rank.
         """
-        collective, finish = self._make_reduce(
-            array, root, op, out, name, nonfinite, layer=layer, priority=priority
-        )
-        return self._submit(Handle(arriving(collective, arrived), finish), here=here)
+        number = next(self._calls)
+        check_root(root, self.size)
+        collective = make_collective(array, op, options, number=number, root=int(root))
+        return collective, collective.staged.finish if root == self.rank else _nothing
 
     def barrier(self) -> None:
         """Return when all ranks have called it. Raises JobBroken."""
         barrier = make_barrier(next(self._calls))
-        self._run(barrier, barrier.staged.finish)
+        self._run((barrier, barrier.staged.finish))
 
     def group(
         self, ranks: Sequence[int], key: str, *, timeout_s: float = GROUP_S, patience_s: float | None = None
@@ -330,33 +289,9 @@ class Communicator(MovingCalls):
         with self._lock:
             return self._change.wait_for(lambda: not self._busy and not self._queue, timeout_s)
 
-    def _make_reduce(
-        self,
-        array: ArrayLike | Tensor,
-        root: int,
-        op: Op,
-        out: Output | None,
-        name: str | None,
-        nonfinite: NonFinite,
-        *,
-        layer: Layer | None,
-        priority: int | None,
-    ) -> tuple[Collective, Callable[[], NDArray[Any] | None]]:
-        number = next(self._calls)
-        check_root(root, self.size)
-        collective = make_collective(
-            array, op, out, name, nonfinite, number=number, root=int(root), layer=layer, priority=priority
-        )
-        return collective, collective.staged.finish if root == self.rank else _nothing
-
-    def _run_moving(self, collective: Collective) -> NDArray[Any]:
-        return self._run(collective, collective.staged.finish)
-
-    def _submit_moving(self, collective: Collective, *, here: bool) -> Handle[NDArray[Any]]:
-        return self._submit(Handle(collective, collective.staged.finish), here=here)
-
-    def _run(self, collective: Collective, finish: Callable[[], Result]) -> Result:
+    def _run(self, request: Request[Result]) -> Result:
         self._check_process()
+        collective, finish = request
         inline = False
         try:
             with self._lock:
@@ -377,9 +312,11 @@ class Communicator(MovingCalls):
                 self._notify()
         return finish()
 
-    def _submit(self, handle: Handle[Result], *, here: bool) -> Handle[Result]:
+    def start(self, request: Request[Result]) -> Handle[Result]:
+        """Carry out a request as an asynchronous collective, and return at once unless it is `here`."""
         self._check_process()
-        inline = False
+        collective, finish = request
+        handle, here, inline = Handle(collective, finish), collective.options.here, False
         try:
             with self._lock:
                 if here and not self._busy and not self._queue:
@@ -497,8 +434,8 @@ class Communicator(MovingCalls):
         """Wait until what these are of is there; if it never is, nothing can be summed any more."""
         for handle in handles:
             try:
-                if handle.collective.arrived:
-                    handle.collective.arrived()
+                if handle.collective.options.arrived:
+                    handle.collective.options.arrived()
             except Exception as error:
                 reason = f"{handle.collective.description} has not come from its device: {error!r}"
                 self._engine.abort(reason, JobFault)

@@ -133,8 +133,8 @@ class SwitchEngine:
                     target=wire.TARGET_ALL if collective.root is None else collective.root,
                     pattern=collective.pattern,
                     stride=collective.stride,
-                    numbers=collective.numbers,
-                    feedback=collective.feedback,
+                    numbers=collective.options.numbers,
+                    feedback=collective.options.residual is not None,
                     now=started,
                 )
                 call = f"; call {collective.number + 1} here: {collective.description}"
@@ -248,14 +248,14 @@ class SwitchEngine:
             self._attendant.stop()
 
     def _priority_of(self, collective: Collective, now: int) -> int:
-        if collective.priority is not None:
-            return collective.priority
+        if (priority := collective.options.priority) is not None:
+            return int(priority)  # NumPy's whole numbers do not fit into a header
         if self._config.priority is not None:
             return self._config.priority
         if not self._config.fallback:
             return 0  # nobody can be preempted, or preempt
         with self._urgency_lock:
-            return self._urgency.priority(collective.layer, now)
+            return self._urgency.priority(collective.options.layer, now)
 
     def _report(self, now: int) -> None:
         if now - self._reported_at > 2 * CHECK_NS:
@@ -272,7 +272,7 @@ class SwitchEngine:
                     f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.workers} ranks'
                 )
             raise SumOverflow(job, self._window.psns(), numeric_errors.overflow, reason)
-        if numeric_errors.nonfinite is not None and collective.nonfinite == "raise":
+        if numeric_errors.nonfinite is not None and collective.options.nonfinite == "raise":
             what = collective.staged.unfit(numeric_errors.nonfinite, self._window.packet_elements)
             raise NonFiniteError(job, numeric_errors.nonfinite, what)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib.arrays import Staged
-from hostlib.collectives import Collective
+from hostlib.collectives import CallOptions, Collective
 from hostlib.errors import InaError, NonFiniteError, SumOverflow
 from hostlib.schedule import Packets
 
@@ -34,12 +34,14 @@ class FusedCollective:
         self.collective = Collective(
             Staged(self._sums, self._sums, self._sums.dtype, self._sums.shape, None, _nothing),
             first.average,
-            "raise" if any(part.nonfinite == "raise" for part in parts) else "propagate",
+            CallOptions(
+                nonfinite="raise" if any(map(_raises, parts)) else "propagate",
+                layer=_front_most(parts),
+                priority=_highest(parts),
+                numbers=first.options.numbers,
+            ),
             _description(parts),
             first.number,
-            layer=_front_most(parts),
-            priority=_highest(parts),
-            numbers=first.numbers,
             part=_digest(parts),
             calls=len(parts),
         )
@@ -72,7 +74,7 @@ class FusedCollective:
         if isinstance(error, SumOverflow) and place == self._ended(error) - 1:
             return SumOverflow(error.job, error.psns, error.element - start, error.reason)
         unfit = np.isnan(self._sums[start : start + len(part.staged.source)])
-        if part.nonfinite == "propagate" or not unfit.any():
+        if not _raises(part) or not unfit.any():
             return None
         element = int(np.argmax(unfit)) // self._packet * self._packet
         return NonFiniteError(error.job, element, part.staged.unfit(element, self._packet))
@@ -97,8 +99,7 @@ def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -
     def part(array: NDArray[Any]) -> NDArray[Any]:
         return array[first : len(array) - length + end]  # of all shards, or of one
 
-    return replace(
-        collective,
+    return collective._replace(
         staged=replace(staged, source=part(staged.source), target=part(staged.target), beyond=beyond),
         stride=length if collective.shards > 1 else None,
         part=f"from {first} to {end}",
@@ -116,6 +117,10 @@ def error_of_slice(error: BaseException, first: int) -> BaseException:
     return error
 
 
+def _raises(part: Collective) -> bool:
+    return part.options.nonfinite == "raise"
+
+
 def _description(parts: Sequence[Collective]) -> str:
     named = "; ".join(part.description for part in parts[:_NAMED])
     more = len(parts) - _NAMED
@@ -128,12 +133,13 @@ def _digest(parts: Sequence[Collective]) -> str:
 
 
 def _front_most(parts: Sequence[Collective]) -> tuple[int, int] | None:
-    layers = [part.layer for part in parts if part.layer]
+    layers = [part.options.layer for part in parts if part.options.layer]
     return min(layers, key=lambda layer: layer[0] / layer[1], default=None)
 
 
 def _highest(parts: Sequence[Collective]) -> int | None:
-    return max((part.priority for part in parts if part.priority is not None), default=None)
+    priorities = (part.options.priority for part in parts)
+    return max((priority for priority in priorities if priority is not None), default=None)
 
 
 def _nothing() -> None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import inspect
 import sys
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from hostlib import quantize
-from hostlib.arrays import Output, Tensor
-from hostlib.collectives import Layer, NonFinite, Op
 from hostlib.communicator import Communicator, joined
 from hostlib.config import JobConfig
 from hostlib.errors import NotInitialized
-from hostlib.handle import Handle
 from hostlib.launched_rank import launched_rank
 from hostlib.quantize import Numbers
 from hostlib.schedule import Limits
 from hostlib.settings import Settings
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 _communicator: Communicator | None = None
 _config: JobConfig | None = None
@@ -116,203 +116,32 @@ def size() -> int:
     return current().size
 
 
-def allreduce(
-    array: ArrayLike | Tensor,
-    op: Op = "sum",
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    nonfinite: NonFinite = "raise",
-    layer: Layer | None = None,
-    priority: int | None = None,
-    numbers: Numbers | None = None,
-    residual: NDArray[np.float32] | None = None,
-) -> NDArray[Any]:
-    """Return the sum or average of `array` over all ranks; see `Communicator.allreduce`."""
-    return current().allreduce(
-        array,
-        op,
-        out=out,
-        name=name,
-        nonfinite=nonfinite,
-        layer=layer,
-        priority=priority,
-        numbers=numbers,
-        residual=residual,
-    )
+def _ours(method: Callable[Concatenate[Communicator, Given], Returned]) -> Callable[Given, Returned]:
+    """Return the method as a function of the current communicator."""
+
+    @functools.wraps(method)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        return method(current(), *args, **kwargs)
+
+    shown = inspect.signature(method)
+    call.__signature__ = shown.replace(parameters=[*shown.parameters.values()][1:])  # type: ignore[attr-defined]
+    call.__qualname__, call.__module__ = method.__name__, __name__
+    return call
 
 
-def allreduce_async(
-    array: ArrayLike | Tensor,
-    op: Op = "sum",
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    nonfinite: NonFinite = "raise",
-    layer: Layer | None = None,
-    priority: int | None = None,
-    numbers: Numbers | None = None,
-    residual: NDArray[np.float32] | None = None,
-) -> Handle[NDArray[Any]]:
-    """Start `allreduce` and return at once; see `Communicator.allreduce_async`."""
-    return current().allreduce_async(
-        array,
-        op,
-        out=out,
-        name=name,
-        nonfinite=nonfinite,
-        layer=layer,
-        priority=priority,
-        numbers=numbers,
-        residual=residual,
-    )
-
-
-def reduce(
-    array: ArrayLike | Tensor,
-    root: int = 0,
-    op: Op = "sum",
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    nonfinite: NonFinite = "raise",
-    layer: Layer | None = None,
-    priority: int | None = None,
-) -> NDArray[Any] | None:
-    """Return the sum or average of `array` at rank `root`, None at others; see `Communicator.reduce`."""
-    return current().reduce(
-        array, root, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
-    )
-
-
-def reduce_async(
-    array: ArrayLike | Tensor,
-    root: int = 0,
-    op: Op = "sum",
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    nonfinite: NonFinite = "raise",
-    layer: Layer | None = None,
-    priority: int | None = None,
-) -> Handle[NDArray[Any] | None]:
-    """Start `reduce` and return at once; see `Communicator.reduce_async`."""
-    return current().reduce_async(
-        array, root, op, out=out, name=name, nonfinite=nonfinite, layer=layer, priority=priority
-    )
-
-
-def reduce_scatter(
-    array: ArrayLike | Tensor,
-    op: Op = "sum",
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    nonfinite: NonFinite = "raise",
-    layer: Layer | None = None,
-    priority: int | None = None,
-    numbers: Numbers | None = None,
-) -> NDArray[Any]:
-    """Return this rank's shard of the sum or average of `array`; see `Communicator.reduce_scatter`."""
-    return current().reduce_scatter(
-        array,
-        op,
-        out=out,
-        name=name,
-        nonfinite=nonfinite,
-        layer=layer,
-        priority=priority,
-        numbers=numbers,
-    )
-
-
-def reduce_scatter_async(
-    array: ArrayLike | Tensor,
-    op: Op = "sum",
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    nonfinite: NonFinite = "raise",
-    layer: Layer | None = None,
-    priority: int | None = None,
-    numbers: Numbers | None = None,
-) -> Handle[NDArray[Any]]:
-    """Start `reduce_scatter` and return at once; see `Communicator.reduce_scatter_async`."""
-    return current().reduce_scatter_async(
-        array,
-        op,
-        out=out,
-        name=name,
-        nonfinite=nonfinite,
-        layer=layer,
-        priority=priority,
-        numbers=numbers,
-    )
-
-
-def all_gather(
-    array: ArrayLike | Tensor,
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    layer: Layer | None = None,
-    priority: int | None = None,
-) -> NDArray[Any]:
-    """Return the arrays of all ranks, one behind the other; see `Communicator.all_gather`."""
-    return current().all_gather(array, out=out, name=name, layer=layer, priority=priority)
-
-
-def all_gather_async(
-    array: ArrayLike | Tensor,
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    layer: Layer | None = None,
-    priority: int | None = None,
-) -> Handle[NDArray[Any]]:
-    """Start `all_gather` and return at once; see `Communicator.all_gather_async`."""
-    return current().all_gather_async(array, out=out, name=name, layer=layer, priority=priority)
-
-
-def broadcast(
-    array: ArrayLike | Tensor,
-    root: int = 0,
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    layer: Layer | None = None,
-    priority: int | None = None,
-) -> NDArray[Any]:
-    """Return the array of rank `root`, on all ranks; see `Communicator.broadcast`."""
-    return current().broadcast(array, root, out=out, name=name, layer=layer, priority=priority)
-
-
-def broadcast_async(
-    array: ArrayLike | Tensor,
-    root: int = 0,
-    *,
-    out: Output | None = None,
-    name: str | None = None,
-    layer: Layer | None = None,
-    priority: int | None = None,
-) -> Handle[NDArray[Any]]:
-    """Start `broadcast` and return at once; see `Communicator.broadcast_async`."""
-    return current().broadcast_async(array, root, out=out, name=name, layer=layer, priority=priority)
-
-
-def barrier() -> None:
-    """Return when all ranks have called it."""
-    current().barrier()
-
-
-def progress(done: int, total: int) -> None:
-    """Report that `done` of `total` iterations are over; see `Communicator.progress`."""
-    current().progress(done, total)
-
-
-def statistics() -> dict[str, float]:
-    """Return counters since `init`: flat, numbers only, SI units in the names."""
-    return current().statistics()
+allreduce = _ours(Communicator.allreduce)
+allreduce_async = _ours(Communicator.allreduce_async)
+reduce = _ours(Communicator.reduce)
+reduce_async = _ours(Communicator.reduce_async)
+reduce_scatter = _ours(Communicator.reduce_scatter)
+reduce_scatter_async = _ours(Communicator.reduce_scatter_async)
+all_gather = _ours(Communicator.all_gather)
+all_gather_async = _ours(Communicator.all_gather_async)
+broadcast = _ours(Communicator.broadcast)
+broadcast_async = _ours(Communicator.broadcast_async)
+barrier = _ours(Communicator.barrier)
+progress = _ours(Communicator.progress)
+statistics = _ours(Communicator.statistics)
 
 
 def error_bound(
@@ -339,7 +168,7 @@ def error_bound(
         return quantize.fixed_error_bound(largest, scale_bits, fan_in) + local
     bound: Callable[[int, int], float] = quantize.error_bound
     if numbers in quantize.BLOCKS:
-        bound = partial(quantize.block_error_bound, numbers=numbers)
+        bound = functools.partial(quantize.block_error_bound, numbers=numbers)
     if hierarchical:
         return quantize.hierarchical_error_bound(largest, fan_in, bound, quantize.most_ranks(numbers))
     return bound(int(quantize.exponents(np.array([largest], np.float32))), fan_in)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from hostlib import counters
@@ -145,7 +144,7 @@ class LocalRanks:
         for first, outcome in outcomes:
             if (element := outcome.get("overflow")) is not None:
                 raise SumOverflow(self._config.job, NO_PACKETS, first + element, outcome["why"])
-        if collective.nonfinite == "propagate":
+        if collective.options.nonfinite == "propagate":
             return
         for first, outcome in outcomes:
             if (element := outcome.get("nonfinite")) is not None:
@@ -220,8 +219,7 @@ def _part(collective: Collective, first: int, count: int) -> Collective:
     if count == length:
         return collective
     end = first + count
-    return replace(
-        collective,
+    return collective._replace(
         staged=staged_as(staged.source[first:end], staged.target[first:end]),
         part=f"{collective.part} step from {first} to {end}".strip(),
         calls=collective.calls * (end == length),

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -76,7 +75,7 @@ class First:
         outcome = self._sum(part)
         self._end.tell(outcome)
         count = len(part.staged.source)
-        if part.feedback:
+        if part.options.residual is not None:
             divisor = self._config.size if part.average else 1
             np.multiply(self._rooms[1][: 4 * count].view(np.float32), divisor, out=part.staged.source)
         _take(part, self._rooms[0], self._config.rank)
@@ -112,7 +111,7 @@ class First:
         self._end.tell(_told(error))
         # With a digest that no other machine has: there, too, ranks are to hear of it.
         with contextlib.suppress(JobBroken):
-            self._inner.run(replace(part, staged=_nothing_staged(), part="ranks of a machine disagree"))
+            self._inner.run(part._replace(staged=_nothing_staged(), part="ranks of a machine disagree"))
         raise error
 
     def _sum(self, part: Collective) -> dict[str, Any]:
@@ -129,7 +128,8 @@ class First:
         totals = self._rooms[0][: sums.nbytes].view(dtype)
         root = None if part.root is None else self._config.host_of(part.root)
         outcome: dict[str, Any] = {}
-        step = replace(part, staged=staged_as(sums, totals), average=False, nonfinite="raise", root=root)
+        options = part.options._replace(nonfinite="raise")
+        step = part._replace(staged=staged_as(sums, totals), average=False, options=options, root=root)
         try:
             self._inner.run(step)
         except NonFiniteError as error:
@@ -170,7 +170,7 @@ class Other:
         """Carry out a step; return what came of it."""
         source = part.staged.source
         self._own[: source.nbytes].view(source.dtype)[:] = source
-        if part.feedback:
+        if part.options.residual is not None:
             source[:] = 0  # it has gone on as it is: what the switch rounds off is the first rank's
         self._end.say(_post(part))
         # the first rank gives up by itself, and says so, before this one does

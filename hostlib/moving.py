@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib.arrays import Output, Tensor
 from hostlib.collectives import (
+    CallOptions,
     Collective,
     Layer,
     NonFinite,
     Op,
-    arriving,
     check_root,
     make_all_gather,
     make_broadcast,
     make_reduce_scatter,
 )
 from hostlib.errors import UnsupportedArray
-from hostlib.handle import Handle
+from hostlib.handle import Handle, Result
 from hostlib.quantize import Numbers
+
+Request = tuple[Collective, Callable[[], Result]]
+"""A collective that was asked for, and what returns its result when it is done."""
+Given = ParamSpec("Given")
+Ours = TypeVar("Ours", bound="MovingCalls")
+
+
+def waiting(
+    ask: Callable[Concatenate[Ours, Given], Request[Result]],
+) -> Callable[Concatenate[Ours, Given], Result]:
+    """Return the blocking call that carries out what `ask` returns."""
+
+    @functools.wraps(ask)
+    def call(self: Ours, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        return self._run(ask(self, *args, **kwargs))
+
+    _show(call, ask, "{}")
+    return call
+
+
+def starting(
+    waits: Callable[Concatenate[Ours, Given], Result],
+) -> Callable[Concatenate[Ours, Given], Handle[Result]]:
+    """Return the call with the arguments of `waits`, a `waiting` one, that returns a handle at once."""
+    ask: Callable[Concatenate[Ours, Given], Request[Result]] = waits.__wrapped__  # type: ignore[attr-defined]
+
+    @functools.wraps(ask)
+    def call(self: Ours, /, *args: Given.args, **kwargs: Given.kwargs) -> Handle[Result]:
+        return self.start(ask(self, *args, **kwargs))
+
+    _show(call, ask, "Handle[{}]")
+    call.__name__ = f"{ask.__name__}_async"
+    call.__qualname__ = f"{ask.__qualname__}_async"
+    call.__doc__ = f"Start `{ask.__name__}` and return at once; use no array of it until it is done."
+    return call
+
+
+def _show(call: Any, ask: Callable[..., object], form: str) -> None:
+    """Show to `help` the arguments of `ask`, and its request's result in some form."""
+    shown = inspect.signature(ask)
+    result = str(shown.return_annotation).removeprefix("Request[").removesuffix("]")
+    call.__signature__ = shown.replace(return_annotation=form.format(result))
 
 
 class MovingCalls(ABC):
@@ -34,6 +78,7 @@ class MovingCalls(ABC):
     """Why this job cannot do these calls; None: it can."""
     _calls: Iterator[int]
 
+    @waiting
     def reduce_scatter(
         self,
         array: ArrayLike | Tensor,
@@ -45,38 +90,19 @@ class MovingCalls(ABC):
         layer: Layer | None = None,
         priority: int | None = None,
         numbers: Numbers | None = None,
-    ) -> NDArray[Any]:
+    ) -> Request[NDArray[Any]]:
         """Return this rank's shard of the sum (or average) of `array` over all ranks.
 
         The shard of rank r is the r-th of `size` equal parts of the first dimension. It has the bits that an
         `allreduce` of this part alone would give it. `out` may be this rank's part of `array`. For the other
         arguments, and what is raised, see `Communicator.allreduce`.
         """
-        return self._run_moving(
-            self._reduce_scatter(array, op, out, name, nonfinite, layer, priority, numbers)
-        )
+        return self.scatter(array, op, CallOptions(out, name, nonfinite, layer, priority, numbers))
 
-    def reduce_scatter_async(
-        self,
-        array: ArrayLike | Tensor,
-        op: Op = "sum",
-        *,
-        out: Output | None = None,
-        name: str | None = None,
-        nonfinite: NonFinite = "raise",
-        layer: Layer | None = None,
-        priority: int | None = None,
-        numbers: Numbers | None = None,
-        arrived: Callable[[], None] | None = None,
-        here: bool = False,
-    ) -> Handle[NDArray[Any]]:
-        """Start a reduce-scatter and return at once; for the arguments see `reduce_scatter`.
+    reduce_scatter_async = starting(reduce_scatter)
+    """Start a reduce-scatter and return at once; for the arguments see `reduce_scatter`."""
 
-        `arrived` and `here` are as for `Communicator.allreduce_async`.
-        """
-        collective = self._reduce_scatter(array, op, out, name, nonfinite, layer, priority, numbers)
-        return self._submit_moving(arriving(collective, arrived), here=here)
-
+    @waiting
     def all_gather(
         self,
         array: ArrayLike | Tensor,
@@ -85,7 +111,7 @@ class MovingCalls(ABC):
         name: str | None = None,
         layer: Layer | None = None,
         priority: int | None = None,
-    ) -> NDArray[Any]:
+    ) -> Request[NDArray[Any]]:
         """Return the arrays of all ranks, one behind the other in the first dimension.
 
         Args:
@@ -100,26 +126,12 @@ class MovingCalls(ABC):
             UnsupportedArray: this array or argument is not taken; nothing was sent.
             JobBroken: the job is over.
         """
-        return self._run_moving(self._all_gather(array, out, name, layer, priority))
+        return self.gather(array, CallOptions(out, name, "propagate", layer, priority))
 
-    def all_gather_async(
-        self,
-        array: ArrayLike | Tensor,
-        *,
-        out: Output | None = None,
-        name: str | None = None,
-        layer: Layer | None = None,
-        priority: int | None = None,
-        arrived: Callable[[], None] | None = None,
-        here: bool = False,
-    ) -> Handle[NDArray[Any]]:
-        """Start an all-gather and return at once; for the arguments see `all_gather`.
+    all_gather_async = starting(all_gather)
+    """Start an all-gather and return at once; for the arguments see `all_gather`."""
 
-        `arrived` and `here` are as for `Communicator.allreduce_async`.
-        """
-        collective = self._all_gather(array, out, name, layer, priority)
-        return self._submit_moving(arriving(collective, arrived), here=here)
-
+    @waiting
     def broadcast(
         self,
         array: ArrayLike | Tensor,
@@ -129,7 +141,7 @@ class MovingCalls(ABC):
         name: str | None = None,
         layer: Layer | None = None,
         priority: int | None = None,
-    ) -> NDArray[Any]:
+    ) -> Request[NDArray[Any]]:
         """Return the array of rank `root`, on all ranks.
 
         Args:
@@ -145,81 +157,29 @@ class MovingCalls(ABC):
             UnsupportedArray: this array or argument is not taken; nothing was sent.
             JobBroken: the job is over.
         """
-        return self._run_moving(self._broadcast(array, root, out, name, layer, priority))
+        return self.spread(array, root, CallOptions(out, name, "propagate", layer, priority))
 
-    def broadcast_async(
-        self,
-        array: ArrayLike | Tensor,
-        root: int = 0,
-        *,
-        out: Output | None = None,
-        name: str | None = None,
-        layer: Layer | None = None,
-        priority: int | None = None,
-        arrived: Callable[[], None] | None = None,
-        here: bool = False,
-    ) -> Handle[NDArray[Any]]:
-        """Start a broadcast and return at once; for the arguments see `broadcast`.
+    broadcast_async = starting(broadcast)
+    """Start a broadcast and return at once; for the arguments see `broadcast`."""
 
-        `arrived` and `here` are as for `Communicator.allreduce_async`.
-        """
-        collective = self._broadcast(array, root, out, name, layer, priority)
-        return self._submit_moving(arriving(collective, arrived), here=here)
-
-    def _reduce_scatter(
-        self,
-        array: ArrayLike | Tensor,
-        op: Op,
-        out: Output | None,
-        name: str | None,
-        nonfinite: NonFinite,
-        layer: Layer | None,
-        priority: int | None,
-        numbers: Numbers | None,
-    ) -> Collective:
+    def scatter(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
+        """Return a reduce-scatter to `start`. Raises UnsupportedArray."""
         number = self._next("reduce_scatter")
-        return make_reduce_scatter(
-            *(array, op, out, name, nonfinite),
-            number=number,
-            rank=self.rank,
-            size=self.size,
-            layer=layer,
-            priority=priority,
-            numbers=numbers,
-        )
+        collective = make_reduce_scatter(array, op, options, number=number, rank=self.rank, size=self.size)
+        return collective, collective.staged.finish
 
-    def _all_gather(
-        self,
-        array: ArrayLike | Tensor,
-        out: Output | None,
-        name: str | None,
-        layer: Layer | None,
-        priority: int | None,
-    ) -> Collective:
+    def gather(self, array: ArrayLike | Tensor, options: CallOptions) -> Request[NDArray[Any]]:
+        """Return an all-gather to `start`. Raises UnsupportedArray."""
         number = self._next("all_gather")
-        return make_all_gather(
-            *(array, out, name),
-            number=number,
-            rank=self.rank,
-            size=self.size,
-            layer=layer,
-            priority=priority,
-        )
+        collective = make_all_gather(array, options, number=number, rank=self.rank, size=self.size)
+        return collective, collective.staged.finish
 
-    def _broadcast(
-        self,
-        array: ArrayLike | Tensor,
-        root: int,
-        out: Output | None,
-        name: str | None,
-        layer: Layer | None,
-        priority: int | None,
-    ) -> Collective:
+    def spread(self, array: ArrayLike | Tensor, root: int, options: CallOptions) -> Request[NDArray[Any]]:
+        """Return a broadcast to `start`. Raises UnsupportedArray, and ValueError: `root` is no rank."""
         number = self._next("broadcast")
         check_root(root, self.size)
-        return make_broadcast(
-            array, int(root), out, name, number=number, rank=self.rank, layer=layer, priority=priority
-        )
+        collective = make_broadcast(array, int(root), options, number=number, rank=self.rank)
+        return collective, collective.staged.finish
 
     def _next(self, call: str) -> int:
         """Return the number of the next call. Raises UnsupportedArray if the job cannot do it."""
@@ -229,7 +189,8 @@ class MovingCalls(ABC):
         return number
 
     @abstractmethod
-    def _run_moving(self, collective: Collective) -> NDArray[Any]: ...
+    def _run(self, request: Request[Result]) -> Result: ...
 
     @abstractmethod
-    def _submit_moving(self, collective: Collective, *, here: bool) -> Handle[NDArray[Any]]: ...
+    def start(self, request: Request[Result]) -> Handle[Result]:
+        """Carry out a request as an asynchronous collective."""

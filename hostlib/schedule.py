@@ -58,7 +58,7 @@ class Packets:
     def elements(self, collective: Collective) -> int:
         """Return the elements that a packet of a collective carries."""
         is_float = collective.staged.source.dtype == np.float32
-        return self.lanes * (per_lane(collective.numbers or self.numbers) if is_float else 1)
+        return self.lanes * (per_lane(collective.options.numbers or self.numbers) if is_float else 1)
 
     def count(self, collective: Collective) -> int:
         """Return the number of packets that its elements fill, at least 1."""
@@ -162,7 +162,7 @@ class Schedule(Generic[AnyCall]):
         return collective.is_barrier or self._bytes(collective) <= self._limits.fusion_bytes
 
     def _slice_bytes(self, collective: Collective) -> int:
-        return self._limits.slice_bytes // (1 if collective.layer is None else _OF_LAYERS)
+        return self._limits.slice_bytes // (1 if collective.options.layer is None else _OF_LAYERS)
 
     def _bytes(self, collective: Collective) -> int:
         return 4 * self._packets.filled(collective)
@@ -202,14 +202,14 @@ def _kind(call: Call) -> object:
     collective = call.collective
     if _is_alone(collective):
         return collective.number
-    return collective.staged.source.dtype, collective.average, collective.numbers
+    return collective.staged.source.dtype, collective.average, collective.options.numbers
 
 
 def _is_alone(collective: Collective) -> bool:
     single = collective.root is not None or collective.pattern is not Pattern.SUM
-    return single or collective.is_barrier or collective.feedback
+    return single or collective.is_barrier or collective.options.residual is not None
 
 
 def _front(call: Call) -> float:
-    layer = call.collective.layer
+    layer = call.collective.options.layer
     return layer[0] / layer[1] if layer else 1.0

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
 from hostlib.core.kernel import Kernel
-from hostlib.core.shards import place_of
-from hostlib.core.state import ALL_WAIT, CoreSettings, CoreState, Counter, Pattern, RtoLimits
+from hostlib.core.state import ALL_WAIT, CoreSettings, CoreState, CoreStruct, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 from hostlib.quantize import Encoding, per_lane, why_no_room
 
@@ -30,6 +29,28 @@ class NumericErrors:
     """Some rank's values there are NaN or infinite; the packet's results are NaN."""
     overflow: int | None
     """A sum there left the int32 range; the packet's results are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`count` elements from `at` on of a shard."""
+
+    shard: int
+    at: int
+    count: int
+
+
+def place_of(core: CoreStruct, data: int) -> Place:
+    """Return the place of a data packet, by its number; as ``place_of`` in ``_native/ina_core.c``."""
+    shard, number = 0, data
+    if core.shards > 1:
+        turns, in_round = divmod(data, core.turn * core.shards)
+        turn = min(core.turn, core.data_packets // core.shards - core.turn * turns)
+        shard, in_turn = divmod(in_round, turn)
+        number = turns * core.turn + in_turn
+    most = core.lanes * core.per_lane
+    at = number * most
+    return Place(shard, at, min(most, core.length - at))
 
 
 class Window:

@@ -3,8 +3,8 @@
     ina run -np 4 -- python -m hostlib.demos.digits     # four workers
     python -m hostlib.demos.digits --shards 4           # the same batches in one process
 
-The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository). Without it they
-are drawn (`hostlib.demos.drawn`).
+The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository). Without it a
+program draws as many: glyphs of 5x7 pixels, at one of four places, brighter or darker, and noisy.
 Each batch is cut into one shard per worker; the average of the shards' gradients is the step.
 """
 
@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 import hostlib as ina
-from hostlib.demos import drawn
 
 Floats = npt.NDArray[np.float32]
 Parameters = list[Floats]
@@ -32,17 +31,47 @@ LEARNING_RATE = 0.2
 TRAINING_IMAGES = 1500
 # Elements that share one exponent on the wire: the lanes of a packet.
 LANES = 256
+PICTURES = 1797
+
+_GLYPHS = (
+    ".###. #...# #...# #...# #...# #...# .###.",
+    "..#.. .##.. ..#.. ..#.. ..#.. ..#.. .###.",
+    ".###. #...# ....# ...#. ..#.. .#... #####",
+    "####. ....# ....# .###. ....# ....# ####.",
+    "...#. ..##. .#.#. #..#. ##### ...#. ...#.",
+    "##### #.... ####. ....# ....# #...# .###.",
+    ".###. #.... #.... ####. #...# #...# .###.",
+    "##### ....# ...#. ..#.. ..#.. .#... .#...",
+    ".###. #...# #...# .###. #...# #...# .###.",
+    ".###. #...# #...# .#### ....# ....# .###.",
+)
+_NOISE = 0.2
 
 
 def load() -> tuple[Floats, npt.NDArray[np.int64]]:
     """Return the images (n, 64) scaled to 0..1 and their labels (n,)."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
-        return drawn.draw()
+        return draw()
     # As sklearn.datasets.load_digits does; to import that would take each worker longer than to train.
     rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     rows = np.random.default_rng(0).permutation(rows)
     return (rows[:, :-1] / 16).astype(np.float32), rows[:, -1].astype(np.int64)
+
+
+def draw() -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return the same drawn pictures (n, 64), scaled to 0..1, and their labels (n,) each time."""
+    random = np.random.default_rng(0)
+    glyphs = np.array(
+        [[[dot == "#" for dot in row] for row in glyph.split()] for glyph in _GLYPHS], np.float64
+    )
+    labels = random.integers(0, 10, PICTURES)
+    pictures = np.zeros((PICTURES, 8, 8))
+    for picture, label in zip(pictures, labels, strict=True):
+        down, right = random.integers(0, 2), random.integers(1, 3)
+        picture[down : down + 7, right : right + 5] = glyphs[label] * random.uniform(0.6, 1.0)
+    pictures += random.normal(0.0, _NOISE, pictures.shape)
+    return pictures.clip(0, 1).reshape(PICTURES, 64).astype(np.float32), labels
 
 
 def initial_parameters() -> Parameters:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import torch
 
-from hostlib.collectives import Op
+from hostlib.collectives import CallOptions, Op
 from hostlib.handle import Handle
 from hostlib.quantize import Numbers
 from hostlib.torch import describe
@@ -97,16 +97,17 @@ class SwitchMoves:
         finish: Callable[[], None],
     ) -> tuple[Handle[Any], Callable[[], None]]:
         """Submit a pair of flat tensors; return the handle, and what puts the output where it belongs."""
-        communicator, here = self._communicator, what.at_once
+        communicator = self._communicator
         if what.kind == "broadcast":
             if communicator.rank == what.root and output is not given:
                 put(output, given)
             array = memory(output.view(torch.uint8))
-            return communicator.broadcast_async(array, what.root, out=array, name=label, here=here), finish
+            options = CallOptions(array, label, "propagate", here=what.at_once)
+            return communicator.start(communicator.spread(array, what.root, options)), finish
         if what.kind == "gather":
             array, out = memory(given.view(torch.uint8)), memory(output.view(torch.uint8))
-            return communicator.all_gather_async(array, out=out, name=label, here=here), finish
-        options: dict[str, Any] = {"nonfinite": self._calls.nonfinite, "numbers": what.numbers}
+            options = CallOptions(out, label, "propagate", here=what.at_once)
+            return communicator.start(communicator.gather(array, options)), finish
         divided = what.op == "average" and not output.is_floating_point()
         rounded, op = output, "sum" if divided else what.op
         if output.dtype is torch.int64 or divided:
@@ -116,7 +117,8 @@ class SwitchMoves:
                 given, rounded = given.to(torch.float32), torch.empty(output.shape, dtype=torch.float32)
             array, out = memory(given), memory(rounded)
             decode = nothing if rounded is output else lambda: put(output, rounded)
-        handle = communicator.reduce_scatter_async(array, op, out=out, name=label, here=here, **options)
+        options = CallOptions(out, label, self._calls.nonfinite, numbers=what.numbers, here=what.at_once)
+        handle = communicator.start(communicator.scatter(array, op, options))
 
         def end() -> None:
             decode()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hostlib.collectives import Layer, Op
+from hostlib.collectives import CallOptions, Layer, Op
 from hostlib.errors import UnsupportedArray
 from hostlib.handle import Handle
 from hostlib.quantize import Numbers
@@ -118,31 +118,18 @@ class SwitchSums:
     def _submit(
         self, array: NDArray[Any], what: Sum, label: str, arrived: Callable[[], None] | None = None
     ) -> Handle[Any]:
-        if what.root is None:
-            return self._communicator.allreduce_async(
-                array,
-                what.op,
-                out=array,
-                name=label,
-                arrived=arrived,
-                here=what.at_once,
-                **self._options(what),
-            )
-        return self._communicator.reduce_async(
-            array,
-            what.root,
-            what.op,
+        whole = what.root is None  # a reduce has no numbers of its own
+        options = CallOptions(
             out=array,
             name=label,
             nonfinite=self._calls.nonfinite,
+            layer=what.layer if whole else None,
+            numbers=what.numbers if whole else None,
+            residual=what.residual if whole else None,
             arrived=arrived,
             here=what.at_once,
         )
-
-    def _options(self, what: Sum) -> dict[str, Any]:
-        return {
-            "nonfinite": self._calls.nonfinite,
-            "layer": what.layer,
-            "numbers": what.numbers,
-            "residual": what.residual,
-        }
+        communicator = self._communicator
+        if what.root is None:
+            return communicator.start(communicator.sum(array, what.op, options))
+        return communicator.start(communicator.sum_at(array, what.root, what.op, options))

@@ -339,28 +339,31 @@ def carry_out(case: FabricCase, network: Network) -> None:
         first += len(job.places)
 
 
+def free(out: NDArray[Any]) -> collectives.CallOptions:
+    """Return the options of a call whose sums may hold anything."""
+    return collectives.CallOptions(out, nonfinite="propagate")
+
+
 def plan_of(job: JobCase, rank: int, array: NDArray[Any]) -> tuple[collectives.Collective, int]:
     """Return what a rank asks for, and the target as its window takes it."""
     size = len(job.places)
     if job.does == "sum":
         out = array if job.in_place else np.full_like(array, SENTINEL)
-        return collectives.make_collective(array, "sum", out, None, "propagate"), job.target
+        return collectives.make_collective(array, "sum", free(out)), job.target
     if job.does == "scatter":
         length = len(array) // size
         out = array[rank * length : (rank + 1) * length]
         out = out if job.in_place else np.full_like(out, SENTINEL)
-        scatter = collectives.make_reduce_scatter(
-            *(array, "sum", out, None, "propagate"), number=0, rank=rank, size=size
-        )
+        scatter = collectives.make_reduce_scatter(array, "sum", free(out), number=0, rank=rank, size=size)
         return scatter, wire.TARGET_ALL
     if job.does == "gather":
         out = np.full(size * len(array), SENTINEL, array.dtype)
         if job.in_place:
             out[rank * len(array) : (rank + 1) * len(array)] = array
             array = out[rank * len(array) : (rank + 1) * len(array)]
-        return collectives.make_all_gather(array, out, None, number=0, rank=rank, size=size), wire.TARGET_ALL
+        return collectives.make_all_gather(array, free(out), number=0, rank=rank, size=size), wire.TARGET_ALL
     out = array if job.in_place else np.full_like(array, SENTINEL)
-    return collectives.make_broadcast(array, job.root, out, None, number=0, rank=rank), job.root
+    return collectives.make_broadcast(array, job.root, free(out), number=0, rank=rank), job.root
 
 
 def check_moved(

@@ -185,7 +185,7 @@ def test_answers_outlive_the_collective(make_kernel: MakeKernel) -> None:
     lose_first_result(network, 0)
     arrays = [[np.full(10, 1, np.int32), np.full(300, 2, np.int32)] for _ in range(2)]
     tasks = [
-        [Task(collectives.make_collective(array, "sum", array, None, "raise")) for array in own]
+        [Task(collectives.make_collective(array, "sum", collectives.CallOptions(array))) for array in own]
         for own in arrays
     ]
     network.run_tasks(tasks)

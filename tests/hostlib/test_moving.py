@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -157,3 +158,18 @@ def test_bad_arguments_are_named(call: Any, says: str) -> None:
     with pytest.raises(ValueError if "root" in says else ina.UnsupportedArray, match=says):
         call(comm)
     comm.close()
+
+
+@pytest.mark.parametrize("call", ["allreduce", "reduce", "reduce_scatter", "all_gather", "broadcast"])
+def test_calls_that_wait_and_that_do_not_show_the_same_arguments_and_refuse_others(call: str) -> None:
+    waits, starts = (inspect.signature(getattr(ina, f"{call}{end}")) for end in ("", "_async"))
+    assert waits.parameters == starts.parameters
+    assert starts.return_annotation == f"Handle[{waits.return_annotation}]"
+    assert {"array", "out", "name", "layer", "priority"} <= waits.parameters.keys()
+    ina.init()
+    try:
+        for end in ("", "_async"):
+            with pytest.raises(TypeError, match="unexpected keyword argument 'residuals'"):
+                getattr(ina, f"{call}{end}")(np.ones(4), residuals=None)
+    finally:
+        ina.shutdown()

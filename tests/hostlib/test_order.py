@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hostlib as ina
-from hostlib.collectives import make_barrier, make_collective
+from hostlib.collectives import CallOptions, make_barrier, make_collective
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.hostlib.test_communicator import Body, on_every_rank
 
@@ -113,8 +113,10 @@ def test_threads_that_take_turns_keep_the_order() -> None:
 
 
 def test_what_ranks_compare_differs_in_each_part() -> None:
-    def tag(array: Any = SIX, op: Any = "sum", name: str | None = None, **options: Any) -> int:
-        return make_collective(array, op, None, name, "raise", **options).tag
+    def tag(
+        array: Any = SIX, op: Any = "sum", number: int = 0, root: int | None = None, **options: Any
+    ) -> int:
+        return make_collective(array, op, CallOptions(**options), number=number, root=root).tag
 
     tags = [
         tag(),

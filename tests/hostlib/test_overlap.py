@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hostlib as ina
 from hostlib import local_ranks
-from hostlib.collectives import Collective, make_barrier, make_collective
+from hostlib.collectives import CallOptions, Collective, make_barrier, make_collective
 from hostlib.fusion import slice_of
 from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
 from tests.hostlib.socket_switch import LANES, SocketSwitch
@@ -167,8 +167,8 @@ def test_only_what_may_be_fused_or_is_sliced_is_voted_on() -> None:
             lambda: comm.allreduce_async(packets(16)),  # no other fits beside it
             lambda: comm.allreduce_async(packets(5)),
             lambda: comm.allreduce_async(packets(100)),  # three slices
-            lambda: comm.allreduce_async(packets(100), here=True),  # both ranks wait
-            lambda: comm.allreduce_async(packets(100), here=comm.rank == 0),
+            lambda: comm.start(comm.sum(packets(100), "sum", CallOptions(here=True))),  # both ranks wait
+            lambda: comm.start(comm.sum(packets(100), "sum", CallOptions(here=comm.rank == 0))),
         ]
         sent = []
         for call in calls:
@@ -296,7 +296,7 @@ def steps(schedule: Schedule[Planned]) -> list[Any]:
 
 def calls(*lengths: int, **options: Any) -> list[Collective]:
     return [
-        make_collective(np.ones(length, np.float32), "sum", None, None, "raise", number=number, **options)
+        make_collective(np.ones(length, np.float32), "sum", CallOptions(**options), number=number)
         for number, length in enumerate(lengths)
     ]
 
@@ -311,12 +311,11 @@ def test_calls_with_the_same_numbers_are_fused_and_those_with_a_residual_are_not
         make_collective(
             np.ones(9, np.float32),
             "sum",
-            None,
-            None,
-            "raise",
+            CallOptions(
+                numbers=each,  # type: ignore[arg-type]
+                residual=np.zeros(9, np.float32) if number == 5 else None,
+            ),
             number=number,
-            numbers=each,  # type: ignore[arg-type]
-            residual=np.zeros(9, np.float32) if number == 5 else None,
         )
         for number, each in enumerate(numbers)
     ]
@@ -333,7 +332,7 @@ def test_an_array_of_more_than_31_bits_of_elements_is_sliced_to_its_end() -> Non
     length = 2**31 + 1000
     huge = np.zeros(length, np.float32)
     huge[-1] = 7
-    whole = make_collective(huge, "sum", huge, None, "propagate", number=0)
+    whole = make_collective(huge, "sum", CallOptions(huge, nonfinite="propagate"))
     schedule: Schedule[Planned] = Schedule(Limits(), Packets(LANES))
     schedule.add(Planned(whole))
     taken = steps(schedule)
@@ -360,7 +359,7 @@ def test_small_and_large_take_turns() -> None:
 
 def test_front_layers_go_first_also_between_slices_which_are_smaller() -> None:
     back, front = (
-        make_collective(np.ones(600, np.int32), "sum", None, None, "raise", number=number, layer=layer)
+        make_collective(np.ones(600, np.int32), "sum", CallOptions(layer=layer), number=number)
         for number, layer in enumerate([(2, 3), (0, 3)])
     )
     schedule = plan(back)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostlib.core.shards import place_of
 from hostlib.core.state import CoreStruct, turn_of
+from hostlib.core.window import place_of
 from tests.hostlib.cases import LANES, MakeKernel
 from tests.hostlib.fabric import Does, FabricCase, JobCase, build, carry_out
 from tests.hostlib.virtual_network import Impairments

@@ -305,7 +305,9 @@ class VirtualNetwork(Network):
         Errors of ranks are left in `workers[rank].error`. Ranks in `absent` do not take part.
         """
         planned = [
-            collectives.make_collective(array, op, array if in_place else None, name, "propagate")
+            collectives.make_collective(
+                array, op, collectives.CallOptions(array if in_place else None, name, "propagate")
+            )
             for array, name in zip(arrays, names or [None] * len(arrays), strict=True)
         ]
         starts = starts_us or [0] * len(arrays)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import quantize, wire
-from hostlib.core.shards import Place, place_of
 from hostlib.core.state import (
     ALL_WAIT,
     NEVER,
@@ -24,6 +23,7 @@ from hostlib.core.state import (
     Mark,
     Pattern,
 )
+from hostlib.core.window import Place, place_of
 
 _FLIGHT = int(Chain.FLIGHT)
 _PROMPT_TRIPS = 8
