@@ -22,7 +22,6 @@ from controller import (
     Member,
     OtherProgram,
     Part,
-    Place,
     ProgramMismatch,
     Region,
     Registration,
@@ -146,16 +145,15 @@ def test_jobs_come_and_go(address: str) -> None:
 
 
 def test_shared_jobs_come_and_go(shared_address: str) -> None:
-    """Two jobs in overlapping regions, one of them a node below another switch."""
+    """Two jobs in overlapping regions."""
     fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
-    parent = Uplink(30, "02:00:00:00:00:fe", "10.0.0.254", node=0, bitmap=0b10, fan_in=2)
     with connect(shared_address) as one, connect(shared_address) as other:
         assert one.info().mode == "shared"
         first = single.admit(
             one, replace(job(4, 0), mode="shared", fallback=fallback, preempt=True, window=1000, max_age_us=7)
         )
         second = single.admit(
-            other, replace(job(2, 4), mode="shared", region=Region(5, 10), place=Place(3, parent, 0b11))
+            other, replace(job(2, 4), mode="shared", region=Region(5, 10), fallback=fallback)
         )
         assert one.jobs() == other.jobs() == {first.job: first, second.job: second}
         resized = single.move(other, first, Region(0, 0))
