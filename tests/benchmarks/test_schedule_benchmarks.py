@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.schedulers import improved, reproduce
+from benchmarks.schedulers import improved, reproduce, weave_ablations
 from benchmarks.schedulers.references import MURI, SYNERGY
 from benchmarks.schedulers.reproduce import STEPS
 from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
+from benchmarks.schedulers.short_jobs import CASES, NODES
 from bmv2_topos.harness.page import BEGIN, END
+from controller.policies.families.base import SimulationConfig
+from controller.scheduling import JobState, Submission
+from controller.scheduling.muri import Profiler
+from controller.simulator.runs import Source, Task, run
+from controller.vocabulary import Cluster
 
 
 def test_the_table_of_replicas_is_exact_on_the_shipped_trace() -> None:
@@ -115,3 +121,26 @@ def test_a_page_that_cannot_be_filled_is_refused_before_the_work(
         improved.main()
     assert f"the page needs the lines {BEGIN} and {END}" in capsys.readouterr().err
     assert not (tmp_path / "improved.json").exists()
+
+
+def test_ablations_of_beliefs_change_what_is_believed_and_nothing_else() -> None:
+    job = JobState(Submission("a", 0, 1, 10, 1.0, (0.5, 0.3, 0.2, 0.0)), 0, 1.0, 0.0)
+    believed = {}
+    for name, variant in weave_ablations.VARIANTS.items():
+        profiles = variant.profiles(Profiler())
+        believed[name] = profiles.of(job.spec, profiles.measure(job)[0]).stages_s
+    assert believed.pop("stages inverted") == (0.0, 0.2, 0.3, 0.5)
+    assert believed.pop("all jobs' stages equally long") == (0.25,) * 4
+    assert {*believed.values()} == {job.spec.stages_s}
+
+
+def test_the_ablation_of_nothing_is_the_policy_itself() -> None:
+    rows = {
+        row["policy"]: row for row in weave_ablations.measured(weave_ablations.Workload(3.0, 0, count=40))
+    }
+    cluster = Cluster.uniform(NODES, 8)
+    config = SimulationConfig(cluster, settings=CASES["errors"])
+    itself = run(Task("weave-s", Source(count=40, load=3.0), config)).metrics
+    ours = rows[weave_ablations.OURS]
+    assert (ours["avg_jct_s"], ours["avg_slowdown"]) == (itself.avg_jct_s, itself.avg_slowdown)
+    assert len({row["avg_jct_s"] for row in rows.values()}) > 5
