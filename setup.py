@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 NATIVE = Path("hostlib/_native")
+RINGS = Path("softswitch/engine/runtime/shared_ring.h")  # what ranks and switch agree on
 DECIDE = Path("controller/_native")
 PROGRAMS = Path("p4src")
 LANES = (32, 64, 256)  # p4src.programs.LANES
@@ -38,7 +39,8 @@ setup(
         Extension(
             "hostlib._native._ina",
             sources=sorted(map(str, NATIVE.glob("*.c"))),
-            depends=sorted(map(str, NATIVE.glob("*.h"))),
+            depends=sorted(map(str, [*NATIVE.glob("*.h"), RINGS])),
+            include_dirs=[str(RINGS.parent)],
             extra_compile_args=["-O3", "-std=gnu11"],
         ),
         Extension(

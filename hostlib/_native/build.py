@@ -8,6 +8,8 @@ from pathlib import Path
 
 from hostlib._native import library_path
 
+RINGS = Path(__file__).parents[2] / "softswitch/engine/runtime"
+"""The folder of ``shared_ring.h``, on which ranks and switch agree."""
 FLAGS = ("-O3", "-std=gnu11", "-Wall", "-Wextra", "-fPIC", "-shared")
 
 
@@ -16,7 +18,9 @@ def build() -> Path:
     target = library_path()
     scratch = target.with_suffix(f".{os.getpid()}")
     sources = sorted(str(source) for source in target.parent.glob("*.c"))
-    subprocess.run([os.environ.get("CC", "cc"), *FLAGS, "-o", str(scratch), *sources, "-lm"], check=True)
+    subprocess.run(
+        [os.environ.get("CC", "cc"), *FLAGS, f"-I{RINGS}", "-o", str(scratch), *sources, "-lm"], check=True
+    )
     scratch.replace(target)  # at once: a running process keeps the file that it has mapped
     return target
 

@@ -1,4 +1,4 @@
-"""Rings of packets in memory that a switch on this machine shares with us (``_native/shared_ring.h``)."""
+"""Rings of packets in memory that a switch on this machine shares with us (``runtime/shared_ring.h``)."""
 
 from __future__ import annotations
 

@@ -20,8 +20,6 @@ from tests.softswitch.shared_peer import Peer, connected
 
 pytestmark = pytest.mark.skipif(not have_compiler, reason="no C compiler")
 
-HERE = Path(__file__).parents[2]
-
 
 def started(ports: dict[int, SharedPort], impairments: str = "") -> Switch:
     switch = Switch(ports, impairments={0: PortImpairments.parse(impairments)} if impairments else None)
@@ -255,11 +253,3 @@ def test_impairments_and_captures_see_what_passes() -> None:
         assert switch.statistics(0).tx_lost == 1
         assert b"fate=lost" in switch.captured(0)[0]
         assert len(switch.captured(1)[0]) > 6 * 64
-
-
-def test_both_sides_read_the_same_description() -> None:
-    ours, theirs = (
-        HERE / "softswitch/engine/runtime/shared_ring.h",
-        HERE / "hostlib/_native/shared_ring.h",
-    )
-    assert ours.read_bytes() == theirs.read_bytes()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hostlib._native.build import RINGS
 from hostlib.fallback import Count
 from softswitch.engine.build import SANITIZE_FLAGS, build, build_c, engine_sources, sanitizer_environment
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
@@ -50,7 +51,7 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("sanitized") / "ina.so"
     sources = sorted((ROOT / "hostlib" / "_native").glob("*.c"))
     flags = [flag for flag in SANITIZE_FLAGS if flag != "-fvisibility=hidden"]
-    subprocess.run([CC, *flags, "-o", str(target), *map(str, sources), "-lm"], check=True)
+    subprocess.run([CC, *flags, f"-I{RINGS}", "-o", str(target), *map(str, sources), "-lm"], check=True)
     return target
 
 

@@ -12,7 +12,7 @@
  * The switch takes every word for a lie: it keeps its own copy of what it has written and taken, and a frame out of the
  * memory before it looks at it.
  *
- * This file is in softswitch/engine/runtime and in hostlib/_native, byte for byte the same: a test compares them.
+ * Both sides are compiled with this file: the engine, and the library of ranks (hostlib/_native).
  */
 #ifndef SHARED_RING_H
 #define SHARED_RING_H
