@@ -153,7 +153,7 @@ _add(
     "Run scenarios of jobs, faults and checks on any testbed; see docs/testbeds.md.",
 )
 _add(_TRY, "schedule", "schedule:app", "Simulate and run schedulers of training jobs; see docs/schedulers/.")
-_add(_TRY, "bench", "bench:app", "Measure the speed of each part and of the whole; see docs/performance.md.")
+_add(_TRY, "bench", "bench:app", "Measure the speed of the switch and of allreduce; see docs/performance.md.")
 _add(_PARTS, "switch", "switch:switch", "Run the embedded switch until interrupted.")
 _add(
     _PARTS,

@@ -86,10 +86,7 @@ def up_(
             server_at_root(shape, offers)
     elif target is Target.EMBEDDED:  # what is wrong with a program is one error, before anything starts
         for own in {chosen.name, *(each.program for each in shape.switches if each.program)}:
-            compiled = softswitch.compile_once(
-                bundle(own, chosen.lanes).device_config.decode(), name=Path(own).stem
-            )
-            softswitch.load(compiled, backend="compiled")  # or the C compiler is missed late
+            bundle(own, chosen.lanes)
     testbeds = made_by(runner)
     if dry_run:
         planned = [command.text for command in testbeds.planned(called, shape, chosen)]
@@ -101,6 +98,10 @@ def up_(
         else:
             print("\n".join(planned))
         return
+    netns.check_here()
+    if target is Target.EMBEDDED and chosen.own:  # or the C compiler is missed late
+        text = bundle(chosen.name, chosen.lanes).device_config.decode()
+        softswitch.load(softswitch.compile_once(text, name=Path(chosen.name).stem), backend="compiled")
     state = testbeds.up(called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}"))
     if json:
         sizes = {"switches": len(shape.switches), "hosts": len(shape.servers)}

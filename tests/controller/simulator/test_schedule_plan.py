@@ -164,7 +164,7 @@ def test_a_plot_of_the_timelines(tmp_path: Path, suffix: str) -> None:
         ),
         ("c.toml", "[[server]]\ncpus = 2\n", "c.toml:1: server 0: name is missing"),
         ("c.toml", "[[server]]\nname = 'a'\nwheels = 4\n", "c.toml:3: server 'a': unknown key 'wheels'"),
-        ("c.toml", "[[node]]\ngpus = 1\n", "c.toml:1: node is called server"),
+        ("c.toml", "[[node]]\ngpus = 1\n", "c.toml:1: node is not a key: want server"),
         ("c.toml", "gpus = 2\n", "c.toml:1: unknown key 'gpus'"),
         ("c.toml", "[[node]\n", "not TOML"),
         ("c.toml", "", "a cluster needs at least one server"),
