@@ -14,7 +14,8 @@ fault               what happens                                who carries it o
 `Strangers`         frames arrive that have to be refused       soak
 ==================  ==========================================  =======================================
 
-Who cannot carry a fault refuses it by name before anything starts. Times count from the start of the run.
+A runner that cannot carry out a fault refuses it by name before anything starts. Times count from the start
+of the run.
 """
 
 from __future__ import annotations

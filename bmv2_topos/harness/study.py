@@ -29,10 +29,10 @@ from controller.vocabulary.words import kind
 SEED: Final = "seed"
 VARIANT: Final = "variant"
 FULL: Final = "full"
+"""The variant without any ablation."""
 MOST_SEEDS: Final = 1_000_000
 MOST_NUMBER: Final = 2**53
 """Largest integer that every reader of JSON keeps exactly."""
-"""The variant without any ablation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ class FabricLauncher:
         return self._fabric.ended()
 
     def serving(self, run: JobRun) -> AbstractContextManager[ServedJob]:
-        """Have the switches serve a job while it runs."""
+        """Admit a job to the switches while it runs."""
         return served(self._fabric, run.spec, run.cancelled)
 
     def launch(self, run: JobRun) -> JobResult | None:

@@ -85,7 +85,7 @@ def served(
     listen: str | None = None,
     beside: Sequence[str | None] = (),
 ) -> Iterator[ServedJob]:
-    """Have the switches serve a job while the context lasts; nothing of it stays there.
+    """Admit a job to the switches while the context lasts; nothing of it stays there.
 
     Args:
         fabric: The switches.

@@ -144,7 +144,7 @@ class FabricPlane:
 
 
 class OwnFallback:
-    """Nothing to do: a job's launch has the fabric's fallback server serve it. A `FallbackServing`."""
+    """Nothing to do: `FabricPlane` admits a job to the fabric's fallback server, too. A `FallbackServing`."""
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
         """Do nothing."""
