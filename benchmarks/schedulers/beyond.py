@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.fill import asked, option, print_rows
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress
-from controller.scheduling import Submission
-from controller.scheduling.deadlines import Slack
-from controller.scheduling.speed import Exclusive
+from controller.policies.scheduling import Submission
+from controller.policies.scheduling.deadlines import Slack
+from controller.policies.scheduling.speed import Exclusive
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import PolicyRun

@@ -21,8 +21,8 @@ from benchmarks.schedulers.trace_files import LONG, Trace, traces
 from bmv2_topos.harness import markdown
 from controller.policies.families import papers
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling.speed import Interleaved
-from controller.scheduling.weave import Weave
+from controller.policies.scheduling.speed import Interleaved
+from controller.policies.scheduling.weave import Weave
 from controller.simulator import measure
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.pool import run_all

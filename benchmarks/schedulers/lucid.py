@@ -25,9 +25,17 @@ from benchmarks.schedulers.lucid_models import make_jobs
 from benchmarks.schedulers.trace_files import resolved
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import measurements
-from controller.scheduling import Submission
-from controller.scheduling.lucid import Pair, Size, Usage, accuracy, grow, held_out_accuracy, sizes_from_pairs
-from controller.scheduling.lucid.measured import Config
+from controller.policies.scheduling import Submission
+from controller.policies.scheduling.lucid import (
+    Pair,
+    Size,
+    Usage,
+    accuracy,
+    grow,
+    held_out_accuracy,
+    sizes_from_pairs,
+)
+from controller.policies.scheduling.lucid.measured import Config
 from controller.simulator.by_name import make
 from controller.simulator.runs import Source
 from controller.vocabulary import Cluster

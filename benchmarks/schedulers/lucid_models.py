@@ -24,13 +24,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.fill import Command, option, serve
-from controller.scheduling import BadTrace
-from controller.scheduling.lucid import submission, train_durations, train_throughput
-from controller.scheduling.lucid.durations import Facts
-from controller.scheduling.lucid.measured import Config
-from controller.scheduling.lucid.throughput import features
-from controller.scheduling.lucid.usage import Usage
-from controller.scheduling.model import Submission
+from controller.policies.scheduling import BadTrace
+from controller.policies.scheduling.lucid import submission, train_durations, train_throughput
+from controller.policies.scheduling.lucid.durations import Facts
+from controller.policies.scheduling.lucid.measured import Config
+from controller.policies.scheduling.lucid.throughput import features
+from controller.policies.scheduling.lucid.usage import Usage
+from controller.policies.scheduling.model import Submission
 from controller.simulator.traces import read
 
 DAY_S = 86400.0

@@ -12,8 +12,8 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import Submission
 
 CLASSES: Mapping[str, Sequence[str]] = {
     "image": ("alexnet", "res18", "res50", "mobilenet", "shufflenet"),

@@ -19,15 +19,15 @@ from benchmarks.fill import asked, check, option, publish
 from benchmarks.schedulers.short_jobs import CASES, LOADS, NODES, SEEDS
 from benchmarks.schedulers.trace_files import traces
 from bmv2_topos.harness import markdown
-from controller.grouping.efficiency import Profile
 from controller.policies.families import papers
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.papers import PaperConfig
-from controller.scheduling import JobState, Submission
-from controller.scheduling.beliefs import Profiles, Spread
-from controller.scheduling.muri import Profiler, profile
-from controller.scheduling.speed import Interleaved
-from controller.scheduling.weave import TRUST, Weave
+from controller.policies.grouping.efficiency import Profile
+from controller.policies.scheduling import JobState, Submission
+from controller.policies.scheduling.beliefs import Profiles, Spread
+from controller.policies.scheduling.muri import Profiler, profile
+from controller.policies.scheduling.speed import Interleaved
+from controller.policies.scheduling.weave import TRUST, Weave
 from controller.simulator import measure
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.runs import Source

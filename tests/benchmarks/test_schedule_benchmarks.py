@@ -16,8 +16,8 @@ from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
 from benchmarks.schedulers.short_jobs import CASES, NODES
 from bmv2_topos.harness.page import BEGIN, END
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import JobState, Submission
-from controller.scheduling.muri import Profiler
+from controller.policies.scheduling import JobState, Submission
+from controller.policies.scheduling.muri import Profiler
 from controller.simulator.runs import Source, Task, run
 from controller.vocabulary import Cluster
 
