@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.schedulers.lucid_models import make_counts, make_history
+from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.scheduling import BadSpec, Decision, JobState, Submission, View
 from controller.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Usage
 from controller.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
