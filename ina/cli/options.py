@@ -194,7 +194,7 @@ class RunningSwitch(TlsOptions):
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
     """Split the ``host:port`` that was given to `option`. Raises Failure."""
-    from hostlib.launcher import parse_address as parse  # most commands have no address to read
+    from hostlib.launch.launcher import parse_address as parse  # most commands have no address to read
 
     try:
         return parse(text)

@@ -21,7 +21,7 @@ from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Upli
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Link, Server, Topology
 from controller.vocabulary.places import spread
-from hostlib.launcher import parse_address
+from hostlib.launch.launcher import parse_address
 from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed

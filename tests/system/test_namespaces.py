@@ -13,8 +13,8 @@ import pytest
 from controller import Admission, Controller, Member, Part, connect
 from controller.switches import forwarding
 from hostlib import JobConfig, TransportConfig
-from hostlib.launcher import Workers
-from hostlib.rendezvous import Rendezvous
+from hostlib.launch.launcher import Workers
+from hostlib.meet.rendezvous import Rendezvous
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests import started
 from tests.controller import single

@@ -29,7 +29,7 @@ from bmv2_topos.testbeds.netns.serving import await_service
 from controller import Controller, connect
 from controller.switches import forwarding
 from controller.switches.programs import bmv2_bundle
-from hostlib import command_line
+from hostlib.launch import command_line
 
 find()
 

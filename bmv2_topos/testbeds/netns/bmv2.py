@@ -22,7 +22,7 @@ from bmv2_topos.testbeds.netns.namespaces import lacks_netem
 from controller import Controller, ProgramBundle
 from controller.switches.programs import P4C, p4c_command, p4c_on_path, p4c_output, source_of
 from controller.vocabulary import Link, Topology
-from hostlib import command_line
+from hostlib.launch import command_line
 
 SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"

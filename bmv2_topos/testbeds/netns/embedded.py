@@ -11,7 +11,7 @@ from bmv2_topos.testbeds.netns.names import interface
 from controller import Controller, ProgramBundle
 from controller.switches.programs import source_of
 from controller.vocabulary import Link, Topology
-from hostlib import command_line
+from hostlib.launch import command_line
 
 HEADERS = 70
 """Bytes of a frame before the lanes."""

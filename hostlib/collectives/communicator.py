@@ -1,8 +1,9 @@
 """Blocking collectives in the caller's thread; asynchronous ones in a thread of their own, several at a time.
 
 What is asynchronous is carried out in an order of its own, on which the ranks agree as they go: they find out
-how many calls all of them have submitted (`hostlib.agreement`), and all decide alike what comes next
-(`hostlib.schedule`): small ones together, ahead of large ones (`hostlib.fusion`).
+how many calls all of them have submitted (`hostlib.collectives.agreement`), and all decide alike what comes
+next (`hostlib.collectives.schedule`): small ones together, ahead of large ones
+(`hostlib.collectives.fusion`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hostlib.agreement import agreed, ballot
-from hostlib.arrays import Output, Tensor
 from hostlib.collectives import (
     CallOptions,
     Engine,
@@ -31,17 +30,19 @@ from hostlib.collectives import (
     make_barrier,
     make_collective,
 )
+from hostlib.collectives.agreement import agreed, ballot
+from hostlib.collectives.arrays import Output, Tensor
+from hostlib.collectives.engine import SwitchEngine
+from hostlib.collectives.fusion import FusedCollective, error_of_slice, slice_of
+from hostlib.collectives.handle import Handle, Result
+from hostlib.collectives.local_ranks import LocalRanks
+from hostlib.collectives.moving import MovingCalls, Request, starting, waiting
+from hostlib.collectives.schedule import Fused, Limits, Packets, Schedule, Slice
 from hostlib.config import JobConfig
-from hostlib.engine import SwitchEngine
+from hostlib.core.peers import NoPeers, Peers
 from hostlib.errors import JobBroken, JobFault, NotInitialized, RendezvousError
-from hostlib.fusion import FusedCollective, error_of_slice, slice_of
-from hostlib.handle import Handle, Result
-from hostlib.local_ranks import LocalRanks
-from hostlib.moving import MovingCalls, Request, starting, waiting
-from hostlib.peers import NoPeers, Peers
-from hostlib.quantize import Numbers
-from hostlib.rendezvous_peers import RendezvousPeers
-from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
+from hostlib.meet.rendezvous_peers import RendezvousPeers
+from hostlib.wire.quantize import Numbers
 
 GROUP_S: Final = 60.0
 """Longest wait for the other ranks of a group, and for its admission."""
@@ -130,11 +131,11 @@ class Communicator(MovingCalls):
 
         Args:
             array: float32, int32, float64 or float16, any shape; floats are summed as float32, with an
-                exponent per packet (`hostlib.quantize.error_bound`) or on a fixed scale, int32 exactly. For
-                float64 that means fewer bits (`PrecisionWarning`, once), and that a number beyond 3.4e38
-                counts as infinite. A torch tensor on the CPU will do, without gradient
-                (`tensor.detach()`); the result is one too. Other subclasses of NumPy's arrays count as
-                plain ones, but masked arrays are refused.
+                exponent per packet (`hostlib.wire.quantize.error_bound`) or on a fixed scale, int32 exactly.
+                For float64 that means fewer bits (`PrecisionWarning`, once), and that a number beyond 3.4e38
+                counts as infinite. A torch tensor on the CPU will do, without gradient (`tensor.detach()`);
+                the result is one too. Other subclasses of NumPy's arrays count as plain ones, but masked
+                arrays are refused.
             op: "sum", or "average" (floats only).
             out: where to put the result, an array or tensor; `array` itself for in place.
             name: of the array, the same on all ranks. Where ranks submit arrays of different names for each
@@ -143,11 +144,12 @@ class Communicator(MovingCalls):
                 or "propagate": the elements that share its packet become NaN.
             layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
                 layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
-            priority: 0 to 255, instead of what `hostlib.priority` makes of layer, communication share and
+            priority: 0 to 255, instead of what `hostlib.core.priority` makes of layer, communication share
+            and
                 remaining time. Ranks should agree.
             numbers: how floats travel: "block16", "block8" and "block4" take a half, a quarter and an eighth
-                of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.quantize.pack`); "exponent"
-                is the finest one; None: as the job's configuration says. The same on all ranks.
+                of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.wire.quantize.pack`);
+                "exponent" is the finest one; None: as the job's configuration says. The same on all ranks.
             residual: with one of the blocks an array of float32 in the array's shape, zero at first: what
                 earlier sums rounded off is added to this one, and what this one rounds off is left there.
 

@@ -1,4 +1,4 @@
-"""Encodings of float32 by name, and how many ranks each has room for; `hostlib.quantize` computes them."""
+"""Encodings of float32 by name, and how many ranks each has room for; `quantize` computes them."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 from numpy.typing import NDArray
 
 from hostlib.collectives import Collective, Engine
+from hostlib.collectives.once import Once
 from hostlib.errors import NotInitialized
-from hostlib.once import Once
 
 _log = logging.getLogger("hostlib")
 

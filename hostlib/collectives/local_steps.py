@@ -1,8 +1,8 @@
 """A step of ranks that are summed on their machine first: the part of its first rank, and that of the others.
 
-`hostlib.local_ranks` describes the step. Ranks talk through `hostlib.io.machine`: each posts what it has to
-the first, which tells all what came of it. The memory that they share has a room for the result, one for the
-machine's sum, and one for each rank but the first.
+`hostlib.collectives.local_ranks` describes the step. Ranks talk through `hostlib.io.machine`: each posts what
+it has to the first, which tells all what came of it. The memory that they share has a room for the result,
+one for the machine's sum, and one for each rank but the first.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import _native
-from hostlib.arrays import Staged
 from hostlib.collectives import Collective, Engine
+from hostlib.collectives.arrays import Staged
 from hostlib.config import JobConfig
+from hostlib.core.peers import Peers
 from hostlib.errors import (
     NO_PACKETS,
     Interrupted,
@@ -33,8 +34,7 @@ from hostlib.errors import (
     SumOverflow,
 )
 from hostlib.io.machine import FirstEnd, OtherEnd
-from hostlib.peers import Peers
-from hostlib.private_folder import private_folder
+from hostlib.meet.private_folder import private_folder
 from hostlib.wire import MAX_FAN_IN
 
 CHUNK_BYTES: Final = 8 << 20
@@ -94,7 +94,7 @@ class First:
         self._inner.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
-        """Return the counters of the machine's worker, by `hostlib.counters.KEYS`."""
+        """Return the counters of the machine's worker, by `hostlib.core.counters.KEYS`."""
         return self._inner.statistics()
 
     def close(self, peers: Peers, statistics: Mapping[str, float], rounds: int) -> None:

@@ -1,7 +1,7 @@
 """Watches over the calls of a process group: ranks that wait long show each other what they have called.
 
-A call that not all ranks make, or not in the same way, is found by comparing (`hostlib.ledger`), and given up
-with an error that names ranks and calls. A rank that is only slow is named in a warning (logger
+A call that not all ranks make, or not in the same way, is found by comparing (`hostlib.collectives.ledger`),
+and given up with an error that names ranks and calls. A rank that is only slow is named in a warning (logger
 ``hostlib.watch``).
 """
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from hostlib.ledger import Ledger, Page, Waiting, behind, disagreement
+from hostlib.collectives.ledger import Ledger, Page, Waiting, behind, disagreement
 
 EXPLAIN_S: Final = 10.0
 """Longest wait for the others, and their calls, once the ranks are known to disagree."""
@@ -65,7 +65,7 @@ class Watch:
             rank: This rank.
             size: Number of ranks.
             stall_s: Time after which a call counts as stalled.
-            on_disagreement: Gets what `hostlib.ledger.disagreement` says, once, in the watch's thread.
+            on_disagreement: Gets what `ledger.disagreement` says, once, in the watch's thread.
             patience_s: Longest time that ranks wait for each other in a call.
         """
         self._store = store

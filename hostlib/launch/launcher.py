@@ -1,7 +1,7 @@
 """Starts the worker processes of a job, watches them, and ends them together.
 
-All of them, with whatever they start, are one process group, led by a keeper (`hostlib.keeper`) that ends
-the group when this process ends.
+All of them, with whatever they start, are one process group, led by a keeper (`hostlib.launch.keeper`) that
+ends the group when this process ends.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from hostlib import keeper
 from hostlib.addresses import parse_address
 from hostlib.io.held import HeldAddress, OwnSocket
-from hostlib.joblog import JobLog
-from hostlib.launched_rank import torch_variables
-from hostlib.rendezvous import Rendezvous
+from hostlib.io.joblog import JobLog
+from hostlib.launch import keeper
+from hostlib.launch.launched_rank import torch_variables
+from hostlib.meet.rendezvous import Rendezvous
 
 # Survivors of a failure raise their own error within the protocol's time limit; then they are ended.
 GRACE_S = 12.0

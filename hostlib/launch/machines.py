@@ -21,16 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
-from hostlib import sealed
 from hostlib.addresses import Address
 from hostlib.config import JobConfig
 from hostlib.errors import ConfigError, InaError, RendezvousError
-from hostlib.hosting import MEETING_S, admit
-from hostlib.interfaces import known_as
-from hostlib.launched_rank import LaunchedRank
-from hostlib.sealed import proof, seal, unseal
+from hostlib.io.interfaces import known_as
+from hostlib.launch import sealed
+from hostlib.launch.hosting import MEETING_S, admit
+from hostlib.launch.launched_rank import LaunchedRank
+from hostlib.launch.sealed import proof, seal, unseal
+from hostlib.launch.slurm_meeting import slurm_meeting
 from hostlib.settings import EMBEDDED, Settings
-from hostlib.slurm_meeting import slurm_meeting
 from hostlib.version import version
 
 LEAST_SECRET: Final = 16

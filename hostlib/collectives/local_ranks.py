@@ -2,7 +2,7 @@
 
 So the switch has one worker per machine, and a machine's link carries one stream, however many ranks it has
 (Horovod's hierarchical allreduce). In steps of `CHUNK_BYTES` at most
-(`hostlib.local_steps`):
+(`hostlib.collectives.local_steps`):
 
 1. every rank writes its part into memory that the machine's ranks share, and tells the first one what it is;
 2. the first adds them up (``_native/ina_local.c``), and the switch adds up the machines' sums, in place;
@@ -20,10 +20,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hostlib import counters
 from hostlib.collectives import Collective, LocalEngine
+from hostlib.collectives.engine import SwitchEngine
+from hostlib.collectives.local_steps import CHUNK_BYTES, First, Other, staged_as
+from hostlib.collectives.schedule import Packets
 from hostlib.config import JobConfig
-from hostlib.engine import SwitchEngine
+from hostlib.core import counters
+from hostlib.core.peers import Peers
 from hostlib.errors import (
     NO_PACKETS,
     Interrupted,
@@ -35,9 +38,6 @@ from hostlib.errors import (
     SumOverflow,
 )
 from hostlib.io.machine import RankGone
-from hostlib.local_steps import CHUNK_BYTES, First, Other, staged_as
-from hostlib.peers import Peers
-from hostlib.schedule import Packets
 
 _NEWS_S: Final = 1.0
 """Longest wait for the reason why a rank is gone, once its connection has ended."""

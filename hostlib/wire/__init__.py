@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hostlib.dtypes import HEADER_DTYPE as HEADER_DTYPE
-    from hostlib.dtypes import PREFIX_DTYPE as PREFIX_DTYPE
-    from hostlib.dtypes import packet_dtype as packet_dtype
+    from hostlib.wire.dtypes import HEADER_DTYPE as HEADER_DTYPE
+    from hostlib.wire.dtypes import PREFIX_DTYPE as PREFIX_DTYPE
+    from hostlib.wire.dtypes import packet_dtype as packet_dtype
 
 INA_UDP_PORT: Final = 42592
 
@@ -60,7 +60,7 @@ NAMES_OF_FLAGS: Final = {
     FLAG_BYPASS: "bypass",
     FLAG_RAW: "raw",
 }
-"""Names by which captures are read (`hostlib.scapy_ina`, `hostlib.lua_dissector`)."""
+"""Names by which captures are read (`hostlib.scapy_ina`, `hostlib.wire.lua_dissector`)."""
 
 ECN_MASK: Final = 3
 ECN_CONGESTED: Final = 3
@@ -180,7 +180,7 @@ def ipv4_checksum(header: bytes) -> int:
 def __getattr__(name: str) -> object:
     """Import what has arrays when it is first used: who only launches workers needs no numpy."""
     if name in ("HEADER_DTYPE", "PREFIX_DTYPE", "packet_dtype"):
-        found: object = getattr(importlib.import_module("hostlib.dtypes"), name)
+        found: object = getattr(importlib.import_module("hostlib.wire.dtypes"), name)
         globals()[name] = found
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

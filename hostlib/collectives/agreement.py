@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hostlib import arrays
-from hostlib.collectives import PLAIN, Collective
+from hostlib.collectives import PLAIN, Collective, arrays
 
 
 def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str, part: str) -> Collective:

@@ -28,6 +28,6 @@ def warn_of_float64() -> None:
 def _callers_level() -> int:
     """Return the `stacklevel` for `warn_of_float64` that leads out of this package."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "hostlib":
         level, frame = level + 1, frame.f_back
     return level

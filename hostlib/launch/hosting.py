@@ -1,10 +1,11 @@
 """Jobs without `ina run`: the first rank has the job admitted, and the others learn their places from it.
 
-The ranks are started by somebody else (torchrun, mpirun, srun), all on this machine (`hostlib.machines` has
-those of several). Rank 0 starts ``ina admit``, a process of its own that starts or finds a switch, admits the
-job, and serves it until its ranks have left. The configurations, with the token of the job, reach the other
-ranks by a file that only this user can read, and that is removed once all have joined. A launcher's own
-channels (torch's TCP store, say) are open to all who can connect, and carry no token.
+The ranks are started by somebody else (torchrun, mpirun, srun), all on this machine
+(`hostlib.launch.machines` has those of several). Rank 0 starts ``ina admit``, a process of its own that
+starts or finds a switch, admits the job, and serves it until its ranks have left. The configurations, with
+the token of the job, reach the other ranks by a file that only this user can read, and that is removed once
+all have joined. A launcher's own channels (torch's TCP store, say) are open to all who can connect, and carry
+no token.
 
 The file's name is a digest of the launcher's own identifiers, which all ranks of a launch have. Rank 0 writes
 it as soon as it comes, with its process, and again when the job was admitted or refused; so the others need
@@ -28,12 +29,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hostlib import command_line
 from hostlib.config import JobConfig
 from hostlib.errors import RendezvousError
-from hostlib.interfaces import known_as
-from hostlib.launched_rank import LaunchedRank
-from hostlib.private_folder import private_folder, publish
+from hostlib.io.interfaces import known_as
+from hostlib.launch import command_line
+from hostlib.launch.launched_rank import LaunchedRank
+from hostlib.meet.private_folder import private_folder, publish
 from hostlib.settings import EMBEDDED, Settings
 
 MEETING_S: Final = 300.0

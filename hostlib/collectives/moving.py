@@ -10,7 +10,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 
-from hostlib.arrays import Output, Tensor
 from hostlib.collectives import (
     CallOptions,
     Collective,
@@ -22,9 +21,10 @@ from hostlib.collectives import (
     make_broadcast,
     make_reduce_scatter,
 )
+from hostlib.collectives.arrays import Output, Tensor
+from hostlib.collectives.handle import Handle, Result
 from hostlib.errors import UnsupportedArray
-from hostlib.handle import Handle, Result
-from hostlib.quantize import Numbers
+from hostlib.wire.quantize import Numbers
 
 Request = tuple[Collective, Callable[[], Result]]
 """A collective that was asked for, and what returns its result when it is done."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hostlib.addresses import parse_address
 from hostlib.errors import RendezvousError
-from hostlib.far_end import GONE, SILENT_S, notice_its_end
-from hostlib.messages import (
+from hostlib.meet.far_end import GONE, SILENT_S, notice_its_end
+from hostlib.meet.messages import (
     TO_WORKER_BYTES,
     Farewell,
     GroupAnswer,
@@ -32,7 +32,7 @@ ANSWER_S = 5.0
 
 
 class RendezvousPeers:
-    """A worker's side of a `hostlib.rendezvous.Rendezvous`; implements `hostlib.peers.Peers`."""
+    """A worker's side of a `hostlib.meet.rendezvous.Rendezvous`; implements `hostlib.core.peers.Peers`."""
 
     def __init__(
         self, address: str, *, job: int, rank: int, size: int, token: str, timeout_s: float = 60.0

@@ -11,10 +11,11 @@ from typing import Final, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hostlib import arrays, counters
+from hostlib.collectives import arrays
+from hostlib.core import counters
 from hostlib.core.state import Pattern
 from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArray
-from hostlib.quantize import BLOCKS, NUMBERS, Numbers, why_no_room
+from hostlib.wire.quantize import BLOCKS, NUMBERS, Numbers, why_no_room
 
 Op = Literal["sum", "average"]
 NonFinite = Literal["raise", "propagate"]
@@ -40,7 +41,7 @@ class CallOptions(NamedTuple):
     name: str | None = None
     """Name of the array, for errors and ordering."""
     nonfinite: NonFinite = "raise"
-    """What NaN and infinity do; see `hostlib.communicator.Communicator.allreduce`."""
+    """What NaN and infinity do; see `hostlib.collectives.communicator.Communicator.allreduce`."""
     layer: Layer | None = None
     priority: int | None = None
     """Of its packets, 0 to 255; None: by policy."""

@@ -15,6 +15,8 @@ from hostlib.config import JobConfig
 from hostlib.core.congestion import SPREAD, BadLimits
 from hostlib.core.driver import CHECK_NS, Driver
 from hostlib.core.pace import UNKNOWN, Hold, Pace
+from hostlib.core.peers import Peers
+from hostlib.core.priority import Urgency
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import NumericErrors, Window
@@ -28,11 +30,9 @@ from hostlib.errors import (
     SumOverflow,
 )
 from hostlib.io.attendant import Attendant
+from hostlib.io.joblog import JobLog
 from hostlib.io.link import Pumped
 from hostlib.io.open import open_link
-from hostlib.joblog import JobLog
-from hostlib.peers import Peers
-from hostlib.priority import Urgency
 from hostlib.windows import find
 
 _IN_MEMORY: Final = RtoLimits(margin_s=0.025, probe_s=0.01)

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hostlib.arrays import Staged
 from hostlib.collectives import CallOptions, Collective
+from hostlib.collectives.arrays import Staged
+from hostlib.collectives.schedule import Packets
 from hostlib.errors import InaError, NonFiniteError, SumOverflow
-from hostlib.schedule import Packets
 
 _NAMED: Final = 3
 """Collectives of a fused step that its description names."""

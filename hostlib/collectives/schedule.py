@@ -1,7 +1,7 @@
 """Which of a rank's asynchronous collectives is carried out next, and with which others: pure decisions.
 
 All ranks must decide alike, or their packets would not meet. So a schedule knows only what all ranks have
-submitted (`hostlib.agreement`), and decides by that alone:
+submitted (`hostlib.collectives.agreement`), and decides by that alone:
 
 - Small collectives (up to `Limits.fusion_bytes`) of one kind are one step together, each on packets of its
   own: *fused*. Their sums are bit for bit those that they would be alone.
@@ -22,7 +22,7 @@ import numpy as np
 from hostlib.collectives import Collective, is_whole
 from hostlib.core.state import Pattern
 from hostlib.errors import ConfigError
-from hostlib.quantize import Encoding, per_lane
+from hostlib.wire.quantize import Encoding, per_lane
 
 FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 32 << 20

@@ -25,17 +25,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hostlib.encodings import BLOCKS as BLOCKS
-from hostlib.encodings import ENCODINGS as ENCODINGS
-from hostlib.encodings import MAX_FAN_IN as MAX_FAN_IN
-from hostlib.encodings import NUMBERS as NUMBERS
-from hostlib.encodings import Block as Block
-from hostlib.encodings import Encoding as Encoding
-from hostlib.encodings import Numbers as Numbers
-from hostlib.encodings import most_ranks as most_ranks
-from hostlib.encodings import per_lane as per_lane
-from hostlib.encodings import why_no_room as why_no_room
-from hostlib.encodings import width
+from hostlib.wire.encodings import BLOCKS as BLOCKS
+from hostlib.wire.encodings import ENCODINGS as ENCODINGS
+from hostlib.wire.encodings import MAX_FAN_IN as MAX_FAN_IN
+from hostlib.wire.encodings import NUMBERS as NUMBERS
+from hostlib.wire.encodings import Block as Block
+from hostlib.wire.encodings import Encoding as Encoding
+from hostlib.wire.encodings import Numbers as Numbers
+from hostlib.wire.encodings import most_ranks as most_ranks
+from hostlib.wire.encodings import per_lane as per_lane
+from hostlib.wire.encodings import why_no_room as why_no_room
+from hostlib.wire.encodings import width
 
 NONFINITE: Final = 255
 """Exponent of a packet in which some rank has NaN or infinity."""

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hostlib.collectives.precision import warn_of_float64
 from hostlib.errors import UnsupportedArray
-from hostlib.precision import warn_of_float64
 
 WIRE_DTYPES: Final = {
     np.dtype(np.float32): np.dtype(np.float32),

@@ -3,7 +3,7 @@
 A sealed text is encrypted and authenticated with AES-256-GCM (NIST SP 800-38D) of the package cryptography,
 under a key derived from the secret by HKDF-SHA256 (RFC 5869) and a random nonce of 96 bits. HKDF does not
 slow down guessing: the secret must be random. Sealing alone does not stop a replay of an older text: what is
-sealed must name what it answers, as in `hostlib.machines`.
+sealed must name what it answers, as in `hostlib.launch.machines`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Meeting point of a job's workers: over TCP on the management network, in `hostlib.messages`.
+"""Meeting point of a job's workers: over TCP on the management network, in `hostlib.meet.messages`.
 
 A worker joins with its rank, the job's size, the job's id and the job's token, which only those know who were
 given the job's configuration; when all have joined, all are let go together. From then on each open
@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from hostlib.far_end import GONE, SILENT_S, notice_its_end
-from hostlib.messages import (
+from hostlib.meet.far_end import GONE, SILENT_S, notice_its_end
+from hostlib.meet.messages import (
     FROM_WORKER_BYTES,
     Farewell,
     GroupAnswer,
