@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Admission, Controller, Member, Part, connect
+from controller import Admission, Member, Part, SwitchSession, connect
 from controller.switches import forwarding
 from hostlib import JobConfig, TransportConfig
 from hostlib.launch.launcher import Workers
@@ -38,7 +38,7 @@ class Bed:
     """Three hosts around a switch; host i is at port i."""
 
     hosts: list[Namespace]
-    controller: Controller
+    controller: SwitchSession
     lanes: int
 
     def run(self, *arguments: object) -> tuple[Admission, list[str]]:
