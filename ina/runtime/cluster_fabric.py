@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from controller import Controller, Fleet, connect
+from controller import Fleet, SwitchSession, connect
 from controller.errors import ProgramMismatch
 from controller.switches import forwarding
 from controller.switches.model import SWITCH_MAC
@@ -141,11 +141,11 @@ def _between(topology: Topology, places: Sequence[str]) -> set[str]:
     return found
 
 
-def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> Controller:
+def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> SwitchSession:
     return connect(address_of(topology, switch), tls=cluster.tls)
 
 
-def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, Controller]) -> None:
+def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession]) -> None:
     """Have all switches run the program, and one that offers the same. Raises ProgramMismatch and others."""
     offers = None
     for switch, controller in at.items():

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from controller import ControllerError, NoSuchJob
-from hostlib.launcher import Rendezvous, WorkerExit
+from hostlib.launch.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.launch import Admitted

@@ -21,7 +21,7 @@ from typing import Any
 from controller.core import Core, Entry, Place, Submitted
 from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.p4runtime_shim.ports import Told
-from controller.scheduling import BadDecision, Stuck
+from controller.policies.scheduling import BadDecision, Stuck
 from controller.switches.fleet import Report
 from controller.switches.model import Registration
 from controller.switches.tree import TreeAdmission
