@@ -20,9 +20,8 @@ from benchmarks.schedulers.trace_files import LONG, traces
 from bmv2_topos.harness import markdown
 from controller.policies.families.base import SimulationConfig
 from controller.simulator.generate import generate
-from controller.simulator.job_table import COLUMNS
 from controller.simulator.pool import run_all
-from controller.simulator.runs import Outcome, Source, Task
+from controller.simulator.runs import COLUMNS, Outcome, Source, Task
 from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster
 

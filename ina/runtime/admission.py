@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.errors import OutOfMemory, OutOfRows
-from controller.switches.cabling import plugged
-from controller.switches.layout import Branch, Deployment
+from controller.switches.layout import Branch, Deployment, TreeAdmission, plugged
 from controller.switches.model import INA_UDP_PORT, SwitchInfo
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from hostlib import DEFAULT_SLOTS, window_for
 from ina.runtime.errors import BadRun

@@ -11,7 +11,7 @@ from typing import TypeVar
 from controller import Fleet, Member, SwitchSession, connect
 from controller.errors import ProgramMismatch
 from controller.switches import forwarding
-from controller.switches.cabling import fallback_udp_port, unplugged
+from controller.switches.layout import fallback_udp_port, unplugged
 from controller.switches.model import SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
 from ina.runtime import programs

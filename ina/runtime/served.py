@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from controller import ControllerError, NoSuchJob, Registration
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from hostlib.launch.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric

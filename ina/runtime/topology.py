@@ -6,8 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from controller import Member, Region
-from controller.switches.cabling import grow
-from controller.switches.layout import Branch
+from controller.switches.layout import Branch, grow
 from controller.vocabulary import BadSpec, Topology, tree
 from ina.runtime.errors import BadRun
 

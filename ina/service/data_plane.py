@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 from controller.core import Place
 from controller.p4runtime_shim.ports import Told
 from controller.switches.fleet import Report
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import Registration, SwitchInfo
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from ina.service.records import Audit
 from ina.service.wiring import Wiring

@@ -12,9 +12,9 @@ from controller.core import Place
 from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.p4runtime_shim.ports import Told
 from controller.switches.fleet import Report
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import Registration, SwitchInfo
 from controller.switches.reconcile import Waiting
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import admitted
 from ina.runtime.errors import RunError
