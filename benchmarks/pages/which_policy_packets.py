@@ -26,8 +26,7 @@ from controller.core.submissions import submission_of
 from controller.policies.by_kind import SCHEDULER
 from controller.policies.memory.policy import Answer, Question
 from controller.simulator.engine import Simulation
-from controller.simulator.network.settings import NetworkSettings
-from controller.simulator.network.speed import NetworkSpeed
+from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
 from controller.vocabulary import Job, Region, Topology, fabrics, float32_bytes
 
 PART: Final = "packets"
