@@ -20,9 +20,8 @@ from bmv2_topos.harness import Call, ResultRow, markdown, selected
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed
 from bmv2_topos.testbeds.virtual.by_policy import placement_of, ranks_of
 from controller.core.allocation import Allocation
-from controller.core.compose import networked
+from controller.core.compose import networked, submission_of
 from controller.core.events import Submitted
-from controller.core.submissions import submission_of
 from controller.policies.by_kind import SCHEDULER
 from controller.policies.memory.policy import Answer, Question
 from controller.simulator.engine import Simulation

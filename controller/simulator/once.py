@@ -15,7 +15,7 @@ from controller.policies.scheduling.placement import Slots
 from controller.policies.scheduling.policy import Group, JobState, View
 from controller.simulator.policy_run import PolicyRun
 from controller.vocabulary import Cluster
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 
 @dataclass(frozen=True, slots=True)

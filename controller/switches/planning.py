@@ -21,7 +21,7 @@ from controller.switches.model import (
     mac_to_int,
 )
 from controller.vocabulary import Region
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 # ---------------------------------------------------------------------------
 # Checks for parts of jobs that are impossible on any switch, with the reason in words.

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core import Core, Submitted, Tick, reasons
-from controller.core.submissions import submission_of
+from controller.core.compose import submission_of
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.memory.policy import Answer, Question
 from controller.simulator.network.run import simulate_network

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.core.compose import networked
+from controller.core.compose import networked, submission_of
 from controller.core.events import Submitted
-from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.simulator.engine import Simulation, admitted
 from controller.simulator.network.log import Log, Promises

@@ -15,7 +15,7 @@ import numpy as np
 
 from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
-from controller.core.submissions import LEAST_S
+from controller.core.compose import LEAST_S
 from controller.errors import BadSpec
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.waterfill import waterfill
