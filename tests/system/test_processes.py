@@ -36,9 +36,9 @@ def pytest_from_the_background(*arguments: object) -> subprocess.CompletedProces
 
 
 def test_tests_of_interrupts_pass_where_interrupts_are_ignored() -> None:
-    chosen = "takes_all_its_switches or ends_at_a_signal"
+    chosen = "all its switches or ends_at_a_signal"
     done = pytest_from_the_background(
-        "tests/system/test_attached.py", "tests/softswitch/test_daemon.py", "-k", chosen
+        "tests/system/test_launch.py", "tests/softswitch/test_daemon.py", "-k", chosen
     )
     assert done.returncode == 0, done.stdout
     assert re.search(r" [4-9] passed", done.stdout)
