@@ -15,10 +15,10 @@ from typing import Protocol
 from controller.core.allocator import Allocator
 from controller.core.desired import Place
 from controller.core.losses import Losses
-from controller.memory.policy import Answer, Question
 from controller.policies.by_kind import SCHEDULER, AllocationSettings, Policies
-from controller.scheduling.errors import BadDecision, BadSpec
-from controller.scheduling.policy import Decision, Group, JobState
+from controller.policies.memory.policy import Answer, Question
+from controller.policies.scheduling.errors import BadDecision, BadSpec
+from controller.policies.scheduling.policy import Decision, Group, JobState
 from controller.vocabulary import Cluster as Servers
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import check_job

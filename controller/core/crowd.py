@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from controller.scheduling.policy import Group, JobState
+from controller.policies.scheduling.policy import Group, JobState
 
 
 def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[JobState]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from controller.core.allocator import Allocator
-from controller.scheduling.policy import Group
+from controller.policies.scheduling.policy import Group
 from controller.vocabulary import Cluster
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core.desired import Run
 from controller.core.log import Log
-from controller.memory.policy import Answer, Question, Standing
-from controller.scheduling.policy import Group, JobState
+from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster, Job, Region
 from controller.vocabulary.words import plural
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import filterfalse
 
 from controller.core.desired import Run
-from controller.scheduling.errors import BadDecision
-from controller.scheduling.policy import Group, JobState, SpeedModel
+from controller.policies.scheduling.errors import BadDecision
+from controller.policies.scheduling.policy import Group, JobState, SpeedModel
 
 
 def _nobody(job: JobState) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from controller.errors import BadSpec
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.words import plural
 

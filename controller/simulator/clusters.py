@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from controller.scheduling.errors import BadSpec
+from controller.policies.scheduling.errors import BadSpec
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 from controller.vocabulary import Cluster, Server, cluster_of, documents
 from controller.vocabulary.cluster import MOST_GPUS

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import Submission
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Curves, Result
 from controller.vocabulary import Cluster

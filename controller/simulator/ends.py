@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 
-from controller.scheduling.policy import JobState
+from controller.policies.scheduling.policy import JobState
 
 ROOM = 64
 """How many entries may be outdated, beside as many as are not."""

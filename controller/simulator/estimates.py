@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from controller.scheduling.errors import BadTrace
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadTrace
+from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 
 COLUMNS = ("name", "estimate_s")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.scheduling.model import RESOURCES
-from controller.scheduling.placement import Slots
-from controller.scheduling.policy import JobState
+from controller.policies.scheduling.model import RESOURCES
+from controller.policies.scheduling.placement import Slots
+from controller.policies.scheduling.policy import JobState
 from controller.simulator.once import Plan, Planned, profiles
 from controller.vocabulary import Cluster
 from controller.vocabulary.words import plural

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.grouping.efficiency import Profile
-from controller.grouping.timeline import Span, spans
-from controller.scheduling.checks import check
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import RESOURCES, Submission
-from controller.scheduling.muri import profile
-from controller.scheduling.policy import Group, JobState, View
+from controller.policies.grouping.efficiency import Profile
+from controller.policies.grouping.timeline import Span, spans
+from controller.policies.scheduling.checks import check
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import RESOURCES, Submission
+from controller.policies.scheduling.muri import profile
+from controller.policies.scheduling.policy import Group, JobState, View
 from controller.simulator.policy_run import PolicyRun
 from controller.vocabulary import Cluster
 

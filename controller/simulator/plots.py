@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from controller.figures import new_figure, save
-from controller.scheduling.model import RESOURCES
+from controller.policies.scheduling.model import RESOURCES
 from controller.simulator.curves import cdf, means
 from controller.simulator.once import Planned
 from controller.simulator.record import Curves

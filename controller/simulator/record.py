@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.scheduling.model import RESOURCES, Submission
-from controller.scheduling.policy import Group, JobState
+from controller.policies.scheduling.model import RESOURCES, Submission
+from controller.policies.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster
 
 

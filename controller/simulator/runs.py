@@ -13,9 +13,9 @@ from pathlib import Path
 from controller.errors import ControllerError
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress, family, find_family, is_outside
-from controller.scheduling.errors import BadSpec, SchedulingError
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Group, JobState
+from controller.policies.scheduling.errors import BadSpec, SchedulingError
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group, JobState
 from controller.simulator.by_name import make
 from controller.simulator.estimates import expect
 from controller.simulator.generate import generate

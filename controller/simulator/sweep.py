@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling.errors import BadSpec
+from controller.policies.scheduling.errors import BadSpec
 from controller.simulator.runs import Outcome, Source, Task
 
 MEASURES = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from controller.scheduling.errors import Stuck
-from controller.scheduling.policy import JobState
+from controller.policies.scheduling.errors import Stuck
+from controller.policies.scheduling.policy import JobState
 
 DECISIONS = 2_000
 """Decisions in a row without an arrival or an end; the work of every second such row is looked at."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import IdentityTaken, OutOfMemory, OutOfRows, ProgramMismatch
-from controller.memory import exclusive, shared
+from controller.policies.memory import exclusive, shared
 from controller.switches.model import Admission, Feature, Member, Part, SwitchInfo, Uplink
 from controller.vocabulary import Region
 

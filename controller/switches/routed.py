@@ -1,4 +1,4 @@
-"""From a job's tree (`controller.routing`) to a deployment on switches. No I/O."""
+"""From a job's tree (`controller.policies.routing`) to a deployment on switches. No I/O."""
 
 from __future__ import annotations
 

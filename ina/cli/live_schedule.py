@@ -15,7 +15,7 @@ import typer
 from controller.core import Core, Entry, Submitted
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.registry import family
-from controller.scheduling import RESOURCES, JobState, Submission
+from controller.policies.scheduling import RESOURCES, JobState, Submission
 from controller.simulator.files import whole
 from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.network.generate import from_trace

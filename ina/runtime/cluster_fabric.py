@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeVar
 
-from controller import Controller, Fleet, Member, connect
+from controller import Fleet, Member, SwitchSession, connect
 from controller.errors import ProgramMismatch
 from controller.switches import forwarding
 from controller.switches.cabling import fallback_udp_port, unplugged
@@ -34,7 +34,7 @@ class ClusterFabric(SwitchFabric):
         spec: FabricSpec,
         cluster: ClusterSpec,
         topology: Topology,
-        at: Mapping[str, Controller],
+        at: Mapping[str, SwitchSession],
         *,
         server: str | None,
         hosts: MachineHosts,
@@ -187,11 +187,11 @@ def _between(topology: Topology, places: Sequence[str]) -> set[str]:
     return found
 
 
-def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> Controller:
+def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> SwitchSession:
     return connect(address_of(topology, switch), tls=cluster.tls)
 
 
-def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, Controller]) -> None:
+def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession]) -> None:
     """Have all switches run the program, and one that offers the same. Raises ProgramMismatch and others."""
     offers = None
     for switch, controller in at.items():

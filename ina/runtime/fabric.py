@@ -12,7 +12,7 @@ from typing import Protocol
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from controller import Controller, ControllerError, Fleet, Member, connect
+from controller import ControllerError, Fleet, Member, SwitchSession, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
@@ -21,7 +21,7 @@ from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Upli
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Link, Server, Topology
 from controller.vocabulary.places import spread
-from hostlib.launcher import parse_address
+from hostlib.launch.launcher import parse_address
 from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
@@ -464,7 +464,7 @@ def open_fabric(
         yield fabric
 
 
-def control(switch: Switch, spec: FabricSpec) -> Controller:
+def control(switch: Switch, spec: FabricSpec) -> SwitchSession:
     """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
         controller = connect(switch.address, tls=spec.attached.tls if spec.attached else None)

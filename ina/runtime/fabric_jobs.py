@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from hostlib.launcher import JobLog
+from hostlib.launch.launcher import JobLog
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.groups import Groups
 from ina.runtime.hosts import Hosts

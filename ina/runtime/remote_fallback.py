@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hostlib.messages import MessageError, encode
-from hostlib.sealed import proof
+from hostlib.launch.sealed import proof
+from hostlib.meet.messages import MessageError, encode
 from hostlib.version import version
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_service import ASK_S, HELLO_S, PROTOCOL, as_short, check_secret, received

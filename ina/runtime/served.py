@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from controller import ControllerError, NoSuchJob, Registration
 from controller.switches.tree import TreeAdmission
-from hostlib.launcher import Rendezvous, WorkerExit
+from hostlib.launch.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.launch import Admitted

@@ -13,7 +13,7 @@ from bmv2_topos.testbeds.netns.errors import NoTestbed
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
-from controller import Controller, Fleet, ProgramBundle
+from controller import Fleet, ProgramBundle, SwitchSession
 from controller.errors import Unreachable
 from controller.switches.model import Uplink
 from controller.vocabulary.places import spread
@@ -45,7 +45,7 @@ class RunningSwitch(FoundSwitch):
 class NamespaceFabric(SwitchFabric):
     """The switches of a running testbed."""
 
-    def __init__(self, state: State, at: Mapping[str, Controller]) -> None:
+    def __init__(self, state: State, at: Mapping[str, SwitchSession]) -> None:
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
         switches = {
             name: RunningSwitch(f"unix:{state.socket(name)}", name, state.switches[name])

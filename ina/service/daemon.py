@@ -28,7 +28,7 @@ from controller.core import (
 )
 from controller.errors import BadSpec
 from controller.policies.by_kind import JOINT
-from controller.scheduling.errors import BadDecision
+from controller.policies.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.runtime.errors import BadRun
 from ina.runtime.machine_hosts import identified, switch_address

@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.core import Ended, Place
 from controller.errors import BadSpec, ControllerError
-from controller.memory.policy import Standing
+from controller.policies.memory.policy import Standing
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job

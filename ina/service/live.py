@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.core import Core, Entry, Submitted
-from controller.scheduling import BadDecision, Stuck
+from controller.policies.scheduling import BadDecision, Stuck
 from controller.vocabulary import Topology
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fabric import SwitchFabric

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
-from controller import Controller, Fleet
+from controller import Fleet, SwitchSession
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, naming
 from controller.p4runtime_shim.ports import SwitchWatch, Told
@@ -94,7 +94,7 @@ class Network:
 
     def __init__(
         self,
-        connect: Callable[[str, str], Controller],
+        connect: Callable[[str, str], SwitchSession],
         program: ProgramBundle,
         queue_packets: int | None = None,
         watch: Callable[[str], Told | None] | None = None,
@@ -127,7 +127,7 @@ class Network:
         self._owner = owner
         self._follow(Wiring.of(cluster))
 
-        def check(controller: Controller) -> None:
+        def check(controller: SwitchSession) -> None:
             try:
                 controller.check_owner(owner)
             except OtherOwner:
@@ -135,7 +135,7 @@ class Network:
             except SwitchError:
                 pass  # `own` tells of it
 
-        def own(controller: Controller) -> None:
+        def own(controller: SwitchSession) -> None:
             try:
                 controller.own(owner, take_over=take_over)
             except OtherOwner:

@@ -29,9 +29,9 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import parse_topology
 from controller.vocabulary.slots import Encoding
-from hostlib import keeper
-from hostlib.launcher import ACCOUNT, SETTINGS
-from hostlib.stages import STAGES
+from hostlib.interleave.stages import STAGES
+from hostlib.launch import keeper
+from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from ina.runtime.agents import Agents
 from ina.runtime.hosts import Hosts
 from ina.runtime.job_group import Cancelled, GroupRun

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from controller.core import Entry
 from controller.core.log import Kind as Kind
-from controller.memory.policy import Standing
+from controller.policies.memory.policy import Standing
 from controller.vocabulary import Job, Region, Topology
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState

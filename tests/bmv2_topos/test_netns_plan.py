@@ -33,7 +33,7 @@ from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from bmv2_topos.testbeds.netns.namespaces import lacks_netem
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import run_step
-from controller import Controller
+from controller import SwitchSession
 from controller.errors import Unreachable
 from controller.switches import names
 from controller.switches.programs import P4C
@@ -269,7 +269,7 @@ def test_a_switch_that_ends_while_it_is_waited_for_is_named(
     (tmp_path / "lab").mkdir()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
 
-        def connect(address: str) -> Controller:
+        def connect(address: str) -> SwitchSession:
             assert process.stdin is not None
             process.stdin.close()
             process.wait()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from controller.core import Core, Submitted, Tick, reasons
 from controller.core.submissions import submission_of
-from controller.memory.policy import Answer, Question
 from controller.policies.by_kind import AllocationSettings
+from controller.policies.memory.policy import Answer, Question
 from controller.simulator.network.run import simulate_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics

@@ -14,7 +14,7 @@ import pytest
 
 from controller.core import Submitted
 from controller.policies.by_kind import AllocationSettings
-from controller.scheduling import Submission
+from controller.policies.scheduling import Submission
 from controller.vocabulary import Job, Region, documents, topology_of
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.spec import FabricSpec, LaunchSpec

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bmv2_topos.testbeds.netns.forwarding import SWITCH_IP
 from controller.vocabulary.catalog import named
 from tests.extras import needs
 from tests.system.clusters import NETNS, Cluster
@@ -70,10 +71,9 @@ def start(
 ) -> subprocess.Popen[str]:
     """Start Python on one of the two machines, where no cluster file says how they are connected."""
     hosts = " ".join(host(here, name) for name in ("h1", "h2"))
-    switch_ip = here.state.topology.switch_ip
     variables = {
         "INA_SWITCH": f"unix:{here.state.socket('s1')}",
-        "INA_OPTIONS": f"{hosts} --switch-ip {switch_ip} --lanes 32 --slots 64",
+        "INA_OPTIONS": f"{hosts} --switch-ip {SWITCH_IP} --lanes 32 --slots 64",
         "INA_MEETING": f"{here.state.topology.ip('h1')}:29600",
         "GLOO_SOCKET_IFNAME": f"h{machine + 1}-eth0",
     }

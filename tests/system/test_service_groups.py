@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from bmv2_topos.testbeds import netns
-from hostlib.stages import STAGES
+from hostlib.interleave.stages import STAGES
 from tests.system.clusters import NETNS
 from tests.system.command import WORKERS, until
 from tests.system.controllers import PREFIX, became, daemon, jobs_file, laid_out

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controller.core.core import ask
-from controller.scheduling.errors import BadDecision
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.errors import BadDecision
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.simulator.engine import admitted, stuck
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Recorder, Result

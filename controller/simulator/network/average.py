@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.placement.waterfill import Floats, Flows, Ints
+from controller.policies.placement.waterfill import Floats, Flows, Ints
 from controller.simulator.network.collisions import APART
 
 ROUNDS = 24

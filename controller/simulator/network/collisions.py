@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.placement.waterfill import Floats, Flows, Ints
+from controller.policies.placement.waterfill import Floats, Flows, Ints
 
 APART = 2.0
 

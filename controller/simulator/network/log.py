@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.memory.policy import Answer, Question
+from controller.policies.memory.policy import Answer, Question
 from controller.vocabulary import Job
 
 

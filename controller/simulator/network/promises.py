@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.memory.policy import Answer, Question, Standing
+from controller.policies.memory.policy import Answer, Question, Standing
 from controller.vocabulary import Job
 
 

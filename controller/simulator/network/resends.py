@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.placement.waterfill import Floats, Flows
+from controller.policies.placement.waterfill import Floats, Flows
 
 LEAST = 0.8
 """Part of its rate that a link keeps, however many jobs fill it: time-outs grow with round trips."""

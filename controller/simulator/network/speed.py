@@ -15,9 +15,9 @@ import numpy as np
 from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
 from controller.core.submissions import LEAST_S
-from controller.placement.waterfill import waterfill
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
+from controller.policies.placement.waterfill import waterfill
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Contention, Group, JobState, SpeedModel
 from controller.simulator.network.average import Work, average
 from controller.simulator.network.collisions import crowded, run_lengths, usable
 from controller.simulator.network.fluid import Fluid, Rates, Runner, shifted

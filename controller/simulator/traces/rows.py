@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
+from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Cluster
 from controller.vocabulary.documents import encoding_of
 from controller.vocabulary.words import plural

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import BadSpec, Submission
+from controller.policies.scheduling import BadSpec, Submission
 from controller.simulator.by_name import make
 from controller.simulator.clusters import read_cluster
 from controller.simulator.generate import generate

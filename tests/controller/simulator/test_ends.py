@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from controller.scheduling import Group, JobState, Submission
+from controller.policies.scheduling import Group, JobState, Submission
 from controller.simulator.ends import ROOM, Ends
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from controller.errors import BadSpec
-from controller.memory.policy import Answer, Question, Standing
-from controller.placement.flows import flows_of
+from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.placement.flows import flows_of
 from controller.simulator.network.average import Work, average
 from controller.simulator.network.collisions import run_lengths
 from controller.simulator.network.fluid import Fluid, Runner

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from controller.placement.flows import steady_state
-from controller.placement.server import choose_fallback
+from controller.policies.placement.flows import steady_state
+from controller.policies.placement.server import choose_fallback
 from controller.vocabulary import BadSpec, Job, Topology, parse_topology
 from controller.vocabulary.addresses import pinned
 from controller.vocabulary.catalog import leaf_spine

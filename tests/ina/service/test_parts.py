@@ -11,7 +11,7 @@ import pytest
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from controller.core import Desired, Place, Run
 from controller.core.surviving import surviving
-from controller.memory.policy import Standing
+from controller.policies.memory.policy import Standing
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Tree
