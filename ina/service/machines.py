@@ -137,7 +137,7 @@ class MachineSite:
             address = reached_at(cluster, server), cluster.server[server].fallback_port
             return RemoteFallback(0, server, address, secret, lanes=lanes, owner=owner)
 
-        return FallbackServers(self.cluster, connect)
+        return FallbackServers(connect)
 
     def _connect(self, name: str, address: str) -> SwitchSession:
         return connect(address.removeprefix("grpc://"), tls=self.tls, at_once=False)

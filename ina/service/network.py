@@ -28,6 +28,7 @@ from controller.switches.target import Revision, TableEntry
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
 from ina.service.faults import fault_point
+from ina.service.holds import ON_NO_SWITCH
 from ina.service.records import Audit, Difference
 from ina.service.wiring import Wiring
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
-ON_NO_SWITCH = 0
-"""The id of jobs that no switch has to know of."""
 _AT_ONCE = 8  # switches that are marked
 _log = logging.getLogger(__name__)
 
