@@ -23,8 +23,8 @@ from controller.core.allocation import Allocation
 from controller.core.compose import networked
 from controller.core.events import Submitted
 from controller.core.submissions import submission_of
-from controller.policies.by_kind import SCHEDULER
 from controller.policies.memory.policy import Answer, Question
+from controller.policies.registry import SCHEDULER
 from controller.simulator.engine import Simulation
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.network.speed import NetworkSpeed

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.fill import asked, option, print_rows
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import dress
 from controller.policies.scheduling import Submission
 from controller.policies.scheduling.deadlines import Slack

@@ -19,8 +19,8 @@ from benchmarks.fill import check, fill
 from benchmarks.replicas import full_name
 from benchmarks.schedulers.trace_files import LONG, Trace, traces
 from bmv2_topos.harness import markdown
-from controller.policies.families import papers
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
+from controller.policies.scheduling import papers
 from controller.policies.scheduling.speed import Interleaved
 from controller.policies.scheduling.weave import Weave
 from controller.simulator import measure

@@ -23,11 +23,11 @@ import numpy as np
 from benchmarks.fill import Command, option, serve
 from benchmarks.schedulers.lucid_models import make_jobs
 from benchmarks.schedulers.trace_files import resolved
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.lucid import measurements
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Submission
-from controller.policies.scheduling.lucid import (
-    Pair,
+from controller.policies.scheduling.lucid.family import measurements
+from controller.policies.scheduling.lucid.measured import Config, Pair
+from controller.policies.scheduling.lucid.usage import (
     Size,
     Usage,
     accuracy,
@@ -35,7 +35,6 @@ from controller.policies.scheduling.lucid import (
     held_out_accuracy,
     sizes_from_pairs,
 )
-from controller.policies.scheduling.lucid.measured import Config
 from controller.simulator.by_name import make
 from controller.simulator.runs import Source
 from controller.vocabulary import Cluster

@@ -25,10 +25,9 @@ from pathlib import Path
 
 from benchmarks.fill import Command, option, serve
 from controller.policies.scheduling import BadTrace
-from controller.policies.scheduling.lucid import submission, train_durations, train_throughput
-from controller.policies.scheduling.lucid.durations import Facts
+from controller.policies.scheduling.lucid.estimates import Facts, submission, train_durations
 from controller.policies.scheduling.lucid.measured import Config
-from controller.policies.scheduling.lucid.throughput import features
+from controller.policies.scheduling.lucid.throughput import features, train_throughput
 from controller.policies.scheduling.lucid.usage import Usage
 from controller.policies.scheduling.model import Submission
 from controller.simulator.traces import read

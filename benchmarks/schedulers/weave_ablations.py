@@ -19,13 +19,11 @@ from benchmarks.fill import asked, check, option, publish
 from benchmarks.schedulers.short_jobs import CASES, LOADS, NODES, SEEDS
 from benchmarks.schedulers.trace_files import traces
 from bmv2_topos.harness import markdown
-from controller.policies.families import papers
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.papers import PaperConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.grouping.efficiency import Profile
-from controller.policies.scheduling import JobState, Submission
-from controller.policies.scheduling.beliefs import Profiles, Spread
-from controller.policies.scheduling.muri import Profiler, profile
+from controller.policies.scheduling import JobState, Submission, papers
+from controller.policies.scheduling.beliefs import Profiler, Profiles, Spread, profile
+from controller.policies.scheduling.papers import PaperConfig
 from controller.policies.scheduling.speed import Interleaved
 from controller.policies.scheduling.weave import TRUST, Weave
 from controller.simulator import measure

@@ -44,11 +44,11 @@ from controller.core.running import Running
 from controller.core.submissions import submission_of
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.by_kind import Policies as AllocationPolicies
+from controller.policies.family import Setup
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
-from controller.policies.setup import Setup
 from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.files import check_job
 from controller.vocabulary.words import plural

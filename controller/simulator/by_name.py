@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.policies import registry
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.simulator.divided import DividedRun
 from controller.simulator.policy_run import PolicyRun
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.lucid import usage_of
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid.family import usage_of
 from controller.policies.scheduling.model import Submission
 
 if TYPE_CHECKING:  # loaded when somebody learns
-    from controller.policies.scheduling.lucid import DurationModel, Facts
+    from controller.policies.scheduling.lucid.estimates import DurationModel, Facts
 
 
 def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationModel:
@@ -20,7 +20,7 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
     Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
     """
-    from controller.policies.scheduling.lucid import train_durations
+    from controller.policies.scheduling.lucid.estimates import train_durations
 
     submissions = [submission(spec, config) for spec in ended]
     return train_durations(submissions, [spec.duration_s for spec in ended], seed=config.seed)
@@ -28,7 +28,7 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
 def submission(spec: Submission, config: SimulationConfig) -> Facts:
     """Return a job's features before it runs, with its usage if that has been measured."""
-    from controller.policies.scheduling.lucid import submission as described
+    from controller.policies.scheduling.lucid.estimates import submission as described
 
     try:
         return described(spec, usage_of(spec, config))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from controller.policies.family import Setup
 from controller.policies.scheduling.model import Submission
-from controller.policies.setup import Setup
 from controller.simulator.engine import simulate
 from controller.simulator.record import Result
 from controller.vocabulary import Cluster

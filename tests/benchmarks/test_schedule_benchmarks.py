@@ -15,9 +15,9 @@ from benchmarks.schedulers.reproduce import STEPS
 from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
 from benchmarks.schedulers.short_jobs import CASES, NODES
 from bmv2_topos.harness.page import BEGIN, END
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import JobState, Submission
-from controller.policies.scheduling.muri import Profiler
+from controller.policies.scheduling.beliefs import Profiler
 from controller.simulator.runs import Source, Task, run
 from controller.vocabulary import Cluster
 
