@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from controller.switches.planning import Identity
     from controller.switches.programs import ProgramBundle, source_of
     from controller.switches.reconcile import Action, Decision, Observed, Waiting, reconcile
-    from controller.switches.session import Controller
+    from controller.switches.session import SwitchSession
     from controller.switches.tree import TreeAdmission
     from controller.vocabulary import Mode, Region
 
@@ -40,7 +40,6 @@ __all__ = [
     "Admission",
     "BadJob",
     "Branch",
-    "Controller",
     "ControllerError",
     "Decision",
     "Deployment",
@@ -62,6 +61,7 @@ __all__ = [
     "Registration",
     "Report",
     "SwitchInfo",
+    "SwitchSession",
     "Tls",
     "TreeAdmission",
     "Uplink",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.p4runtime_shim.tls import Tls
-from controller.switches.session import Controller
+from controller.switches.session import SwitchSession
 
 
-def connect(address: str, *, device_id: int = 0, tls: Tls | None = None, at_once: bool = True) -> Controller:
+def connect(
+    address: str, *, device_id: int = 0, tls: Tls | None = None, at_once: bool = True
+) -> SwitchSession:
     """Connect to a P4Runtime server.
 
     Args:
@@ -18,4 +20,4 @@ def connect(address: str, *, device_id: int = 0, tls: Tls | None = None, at_once
 
     Raises Unreachable, if `at_once`.
     """
-    return Controller(P4RuntimeTarget(address, device_id=device_id, tls=tls, at_once=at_once))
+    return SwitchSession(P4RuntimeTarget(address, device_id=device_id, tls=tls, at_once=at_once))

@@ -26,8 +26,8 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines
 from bmv2_topos.testbeds.virtual import Report
-from hostlib import quantize
 from hostlib.demos import digits
+from hostlib.wire import quantize
 
 EXACT: Final = "float32"
 FEEDBACK = " with feedback"

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fill import asked, check, option, publish
+from benchmarks.fill import asked, check, fill, option
 from benchmarks.schedulers.trace_files import LONG, traces
 from bmv2_topos.harness import markdown
 from controller.policies.family import SimulationConfig
@@ -42,11 +42,11 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Run, print the tables, and write page and rows on request."""
+    """Run, print the tables, and write the page on request."""
     given = asked(
         __doc__,
         option("--traces", type=Path, metavar="DIR", help="folder with the public traces"),
-        option("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md"),
+        option("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md"),
         option("--jobs", type=int, default=80, help="of each generated workload"),
         option("--processes", type=int, default=0),
     )
@@ -57,7 +57,7 @@ def main() -> None:
     shown = text(rows)
     print(shown)
     if given.output is not None:
-        publish(given.output, NAME, shown, rows)
+        fill(given.output / f"{NAME}.md", shown)
 
 
 def measured(folder: Path | None, jobs: int, processes: int, scratch: Path) -> list[Row]:

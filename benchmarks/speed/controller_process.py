@@ -111,19 +111,12 @@ class NoWorkers:
 class NoFallbacks:
     """Fallback servers that sum nothing, since nobody sends."""
 
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
         """Return at once."""
 
-    def lives(self, server: str) -> bool:
+    def lives(self, server: str, cluster: Topology) -> bool:
         """Return True."""
         return True
-
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        """Return none."""
-        return {}
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Do nothing."""
 
 
 async def _serve(order: Order) -> None:

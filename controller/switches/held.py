@@ -6,7 +6,7 @@ of its last turn, nobody has written in between, and the switch holds what this 
 In any other turn, and after a write that failed, the rows have to be read.
 
 Controllers of other kinds, which claim an id that was there before or write under a role of their own, are
-not noticed that way; `Controller.observe` reads what there is.
+not noticed that way; `SwitchSession.observe` reads what there is.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ _log = logging.getLogger("controller")
 _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
 
-class Controller:
-    """Reads and writes what the switch holds that `target` reaches.
+class SwitchSession:
+    """A session with one switch: reads and writes what the switch holds that `target` reaches.
 
     `clock` gives wall-clock seconds, `rng` job ids; `leases` watches over those of jobs by `ticks_s`, a clock
     that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,

@@ -1,7 +1,7 @@
 """Speed of a running job by the number of CPUs that it may use: Synergy's optimistic profiling.
 
-The job marks its stages (`hostlib.stages`). It runs once; its processes are bound to more or fewer CPUs
-meanwhile (``sched_setaffinity``), and the iterations that they report between two changes count.
+The job marks its stages (`hostlib.interleave.stages`). It runs once; its processes are bound to more or fewer
+CPUs meanwhile (``sched_setaffinity``), and the iterations that they report between two changes count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ SETTLED = 2
 """Iterations that do not count after a change: one was under way, and caches of other cores are cold."""
 
 MOST_ITERATIONS = 60
-"""Iterations that can be measured at a time: a turn server keeps few more (`hostlib.stages.KEPT`)."""
+"""Iterations that can be measured at a time: a turn server keeps few more
+(`hostlib.interleave.stages.KEPT`)."""
 
 
 class NotMeasured(ControllerError):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.policies.grouping.efficiency import efficiency, round_s
-from hostlib import command_line
 from hostlib.interleave import Ranks, StageProfile
+from hostlib.launch import command_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import connect
 from controller.switches.entries import TableEntry
 from controller.switches.programs import p4c_command, p4c_output
-from hostlib import command_line
+from hostlib.launch import command_line
 
 Kind = Literal["ina", "bmv2"]
 

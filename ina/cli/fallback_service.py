@@ -11,7 +11,7 @@ from pathlib import Path
 
 from controller.switches.cabling import fallback_udp_port
 from controller.vocabulary import read_topology
-from hostlib.interfaces import known_as
+from hostlib.io.interfaces import known_as
 from ina.cli.cluster_options import required
 from ina.cli.errors import USAGE, Failure
 from ina.runtime import machine_hosts

@@ -10,6 +10,9 @@ from controller.switches.tree import TreeAdmission
 from ina.service import plain
 from ina.service.steps import Held
 
+ON_NO_SWITCH = 0
+"""The id of jobs that no switch has to know of: each is on one server."""
+
 
 @dataclass(slots=True)
 class Hold:
@@ -57,7 +60,7 @@ class Hold:
         return {
             name: admission
             for name, admission in self.admissions.items()
-            if name not in self.held.over and self.held.places[name].tree is not None
+            if name not in self.held.over and admission.job != ON_NO_SWITCH
         }
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import Admission, Controller, Member, NoSuchJob, Part, Region, Registration, Uplink
+from controller import Admission, Member, NoSuchJob, Part, Region, Registration, SwitchSession, Uplink
 from controller.switches.holders import has_ended, this_process
 from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.leases import Watch
@@ -36,8 +36,8 @@ class Clock:
     day_s: float = 1_700_000_000.0
     ticks_s: float = 0.0
 
-    def controller(self, running: Running) -> Controller:
-        return Controller(running.target(), clock=lambda: self.day_s, ticks_s=lambda: self.ticks_s)
+    def controller(self, running: Running) -> SwitchSession:
+        return SwitchSession(running.target(), clock=lambda: self.day_s, ticks_s=lambda: self.ticks_s)
 
     def pass_(self, seconds: float) -> None:
         self.day_s += seconds
@@ -254,7 +254,7 @@ def test_a_job_that_is_renewed_while_a_sweep_waits_for_its_turn_stays(running: R
     recording = Recording(running.target())
     with (
         clock.controller(running) as owner,
-        Controller(recording, ticks_s=lambda: clock.ticks_s) as other,
+        SwitchSession(recording, ticks_s=lambda: clock.ticks_s) as other,
     ):
         held = single.admit(owner, job(0), registration=HELD)
         for _ in range(4):
@@ -310,7 +310,7 @@ def test_a_job_that_moves_keeps_its_registration(shared_fabric: Fabric) -> None:
 def test_a_renewal_reads_one_row_however_many_jobs_there_are(running: Running) -> None:
     """Four times per lease and job: it read all tables, 1200 entries with 200 jobs."""
     recording = Recording(running.target())
-    with Controller(recording, clock=lambda: 1.0) as controller:
+    with SwitchSession(recording, clock=lambda: 1.0) as controller:
         first = single.admit(controller, job(0), registration=HELD)
         others = [
             replace(first, job=1 + n, generation=1 + n, counter_row=2 + n, group=2 + n)

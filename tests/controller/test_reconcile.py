@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import Admission, BadJob, Controller, ProgramBundle, Region
+from controller import Admission, BadJob, ProgramBundle, Region, SwitchSession
 from controller.switches import names
 from controller.switches.entries import CounterCell, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Row, job_row, parse
@@ -36,7 +36,7 @@ class Switch:
         self.running = running
         self.mode = mode
         self.target = running.target()
-        self.controller = Controller(self.target)
+        self.controller = SwitchSession(self.target)
 
     def fill(self, rows: Sequence[Row]) -> None:
         self.running.wipe()

@@ -38,9 +38,8 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
-    *("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),
-    *("hostlib.windows", "hostlib.interfaces", "hostlib.messages", "hostlib.sealed"),
-    *("hostlib.version", "hostlib.quantize"),
+    *("hostlib/", "hostlib.fallback", "hostlib.interleave", "hostlib.launch/"),
+    *("hostlib.io.interfaces", "hostlib.meet.messages", "hostlib.wire.quantize"),
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.policies.memory/"),
@@ -50,7 +49,7 @@ CONTROLLER = (
 PIPELINES = (*("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),)
 # Cables between switches in virtual time.
 CABLES = ("softswitch.engine.cables",)
-PACKETS = ("hostlib.wire", "hostlib.tree")
+PACKETS = ("hostlib.wire", "hostlib.wire.tree")
 
 # Room: what it may import. "a.b" is that module or the package's root, "a.b/" also the other modules of the
 # room, "a.b/*" also all rooms below. A row holds for the rooms below it that have none of their own.
@@ -70,17 +69,22 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/", "softswitch.gnmi"),
     ),
     # The host library knows the wire.
-    "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
-    "hostlib.core": ("hostlib.errors", "hostlib.patience", "hostlib.peers", "hostlib.quantize", *PACKETS),
+    "hostlib": ("hostlib/*",),
+    "hostlib.wire": ("hostlib.errors", "hostlib.version"),
+    "hostlib.core": ("hostlib.errors", "hostlib.wire/"),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
-    "hostlib.io": (
-        *("hostlib.addresses", "hostlib.config", "hostlib.errors", "hostlib.interfaces"),
-        *("hostlib._native/", "hostlib.core/"),
+    "hostlib.io": ("hostlib/", "hostlib._native/", "hostlib.core/"),
+    "hostlib.meet": ("hostlib/",),
+    "hostlib.collectives": (
+        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/", "hostlib.meet/", "hostlib.wire/"),
     ),
-    "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
+    "hostlib.launch": ("hostlib/", "hostlib.io/", "hostlib.meet/"),
+    "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.io/", "hostlib.wire/"),
     "hostlib.interleave": ("hostlib/",),
-    "hostlib.torch": ("hostlib/",),
-    "hostlib.horovod": ("hostlib/", "hostlib.torch/", "hostlib.horovod/"),
+    "hostlib.torch": ("hostlib/", "hostlib.collectives/", "hostlib.launch/", "hostlib.wire/"),
+    "hostlib.horovod": (
+        *("hostlib/", "hostlib.launch/", "hostlib.meet/", "hostlib.torch/", "hostlib.wire/"),
+    ),
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # What rooms share: jobs, clusters, topologies, and their files.
     "controller.vocabulary": (),
@@ -134,11 +138,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "bmv2_topos": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, *CABLES),
         *("controller.core.allocator", "controller.policies/", "controller.policies.placement/"),
-        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
+        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/", "hostlib.wire/"),
+        *("hostlib.collectives", "hostlib.io/"),
     ),
     # Testbeds of network namespaces, on which `ina.runtime` runs jobs.
-    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER, "hostlib.command_line"),
-    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.command_line"),
+    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
+    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
     # One BMv2 whose ports are files, and scripts on it.
     "bmv2_topos.testbeds.bmv2": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "softswitch.engine.meters", "p4src.messages"),
@@ -148,9 +153,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina": ("ina.cli", "hostlib"),
     # The controller as a service: jobs on the hosts of a testbed.
     "ina.service": (
-        *(*CONTROLLER, "controller.core/", "controller.policies/*"),
-        *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.command_line", "hostlib.keeper", "ina.runtime/"),
-        *("hostlib.launcher", "hostlib.stages"),
+        *(*CONTROLLER, "controller.core/", "controller.policies/*", "hostlib", "ina.runtime/"),
+        *("bmv2_topos.testbeds.netns/", "hostlib.interleave.stages", "hostlib.launch.command_line"),
+        *("hostlib.launch.keeper", "hostlib.launch.launcher"),
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
@@ -169,7 +174,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
     # Programs for other machines, which `ina.runtime` starts there.
-    "ina.machine": ("hostlib", "hostlib.keeper", "ina.runtime/"),
+    "ina.machine": ("hostlib", "hostlib.launch.keeper", "ina.runtime/"),
     "ina.bench": (
         *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
@@ -178,7 +183,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/"),
-        "hostlib.lua_dissector",
+        "hostlib.wire.lua_dissector",
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),
@@ -397,13 +402,13 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("softswitch.p4runtime.state", "hostlib.wire", "package softswitch may import p4src"),
         ("softswitch.daemon", "bmv2_topos", "package softswitch may import"),
         ("softswitch.compiler.lowering.lower", "softswitch.engine.build", "softswitch.compiler may import"),
-        ("hostlib.communicator", "controller", "package hostlib may import no package"),
+        ("hostlib.collectives.communicator", "controller", "package hostlib may import no package"),
         ("hostlib.io.link", "softswitch", "package hostlib may import no package"),
         ("hostlib.core.window", "hostlib._native", "hostlib.core may import"),
-        ("hostlib.engine", "hostlib.fallback", "hostlib may import"),
+        ("hostlib.collectives.engine", "hostlib.fallback", "hostlib.collectives may import"),
         ("hostlib.demos.digits", "hostlib.core.window", "hostlib.demos may import"),
         ("controller.switches.session", "softswitch", "package controller may import p4src"),
-        ("controller.switches.tree", "hostlib.tree", "package controller may import p4src"),
+        ("controller.switches.tree", "hostlib.wire.tree", "package controller may import p4src"),
         ("controller.core.core", "bmv2_topos.impairments", "package controller may import p4src"),
         ("controller.vocabulary.topology", "controller.errors", "controller.vocabulary may import nothing"),
         (
@@ -452,7 +457,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.core.core", "ina.runtime.run", "package controller may import p4src"),
         ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),
         ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
-        ("ina.runtime.launch", "hostlib.rendezvous", "ina.runtime may import"),
+        ("ina.runtime.launch", "hostlib.meet.rendezvous", "ina.runtime may import"),
         ("ina.bench.pipeline", "ina.cli.fallback", "ina.bench may import"),
         ("ina.service.daemon", "ina.service.api", "ina.service may import"),
         ("ina.service.api.app", "ina.service.daemon", "ina.service.api may import"),
@@ -477,7 +482,7 @@ def test_an_import_against_a_rule_is_named_with_the_rule(module: str, imported: 
         ("ina.runtime.topology", "bmv2_topos.impairments"),
         ("bmv2_topos.testbeds.virtual.testbed", "controller"),
         ("hostlib.core.window", "hostlib.core.state"),
-        ("hostlib.engine", "threading"),
+        ("hostlib.collectives.engine", "threading"),
     ],
 )
 def test_an_import_that_the_map_shows_is_allowed(module: str, imported: str) -> None:

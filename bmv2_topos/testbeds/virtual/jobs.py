@@ -31,9 +31,9 @@ from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
-from hostlib.quantize import per_lane, why_no_room
-from hostlib.tree import Tree
 from hostlib.windows import find, is_outside
+from hostlib.wire.quantize import per_lane, why_no_room
+from hostlib.wire.tree import Tree
 
 SCALE_BITS = 20
 

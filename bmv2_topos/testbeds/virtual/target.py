@@ -1,4 +1,4 @@
-"""A switch of this process under control of a `controller.Controller`, with no P4Runtime in between.
+"""A switch of this process under control of a `controller.SwitchSession`, with no P4Runtime in between.
 
 That would take longer than many a simulation.
 """

@@ -90,7 +90,7 @@ from controller.policies.scheduling.lucid.usage import Size
 from controller.policies.scheduling.lucid.usage import Usage
 from controller.policies.scheduling.lucid.usage import grow
 from controller.policies.scheduling.lucid.estimates import train_durations
-from benchmarks.schedulers.lucid_models import make_history
+from benchmarks.schedulers.lucid import make_history
 usage = Usage(10, 10, 1000)
 assert PackingTree.from_dict({"counts": [3, 1, 0]}).predict(usage) is Size.TINY
 for attempt in (lambda: grow([(usage, Size.TINY)] * 5), lambda: train_durations(*make_history(30))):

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.schedulers.lucid_models import make_counts, make_history
+from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling.lucid import estimates as durations_module
 from controller.policies.scheduling.lucid.additive import (
     AdditiveModel,

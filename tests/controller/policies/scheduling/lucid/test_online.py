@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.schedulers.lucid_models import make_counts, make_history
+from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
 from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing
 from controller.policies.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules

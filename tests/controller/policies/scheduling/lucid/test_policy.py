@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.schedulers.lucid_models import make_jobs
+from benchmarks.schedulers.lucid import make_jobs
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.policies.scheduling.lucid.binder import (
     BinderRules,

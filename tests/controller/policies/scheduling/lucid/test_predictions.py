@@ -1,4 +1,4 @@
-"""`python -m benchmarks.schedulers.lucid_models`: predictions of what the models have not seen."""
+"""`python -m benchmarks.schedulers.lucid`: predictions of what the models have not seen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.schedulers import lucid_models
-from benchmarks.schedulers.lucid_models import make_counts
+from benchmarks.schedulers import lucid
+from benchmarks.schedulers.lucid import make_counts
 from controller.policies.scheduling import BadTrace
 from tests import effort
 from tests.extras import needs
@@ -20,8 +20,8 @@ pytestmark = needs("interpret")
 def ran(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> dict[str, float]:
-    monkeypatch.setattr(sys, "argv", ["lucid_models", *arguments, "--json"])
-    lucid_models.main()
+    monkeypatch.setattr(sys, "argv", ["lucid", *arguments, "--json"])
+    lucid.main()
     rows = json.loads(capsys.readouterr().out)
     return {f"{row['predicted']}, {row['by']}": row["mean absolute error"] for row in rows}
 
@@ -73,7 +73,7 @@ def test_a_series_with_a_gap_is_refused(tmp_path: Path) -> None:
     del lines[3]
     path.write_text("\n".join(lines))
     with pytest.raises(BadTrace, match=r"series.csv:4: column time: .*every ten minutes"):
-        lucid_models.read_series(path, ["submit_gpu_job"])
+        lucid.read_series(path, ["submit_gpu_job"])
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_a_series_that_makes_no_sense_is_refused(tmp_path: Path, text: str, mess
     path = tmp_path / "series.csv"
     path.write_text(text)
     with pytest.raises(BadTrace, match=message):
-        lucid_models.read_series(path, ["submit_gpu_job"])
+        lucid.read_series(path, ["submit_gpu_job"])

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.schedulers.philly_derived import CLASSES, philly_derived
+from benchmarks.schedulers.synergy import CLASSES, philly_derived
 from controller.policies.scheduling import BadSpec
 
 TIMES = {model: 0.5 for models in CLASSES.values() for model in models}
