@@ -1,4 +1,13 @@
-"""The four random forests that predict interference from features (the patent, claim 7).
+"""A job's interference features, from running it with reference jobs (the patent's interference profile).
+
+The job runs alone, then with each of n reference jobs. Its *sensitivity* is its speed beside each of them,
+its *impact* the speed of each of them beside it; both are relative to running alone, so neither depends on
+the unit of throughput. The patent does not say which jobs are references, nor where they run beside a job of
+several GPUs: here references use one of the job's GPUs, and are chosen to differ (`choose`).
+
+A random forest as plain arrays: training needs scikit-learn; predicting needs only numpy, and is fast.
+
+The four random forests that predict interference from features (the patent, claim 7).
 
 ========  ===================================  ======================================  ===============
 model     jobs that share GPUs                 inputs                                  predicts
@@ -23,11 +32,241 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING, Any
 
-from controller.policies.scheduling.sharing.errors import BadMeasurement, BadTraining
-from controller.policies.scheduling.sharing.features import Features, Profiler
-from controller.policies.scheduling.sharing.forest import Forest, grow
-from controller.policies.scheduling.sharing.interference import InterferenceModel, Load
+import numpy as np
+
+from controller.policies.scheduling.errors import ExtraMissing
+from controller.policies.scheduling.sharing.interference import (
+    BadMeasurement,
+    BadTraining,
+    InterferenceModel,
+    Load,
+    UnknownModel,
+    require,
+)
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+
+Features = tuple[float, ...]
+"""n sensitivities, then n impacts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Features of a job from n co-runs: speeds relative to running alone, one for each reference job."""
+
+    sensitivity: tuple[float, ...]
+    impact: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.sensitivity) != len(self.impact) or not self.sensitivity:
+            raise BadMeasurement(
+                f"{len(self.sensitivity)} sensitivities and {len(self.impact)} impacts;"
+                " a profile has one of each for every reference job"
+            )
+        bad = [speed for speed in self.features if not (speed >= 0 and math.isfinite(speed))]
+        if bad:
+            raise BadMeasurement(f"a speed of {bad[0]} beside a reference job; it must not be negative")
+
+    @property
+    def features(self) -> Features:
+        """Sensitivity and impact as one vector."""
+        return self.sensitivity + self.impact
+
+
+def profile_of(
+    alone: float, beside: Sequence[float], ref_alone: Sequence[float], ref: Sequence[float]
+) -> Profile:
+    """Return the profile from throughputs in any unit.
+
+    Args:
+        alone: The job's throughput alone.
+        beside: Its throughput with each reference job.
+        ref_alone: Each reference job's throughput alone.
+        ref: Each reference job's throughput with the job.
+
+    Raises BadMeasurement for lengths that differ or throughputs that are not positive.
+
+    >>> profile_of(200.0, [150.0], [10.0], [9.0])
+    Profile(sensitivity=(0.75,), impact=(0.9,))
+    """
+    if not len(beside) == len(ref_alone) == len(ref):
+        raise BadMeasurement(
+            f"{len(beside)}, {len(ref_alone)} and {len(ref)} throughputs; want one per reference job"
+        )
+    if not all(value > 0 for value in (alone, *ref_alone)):
+        raise BadMeasurement(f"throughputs alone of {alone} and {list(ref_alone)}; all have to be positive")
+    return Profile(
+        tuple(value / alone for value in beside),
+        tuple(value / own for value, own in zip(ref, ref_alone, strict=True)),
+    )
+
+
+class Profiler:
+    """Profiles jobs on a source of measurements; jobs of one kind and size are profiled once.
+
+    Raises BadMeasurement for no reference jobs or a duplicate, UnknownModel for an unknown one.
+    """
+
+    def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
+        if not references:
+            raise BadMeasurement("no reference job; at least 1 is needed")
+        if len(set(references)) != len(references):
+            raise BadMeasurement(f"a reference job appears twice: {', '.join(references)}")
+        for kind in references:
+            require(measured, Load(kind, 1))
+        self.references = tuple(references)
+        self._measured = measured
+        self._profiles: dict[Load, Profile] = {}
+
+    @property
+    def measured(self) -> InterferenceModel:
+        """Source of its measurements."""
+        return self._measured
+
+    def profile(self, load: Load) -> Profile:
+        """Return the profile of `load`. Raises UnknownModel."""
+        if load not in self._profiles:
+            require(self._measured, load)
+            references = [Load(kind, 1) for kind in self.references]
+            self._profiles[load] = Profile(
+                tuple(self._measured.speed(load, (ref,)) for ref in references),
+                tuple(self._measured.speed(ref, (load,)) for ref in references),
+            )
+        return self._profiles[load]
+
+
+def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return `count` of `kinds` (all by default) as reference jobs, as different from each other as possible.
+
+    The first is the one beside which others are slowest; each further one is the one farthest from those
+    chosen (its speeds beside all kinds, and theirs beside it, as a vector): Gonzalez' 2-approximation of the
+    k-centre problem. Only jobs that fit into memory beside most others are considered: a reference job that
+    does not fit measures nothing. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
+    """
+    names = list(measured.kinds if kinds is None else kinds)
+    if not 1 <= count <= len(names):
+        raise BadMeasurement(f"{count} reference jobs of {len(names)} kinds; 1 to {len(names)} are possible")
+    unknown = [name for name in names if name not in measured.kinds]
+    if unknown:
+        raise UnknownModel(unknown[0], measured.kinds)
+    loads = [Load(name, 1) for name in names]
+    vectors = [
+        [measured.speed(load, (o,)) for o in loads] + [measured.speed(o, (load,)) for o in loads]
+        for load in loads
+    ]
+    misfits = [vector.count(0.0) for vector in vectors]
+    enough = sorted(misfits)[max(count, len(names) // 2) - 1]
+    fitting = [i for i in range(len(names)) if misfits[i] <= enough]
+    chosen = [min(fitting, key=lambda i: math.fsum(vectors[i][len(names) :]))]
+    while len(chosen) < count:
+        rest = [i for i in fitting if i not in chosen]
+        chosen.append(max(rest, key=lambda i: min(math.dist(vectors[i], vectors[c]) for c in chosen)))
+    return tuple(names[i] for i in chosen)
+
+
+Rows = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Forest:
+    """All trees' nodes one after another. A leaf is its own child, so that all trees are walked in step.
+
+    Attributes:
+        feature: The input that a node compares, by node.
+        threshold: The largest value with which the walk continues at `below`, by node.
+        below: The next node then, by node.
+        above: The next node otherwise, by node.
+        value: Predictions of leaves, nodes x outputs.
+        roots: Each tree's first node.
+        depth: Depth of the deepest tree.
+        inputs: Number of inputs.
+    """
+
+    feature: NDArray[np.intp]
+    threshold: NDArray[np.float64]
+    below: NDArray[np.intp]
+    above: NDArray[np.intp]
+    value: NDArray[np.float64]
+    roots: NDArray[np.intp]
+    depth: int
+    inputs: int
+
+    def predict(self, rows: Rows) -> NDArray[np.float64]:
+        """Return predictions, rows x outputs: the mean of the trees'. O(rows trees depth).
+
+        Raises BadTraining if the rows do not have the length that it was trained on.
+        """
+        x = np.asarray(rows, dtype=np.float32)  # thresholds were chosen between float32 values
+        if x.ndim != 2 or x.shape[1] != self.inputs:
+            raise BadTraining(f"rows of shape {x.shape}; the forest was trained on {self.inputs} inputs")
+        lines = np.arange(len(x))[:, None]
+        node = np.broadcast_to(self.roots, (len(x), len(self.roots)))
+        for _ in range(self.depth):
+            below = x[lines, self.feature[node]] <= self.threshold[node]
+            node = np.where(below, self.below[node], self.above[node])
+        mean: NDArray[np.float64] = self.value[node].mean(axis=1)
+        return mean
+
+
+def grow(x: Rows, y: Rows, *, trees: int = 60, leaf: int = 2, seed: int = 0) -> Forest:
+    """Train a random forest. Deterministic by seed.
+
+    Args:
+        x: Inputs, samples x inputs.
+        y: Outputs to predict, samples x outputs.
+        trees: Number of trees.
+        leaf: Fewest samples in a leaf.
+        seed: Of training.
+
+    Raises BadTraining for an empty training set, rows that do not match or options out of range; ExtraMissing
+    without scikit-learn.
+    """
+    if not len(x):
+        raise BadTraining("an empty training set; at least 1 sample is needed")
+    if len(x) != len(y):
+        raise BadTraining(f"{len(x)} inputs and {len(y)} outputs to train on; want equal numbers")
+    if trees < 1 or leaf < 1:
+        raise BadTraining(f"{trees} trees with leaves of {leaf}; both have to be at least 1")
+    model = (
+        _sklearn()
+        .RandomForestRegressor(n_estimators=trees, min_samples_leaf=leaf, max_features=0.5, random_state=seed)
+        .fit(np.asarray(x), np.asarray(y) if len(y[0]) > 1 else np.asarray(y)[:, 0])
+    )
+    grown: list[Any] = [estimator.tree_ for estimator in model.estimators_]
+    roots = np.cumsum([0] + [tree.node_count for tree in grown[:-1]])
+    parts = [_shift(tree, int(root)) for tree, root in zip(grown, roots, strict=True)]
+    feature, threshold, below, above, value = (np.concatenate(part) for part in zip(*parts, strict=True))
+    depth = max(tree.max_depth for tree in grown)
+    return Forest(feature, threshold, below, above, value, roots, depth, len(x[0]))
+
+
+def _shift(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
+    """Return a tree's arrays with nodes that count from `first` on."""
+    own = np.arange(first, first + tree.node_count)
+    leaf = tree.children_left < 0
+    return (
+        np.where(leaf, 0, tree.feature).astype(np.intp),
+        tree.threshold,
+        np.where(leaf, own, tree.children_left + first),
+        np.where(leaf, own, tree.children_right + first),
+        tree.value[:, :, 0],
+    )
+
+
+def _sklearn() -> ModuleType:
+    try:
+        from sklearn import ensemble
+    except ImportError:
+        raise ExtraMissing("training forests", "scikit-learn") from None
+    module: ModuleType = ensemble
+    return module
+
 
 SIZES = (2, 4, 8)
 """GPU counts of the multi-GPU jobs that are trained on, unless said otherwise."""

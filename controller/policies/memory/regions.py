@@ -1,12 +1,18 @@
-"""Private regions: every job has its own slots (SwitchML, NSDI'21, section 4)."""
+"""Regions of a switch's slots: private ones (SwitchML, NSDI'21, section 4), and shared ones (ATP, INAlloc).
+
+One region for all jobs is ATP's common array (NSDI'21, section 5.2.1); regions that differ, overlapping or
+not, are INAlloc's. A region of size 0 uses no slots. Shared regions may have any size, not only powers of
+two.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Literal
 
-from controller.errors import OutOfMemory
+from controller.errors import BadJob, OutOfMemory
 from controller.vocabulary import Region
+from controller.vocabulary.errors import plural
 
 
 def region_size(slots: int) -> int:
@@ -79,3 +85,23 @@ def holes(total: int, used: Iterable[Region]) -> list[Region]:
     if start < total:
         found.append(Region(start, total - start))
     return found
+
+
+def place(total: int, wanted: Region | None) -> Region:
+    """Return the region of a shared job on a switch with `total` slots: all of them if none is wanted.
+
+    Raises BadJob if the wanted region exceeds the memory.
+
+    >>> place(8192, None)
+    Region(offset=0, size=8192)
+    >>> place(8192, Region(4096, 0))
+    Region(offset=4096, size=0)
+    """
+    if wanted is None:
+        return Region(0, total)
+    if wanted.offset < 0 or wanted.size < 0 or wanted.end > total:
+        raise BadJob(
+            f"the region of {plural(wanted.size, 'slot')} from {wanted.offset} exceeds the memory;"
+            f" the switch has {total} slots, 0 to {total - 1}"
+        )
+    return wanted

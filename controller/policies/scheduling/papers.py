@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.policies.joint.policy import Joint
+from controller.policies.family import Family, Setting, Setup, SimulationConfig, resolve_settings
+from controller.policies.joint import Joint
 from controller.policies.scheduling import baselines
-from controller.policies.scheduling.deadlines import MARGIN, Slack, edf
+from controller.policies.scheduling.beliefs import Told
+from controller.policies.scheduling.deadlines import SLACK_MARGIN, OnTime, Slack, edf
 from controller.policies.scheduling.gandiva import Gandiva
 from controller.policies.scheduling.gittins import Gittins
 from controller.policies.scheduling.model import RESOURCES
 from controller.policies.scheduling.muri import Muri
-from controller.policies.scheduling.on_time import OnTime
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.policies.scheduling.themis import Themis
 from controller.policies.scheduling.tiresias import Tiresias
-from controller.policies.scheduling.told import Told
 from controller.policies.scheduling.weave import POWER, SHORT, TRUST, Weave
-from controller.policies.setup import Setup
 
 INTERVAL_S = 360.0
 """Interval at which Muri regroups: the paper's six minutes."""
@@ -61,7 +59,7 @@ class PaperConfig:
     short: float = SHORT
     width: float = 8
     trust: float = TRUST
-    margin: float = MARGIN
+    margin: float = SLACK_MARGIN
     seed: int = 0
 
     def alone(self, policy: Policy) -> Setup:
@@ -207,7 +205,7 @@ SETTINGS = {
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "power": Setting("how much weave looks after the tail; 0: the average alone", DEFAULT.power, 0.0, 10.0),
     "margin": Setting(
-        "part of what a job still runs at which its deadline is urgent (slack)", MARGIN, 0.0, 100.0
+        "part of what a job still runs at which its deadline is urgent (slack)", SLACK_MARGIN, 0.0, 100.0
     ),
     "short": Setting("how much weave looks after short jobs' slowdown", DEFAULT.short, 0.0, 1.0),
     "width": Setting(

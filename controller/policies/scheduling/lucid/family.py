@@ -9,33 +9,27 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from controller.policies.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
+from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
 from controller.policies.scheduling import baselines
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid import (
-    BinderRules,
+from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing
+from controller.policies.scheduling.lucid.measured import (
     Config,
-    LucidPolicy,
-    OnlineLucid,
-    OnlineRules,
-    PackingTree,
     Pair,
     PairSpeed,
-    ProfilerRules,
-    Sharing,
-    Size,
-    Usage,
     config_by_columns,
-    grow,
+    make_pairs,
+    make_usages,
+    pair_speeds,
     read_pairs,
     read_usages,
-    sizes_from_pairs,
 )
-from controller.policies.scheduling.lucid.samples import make_pairs, make_usages, pair_speeds
+from controller.policies.scheduling.lucid.online import OnlineLucid, OnlineRules
+from controller.policies.scheduling.lucid.policy import LucidPolicy
+from controller.policies.scheduling.lucid.usage import PackingTree, Size, Usage, grow, sizes_from_pairs
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState, Policy, SpeedModel
 from controller.policies.scheduling.ranked import Moves, Ranked
-from controller.policies.setup import Setup
 
 GPU_MEMORY_MB = 24_576
 PROFILE_S = 80.0

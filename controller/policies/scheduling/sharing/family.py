@@ -1,24 +1,47 @@
-"""The scheduler, its ablations, and baselines, by name: all for one speed model."""
+"""The scheduler, its ablations, and baselines, by name: all for one speed model.
+
+``sharing:POLICY``: sharing for heterogeneous job sizes, in a speed model derived from measured pairs.
+"""
 
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 
-from controller.policies.scheduling.antman import AntMan
+from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
 from controller.policies.scheduling.baselines import fifo, las_2d, srtf
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid.measured import config_by_columns
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Policy
-from controller.policies.scheduling.sharing.corun import MadeUpPairs, Pairs, make_demands
-from controller.policies.scheduling.sharing.features import Profiler, choose
-from controller.policies.scheduling.sharing.interference import InterferenceModel, Load, load_of
-from controller.policies.scheduling.sharing.interval import FixedInterval, IntervalRule, PreemptionCost
-from controller.policies.scheduling.sharing.models import Forests, train
+from controller.policies.scheduling.sharing.antman import AntMan
+from controller.policies.scheduling.sharing.forests import Forests, Profiler, choose, train
+from controller.policies.scheduling.sharing.interference import (
+    FixedInterval,
+    InterferenceModel,
+    IntervalRule,
+    Load,
+    PreemptionCost,
+    SharedSpeed,
+    load_of,
+)
 from controller.policies.scheduling.sharing.packing import Packer
+from controller.policies.scheduling.sharing.pairs import (
+    MadeUpPairs,
+    Noisy,
+    Pairs,
+    Scaling,
+    make_demands,
+    make_sync,
+    name_of,
+    read_gavel_pairs,
+    read_lucid_pairs,
+)
 from controller.policies.scheduling.sharing.policy import SharingPolicy
-from controller.policies.scheduling.sharing.scaling import Noisy, Scaling, make_sync
 from controller.policies.scheduling.tiresias import Tiresias
 
 MADE_UP_KINDS = 30
@@ -134,3 +157,86 @@ def of_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) ->
         replace(spec, model=rng.choice(kinds), stages_s=(), opportunistic=rng.randrange(2) > 0, extra={})
         for spec in specs
     ]
+
+
+WITHIN_S, BEYOND_S = 40.0, 60.0
+"""Cost of a preemption for jobs of one node and for larger ones."""
+
+PROFILE_S = 80.0
+"""A profile beside four reference jobs, 20 s each."""
+
+SETTINGS = {
+    "speeds_known": Setting("1: speeds are known instead of predicted", 0, 0, 1, whole=True),
+    "profile_s": Setting("how long a new kind and size is profiled before it may start", PROFILE_S, 0, 1e6),
+    "collect": Setting("1: speeds are learnt from jobs that run, too", 1, 0, 1, whole=True),
+    "interval_s": Setting("interval between preemptions; 0: by load and cost", 0, 0, 1e6),
+}
+
+
+def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+    """Return the jobs with kinds that are known in pairs."""
+    kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
+    return of_kinds(specs, kinds, seed=config.seed)
+
+
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with its speed model and interval."""
+    scenario = _scenario(config.pairs, config.seed)
+    cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.servers[0].gpus)
+    load_of = _loads(scenario, made_up=config.pairs is None)
+    chosen = resolve_settings(SETTINGS, config)
+    needs = SharingConfig(
+        scenario,
+        cost,
+        load_of,
+        speeds_known=bool(chosen["speeds_known"]),
+        interval_s=chosen["interval_s"] or None,
+        profile_s=chosen["profile_s"],
+        collect=bool(chosen["collect"]),
+    )
+    policy = POLICIES[name].make(needs)
+    return Setup(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
+
+
+FAMILY = Family(
+    "GPUs shared by jobs of different sizes; --pairs FILE of Lucid's or Gavel's, or made-up ones",
+    {name: known.about for name, known in POLICIES.items()},
+    make,
+    dress,
+    SETTINGS,
+    main=("sharing",),
+)
+
+
+@lru_cache(maxsize=4)
+def _scenario(pairs: Path | None, seed: int) -> Scenario:
+    if pairs is None:
+        return Scenario(None, seed=seed)
+    with readable(pairs):
+        measured = read_gavel_pairs(pairs) if pairs.suffix == ".json" else read_lucid_pairs(pairs)
+    few = max(1, len(measured.kinds) // 2)  # a small file has not enough kinds for all reference jobs
+    return Scenario(measured, seed=seed, references=min(REFERENCES, few))
+
+
+def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[Submission], Load]:
+    """Return the function that gives a job's kind: its model's name, or, in Lucid's logs, its configuration.
+
+    Among synthetic kinds any other model is assigned one too, always the same.
+    """
+    kinds = frozenset(scenario.truth.kinds)
+    names = sorted(kinds)
+
+    def load_of(spec: Submission) -> Load:
+        kind = spec.model
+        if kind not in kinds and made_up:
+            kind = names[zlib.crc32(kind.encode()) % len(names)]
+        elif kind not in kinds and {"dataset", "amp"} <= spec.extra.keys():
+            kind = name_of(config_by_columns(spec))
+        if kind not in kinds:
+            few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+            raise BadSpec(
+                f"job {spec.name!r} trains {kind!r}, for which --pairs lacks some pairs; it has {few}"
+            )
+        return Load(kind, spec.gpus)
+
+    return load_of
