@@ -26,7 +26,7 @@ from controller.placement.waterfill import waterfill
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job, Region, Topology
 from hostlib import wire
-from hostlib.wire.quantize import per_lane
+from hostlib.wire.encodings import per_lane
 
 
 @dataclass(frozen=True, slots=True)

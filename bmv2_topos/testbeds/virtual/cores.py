@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from hostlib._native import NativeKernel
-from hostlib.core.kernel import Kernel
-from hostlib.fallback import FallbackCore, FallbackSettings, NativeCore
+from hostlib.core.window import Kernel
+from hostlib.fallback import FallbackCore, FallbackSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Cores:
 
     kernel: Callable[[], Kernel] = NativeKernel
     """Of a worker's window."""
-    server: Callable[[FallbackSettings], FallbackCore] = NativeCore
+    server: Callable[[FallbackSettings], FallbackCore] = FallbackCore
     """Of a fallback server."""
 
 
