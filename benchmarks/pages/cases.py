@@ -15,12 +15,12 @@ import numpy as np
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
 from bmv2_topos.testbeds.virtual.report import JobReport
-from controller.memory.demand import Reading
-from controller.memory.policies import POLICIES
-from controller.memory.policy import Question
 from controller.policies.by_kind import FRAME_BYTES
+from controller.policies.memory.demand import Reading
+from controller.policies.memory.policies import POLICIES
+from controller.policies.memory.policy import Question
 from controller.simulator.network.run import Simulated, simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology
 from controller.vocabulary.graphs import with_memory
 

@@ -2,7 +2,7 @@
 
 `join` gives training code the timer whose stages wait for their turns (`hostlib.interleave.stages` shows how
 it is used). The process that starts the jobs runs a `TurnServer` and passes its `environment` on to each of
-them; the stage at which each job starts a round comes from `controller.grouping`.
+them; the stage at which each job starts a round comes from `controller.policies.grouping`.
 
 - `turn_order`: decides which jobs may go on, without I/O;
 - `turn_server`: moves the messages, and detects processes that are gone;

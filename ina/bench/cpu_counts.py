@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.scheduling.synergy import Dataset, Profile, profile
+from controller.policies.scheduling.synergy import Dataset, Profile, profile
 from hostlib.interleave import StageProfile, TurnServer, job_profile
 
 POLL_S = 0.01
@@ -111,7 +111,7 @@ def profile_job(
     Args:
         job: The running job.
         cpus: Ids of CPUs; the job is bound to the first ones, as many as
-            `controller.scheduling.synergy.profiling` asks for.
+            `controller.policies.scheduling.synergy.profiling` asks for.
         iterations: Iterations of each measurement.
         memory_gb: The memory sizes of the matrix, in GB.
         dataset: The data set, counted in iterations as samples.

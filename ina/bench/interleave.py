@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.grouping.efficiency import efficiency, round_s
+from controller.policies.grouping.efficiency import efficiency, round_s
 from hostlib.interleave import Ranks, StageProfile
 from hostlib.launch import command_line
 

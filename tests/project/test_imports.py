@@ -42,7 +42,7 @@ HOST = (
     *("hostlib.io.interfaces", "hostlib.meet.messages", "hostlib.wire.encodings"),
 )
 CONTROLLER = (
-    *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
+    *("controller/", "controller.vocabulary/", "controller.switches/", "controller.policies.memory/"),
     "controller.p4runtime_shim/",
 )
 # Programs as data, a pipeline to run one and its table entries.
@@ -91,55 +91,67 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.switches": (
-        *("controller.errors", "controller.vocabulary/", "controller.memory/"),
+        *("controller.errors", "controller.vocabulary/", "controller.policies.memory/"),
         *("p4src.messages/", "p4src.programs"),
     ),
-    "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.placement.trees"),
-    "controller.routing": ("controller.errors", "controller.vocabulary/", "controller.placement/"),
-    "controller.placement": ("controller.errors", "controller._native", "controller.vocabulary/"),
+    "controller.policies.memory": (
+        "controller.errors",
+        "controller.vocabulary/",
+        "controller.policies.placement.trees",
+    ),
+    "controller.policies.routing": (
+        "controller.errors",
+        "controller.vocabulary/",
+        "controller.policies.placement/",
+    ),
+    "controller.policies.placement": ("controller.errors", "controller._native", "controller.vocabulary/"),
     "controller.p4runtime_shim": (
-        *("controller.errors", "controller.switches.programs", "controller.switches.entries"),
+        *("controller.errors", "controller.switches.programs", "controller.switches.session"),
         *("controller.switches.target", "p4src.messages", "p4src.messages.gnmi"),
     ),
     "controller._native": ("controller.errors",),
-    "controller.grouping": ("controller.errors", "controller._native"),
-    "controller.scheduling": (
-        *("controller.errors", "controller.figures", "controller.vocabulary/", "controller.grouping/"),
-        *("controller._native", "controller.scheduling/*"),
+    "controller.policies.grouping": ("controller.errors", "controller._native"),
+    "controller.policies.scheduling": (
+        *(
+            "controller.errors",
+            "controller.figures",
+            "controller.vocabulary/",
+            "controller.policies.grouping/",
+        ),
+        *("controller._native", "controller.policies.scheduling/*"),
     ),
     # One decision for GPUs, servers and trees.
-    "controller.joint": (
-        *("controller.vocabulary/", "controller.scheduling/", "controller.placement/", "controller.joint/"),
+    "controller.policies.joint": (
+        *(
+            "controller.vocabulary/",
+            "controller.policies.scheduling/",
+            "controller.policies.placement/",
+            "controller.policies.joint/",
+        ),
     ),
     # All policies by name.
     "controller.policies": (
         *("controller.vocabulary/", "controller.errors", "controller.plugins"),
-        *("controller.scheduling/*", "controller.placement/", "controller.memory/", "controller.routing/"),
-        *("controller.joint/", "controller.policies/*"),
+        "controller.policies/*",
     ),
     # What decides: scheduler, placement, tree and memory together.
-    "controller.core": (
-        *("controller.vocabulary/", "controller.errors", "controller.policies/*"),
-        *("controller.grouping/", "controller.scheduling/", "controller.placement/", "controller.memory/"),
-        "controller.routing/",
-    ),
+    "controller.core": (*("controller.vocabulary/", "controller.errors", "controller.policies/*"),),
     # Virtual time around that: traces, metrics, records, plots.
     "controller.simulator": (
         *("controller.errors", "controller.figures", "controller.interrupts", "controller.plugins"),
         "controller.vocabulary/",
-        *("controller.grouping/", "controller.scheduling/*", "controller.core/", "controller.policies/*"),
+        *("controller.core/", "controller.policies/*"),
         "controller.simulator/*",
     ),
     # Speeds of jobs that contend for a cluster's network.
     "controller.simulator.network": (
-        *("controller.vocabulary/", "controller.errors", "controller.memory/"),
-        *("controller.placement/", "controller.core/", "controller.policies/*", "controller.scheduling/"),
+        *("controller.vocabulary/", "controller.errors", "controller.core/", "controller.policies/*"),
         *("controller.simulator/", "controller.figures"),
     ),
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, *CABLES),
-        *("controller.core.allocator", "controller.policies/", "controller.placement/"),
+        *("controller.core.allocator", "controller.policies/", "controller.policies.placement/"),
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/", "hostlib.wire/"),
         *("hostlib.collectives", "hostlib.io/"),
     ),
@@ -155,15 +167,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina": ("ina.cli", "hostlib"),
     # The controller as a service: jobs on the hosts of a testbed.
     "ina.service": (
-        *(*CONTROLLER, "controller.core/", "controller.policies/*", "controller.scheduling/"),
-        *(
-            "bmv2_topos.testbeds.netns/",
-            "hostlib",
-            "hostlib.launch.command_line",
-            "hostlib.launch.keeper",
-            "ina.runtime/",
-        ),
-        *("hostlib.launch.launcher", "hostlib.interleave.stages"),
+        *(*CONTROLLER, "controller.core/", "controller.policies/*", "hostlib", "ina.runtime/"),
+        *("bmv2_topos.testbeds.netns/", "hostlib.interleave.stages", "hostlib.launch.command_line"),
+        *("hostlib.launch.keeper", "hostlib.launch.launcher"),
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
@@ -184,7 +190,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # Programs for other machines, which `ina.runtime` starts there.
     "ina.machine": ("hostlib", "hostlib.launch.keeper", "ina.runtime/"),
     "ina.bench": (
-        *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
+        *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
         *("softswitch.stf.control", "bmv2_topos.testbeds.netns/"),
@@ -203,10 +209,6 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
 CORES = (
     *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.turn_order"),
     *(
-        "controller.memory",
-        "controller.placement",
-        "controller.routing",
-        "controller.grouping",
         "controller.policies",
         "controller.core",
     ),
@@ -420,22 +422,46 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("hostlib.collectives.engine", "hostlib.fallback", "hostlib.collectives may import"),
         ("hostlib.demos.digits", "hostlib.core.window", "hostlib.demos may import"),
         ("controller.switches.session", "softswitch", "package controller may import p4src"),
-        ("controller.switches.tree", "hostlib.wire.tree", "package controller may import p4src"),
+        ("controller.switches.layout", "hostlib.wire.tree", "package controller may import p4src"),
         ("controller.core.core", "bmv2_topos.impairments", "package controller may import p4src"),
         ("controller.vocabulary.topology", "controller.errors", "controller.vocabulary may import nothing"),
-        ("controller.switches.session", "controller.scheduling.policy", "controller.switches may import"),
+        (
+            "controller.switches.session",
+            "controller.policies.scheduling.policy",
+            "controller.switches may import",
+        ),
         ("controller.switches.session", "controller.p4runtime_shim.target", "controller.switches may import"),
-        ("controller.routing.grid", "controller.switches.layout", "controller.routing may import"),
+        (
+            "controller.policies.routing.grid",
+            "controller.switches.layout",
+            "controller.policies.routing may import",
+        ),
         ("controller.switches.session", "ina.cli.output", "package controller may import p4src"),
-        ("controller.memory.shared", "controller.switches.session", "controller.memory may import"),
+        (
+            "controller.policies.memory.shared",
+            "controller.switches.session",
+            "controller.policies.memory may import",
+        ),
         (
             "controller.p4runtime_shim.client",
             "controller.switches.model",
             "controller.p4runtime_shim may import",
         ),
-        ("controller.grouping.rounds", "controller.scheduling.errors", "controller.grouping may import"),
-        ("controller.scheduling.muri", "controller.simulator.engine", "controller.scheduling may import"),
-        ("controller.scheduling.muri", "controller.core.allocator", "controller.scheduling may import"),
+        (
+            "controller.policies.grouping.rounds",
+            "controller.policies.scheduling.errors",
+            "controller.policies.grouping may import",
+        ),
+        (
+            "controller.policies.scheduling.muri",
+            "controller.simulator.engine",
+            "controller.policies.scheduling may import",
+        ),
+        (
+            "controller.policies.scheduling.muri",
+            "controller.core.allocator",
+            "controller.policies.scheduling may import",
+        ),
         ("controller.policies.registry", "controller.simulator.engine", "controller.policies may import"),
         ("controller.policies.registry", "controller.core.allocator", "controller.policies may import"),
         ("controller.core.allocator", "controller.simulator.engine", "controller.core may import"),

@@ -11,8 +11,15 @@ from typing import Annotated
 
 import typer
 
-from controller.scheduling.synergy import BadDemand, BadMatrix, Dataset, ModelProfile, ServerShape, demand
-from controller.scheduling.synergy.matrix_csv import write_profile
+from controller.policies.scheduling.synergy import (
+    BadDemand,
+    BadMatrix,
+    Dataset,
+    ModelProfile,
+    ServerShape,
+    demand,
+)
+from controller.policies.scheduling.synergy.matrix_csv import write_profile
 from controller.vocabulary import Job
 from hostlib import interleave
 from ina.bench.cpu_counts import MOST_ITERATIONS, NO_STORAGE, JobOnCpus, Measured, profile_job
