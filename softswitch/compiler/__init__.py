@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softswitch.compiler.choice import Choice
-from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.source import Position, read_source
+from softswitch.compiler.errors import CompileError, Position, Unsupported, read_source
 
 if TYPE_CHECKING:
     from p4src.messages import p4info_pb2

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from softswitch.engine.build import load
-from softswitch.engine.impairments import Impairments, PortImpairments
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments
 from softswitch.engine.switch import Switch
 from tests.softswitch.differential.script import parse_entry
 

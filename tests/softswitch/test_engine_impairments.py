@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from softswitch.engine.impairments import Impairments, LinkModel, PortImpairments
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import Impairments, LinkModel, MemoryPort, PortImpairments
 from softswitch.engine.switch import Switch
 from tests.softswitch.script_program import ScriptPipeline, frame, have_compiler, seen
 

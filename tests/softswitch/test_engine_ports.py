@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pipeline import Copy, Verdict
 from softswitch.engine.ports import (
+    Impairments,
     InterfacePort,
     MemoryPort,
     PortError,
+    PortImpairments,
     SharedPort,
     SwitchError,
     UdpPort,

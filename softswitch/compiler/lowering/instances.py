@@ -8,11 +8,17 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, whole_number
+from softswitch.compiler.lowering.check import evaluate, known, type_at, whole_number
 from softswitch.compiler.lowering.passing import bind
-from softswitch.compiler.lowering.syntax import applications, control_name, ir_annotations, spelling
 from softswitch.compiler.lowering.types import data_type
-from softswitch.compiler.lowering.unit import Body, Instance
+from softswitch.compiler.lowering.unit import (
+    Body,
+    Instance,
+    applications,
+    control_name,
+    ir_annotations,
+    spelling,
+)
 from softswitch.compiler.lowering.values import (
     OBJECTS,
     Block,

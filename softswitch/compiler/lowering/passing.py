@@ -20,11 +20,19 @@ from itertools import pairwise
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.walk import StoragePath, overlap, path_of, storage_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.emit import clear, forget, saved, steady, store, undefine
-from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, writable
-from softswitch.compiler.lowering.expressions.convert import convert, mismatch
-from softswitch.compiler.lowering.paths import Path, overlap, path_of, storage_of
+from softswitch.compiler.lowering.check import evaluate, known, type_at, writable
+from softswitch.compiler.lowering.convert import (
+    clear,
+    convert,
+    forget,
+    mismatch,
+    saved,
+    steady,
+    store,
+    undefine,
+)
 from softswitch.compiler.lowering.unit import Body, Unit, constant_body
 from softswitch.compiler.lowering.values import (
     OBJECTS,
@@ -139,7 +147,7 @@ def pass_arguments(
     args: Sequence[ast.Expr],
     *,
     prefix: str,
-    reached: Collection[Path] = (),
+    reached: Collection[StoragePath] = (),
     variables: Mapping[str, ir.Var] | None = None,
     block: bool = False,
 ) -> Passed:
@@ -193,7 +201,9 @@ def named(formal: Formal, value: Value) -> Value:
     return value
 
 
-def _by_name(i: int, formals: Sequence[Formal], values: Sequence[Value], reached: Collection[Path]) -> bool:
+def _by_name(
+    i: int, formals: Sequence[Formal], values: Sequence[Value], reached: Collection[StoragePath]
+) -> bool:
     """Return True if a parameter can stand for its argument without changing the program's meaning."""
     value = values[i]
     if is_constant(value) and not isinstance(value, Group | Invalid):
@@ -204,7 +214,7 @@ def _by_name(i: int, formals: Sequence[Formal], values: Sequence[Value], reached
     return not any(overlap(path, other) for other in _changed(i, formals, values))
 
 
-def _changed(i: int, formals: Sequence[Formal], values: Sequence[Value]) -> Iterator[Path]:
+def _changed(i: int, formals: Sequence[Formal], values: Sequence[Value]) -> Iterator[StoragePath]:
     for j, (formal, value) in enumerate(zip(formals, values, strict=True)):
         if j != i and formal.returns and isinstance(value, Run):
             storage = storage_of(value.expr)

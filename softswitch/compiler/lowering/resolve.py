@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.values import (
     BlockDef,
     ExternDef,

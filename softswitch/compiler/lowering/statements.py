@@ -5,9 +5,10 @@ from __future__ import annotations
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.verify import check_stored
+from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.emit import clear, expression, saved, steady, store, undefine
-from softswitch.compiler.lowering.expressions.check import (
+from softswitch.compiler.lowering.check import (
     condition,
     evaluate,
     evaluate_as,
@@ -15,10 +16,18 @@ from softswitch.compiler.lowering.expressions.check import (
     type_at,
     writable,
 )
-from softswitch.compiler.lowering.expressions.convert import Operand, convert, mismatch
-from softswitch.compiler.lowering.expressions.operators import binary
-from softswitch.compiler.lowering.limits import check_stored
-from softswitch.compiler.lowering.paths import path_of
+from softswitch.compiler.lowering.convert import (
+    Operand,
+    clear,
+    convert,
+    expression,
+    mismatch,
+    saved,
+    steady,
+    store,
+    undefine,
+)
+from softswitch.compiler.lowering.operators import binary
 from softswitch.compiler.lowering.unit import Body, Place, Table
 from softswitch.compiler.lowering.values import (
     Group,

@@ -7,16 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.crc import Crc
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import member_path
 from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.statements import Body, Handler
-from softswitch.engine.emit_c.text import (
-    c_integer,
-    class_bits,
-    is_signed,
-    is_wide,
-    literal,
-)
+from softswitch.engine.emit_c.text import c_integer, class_bits, is_signed, literal
 from softswitch.engine.emit_c.wire import Block, Part, checksum_terms, store_parts, stretches
 
 ALGORITHMS = ("csum16", "crc32", "crc16", "xor16", "identity")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.engine.emit_c.layout import (
     CACHE_LINE,
     GRESS_STRUCTS,
@@ -18,7 +19,7 @@ from softswitch.engine.emit_c.layout import (
     varbit_widths,
 )
 from softswitch.engine.emit_c.statements import where_name
-from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type
+from softswitch.engine.emit_c.text import Writer, c_integer, storage_type
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.wire import Block, declaration, items, load_slots, store_slots
 

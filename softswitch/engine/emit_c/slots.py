@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from softswitch.compiler import ir
+from softswitch.compiler.errors import NOWHERE
 from softswitch.compiler.ir.walk import Path
 from softswitch.compiler.slots import (
     Argument,
@@ -32,16 +33,13 @@ from softswitch.compiler.slots import (
     field_offset,
     header_type,
 )
-from softswitch.compiler.source import NOWHERE
+from softswitch.engine.emit_c.blocks import open_body, pattern_tests
 from softswitch.engine.emit_c.expressions import load_bytes
-from softswitch.engine.emit_c.functions import open_body
-from softswitch.engine.emit_c.parser import pattern_tests
 from softswitch.engine.emit_c.statements import Body
-from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import action_members, find_call, key_words, param_names, ranged_keys
 from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, storage_type
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.entries import TableEntries
+from softswitch.engine.entries import TableEntries, TableLayout
 
 SLOTS = """\
 static void p4_slots(struct p4_pipeline *s, const struct p4_arrival *arrivals, uint32_t count,

@@ -9,17 +9,11 @@ from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import child_expressions
 from softswitch.engine.emit_c.expressions import Expressions, Header
 from softswitch.engine.emit_c.layout import HeaderHome
-from softswitch.engine.emit_c.text import (
-    Writer,
-    c_integer,
-    class_bits,
-    is_wide,
-    literal,
-    unparenthesised,
-)
+from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, unparenthesised
 from softswitch.engine.emit_c.unit import Unit
 
 Handler = Callable[["Body", Any], None]

@@ -7,10 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import Unsupported
-
-MAX_SCALAR = 128
-"""Widest value that takes part in arithmetic."""
 
 _KEYWORDS = frozenset(
     (
@@ -101,11 +97,6 @@ def is_signed(type_: ir.Type) -> bool:
     return isinstance(type_, ir.Bits) and type_.signed
 
 
-def is_wide(type_: ir.Type) -> bool:
-    """Return True if a scalar is too wide for arithmetic."""
-    return isinstance(type_, ir.Bits) and type_.width > MAX_SCALAR
-
-
 def storage_bits(width: int) -> int:
     """Return the size of the C integer that holds `width` bits."""
     return next(bits for bits in (8, 16, 32, 64, 128) if width <= bits)
@@ -153,12 +144,3 @@ def unparenthesised(text: str) -> str:
 def comment(pos: ir.Position) -> str:
     """Return a position for a C comment."""
     return str(pos).replace("*/", "* /").replace("/*", "/ *")
-
-
-def too_wide(what: str, width: int, pos: ir.Position) -> Unsupported:
-    """Return the error for values wider than we compute with."""
-    return Unsupported(
-        f"{what} of {width} bits: values wider than {MAX_SCALAR} bits can only be extracted, copied, "
-        "compared and emitted",
-        pos,
-    )

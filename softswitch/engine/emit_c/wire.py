@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.engine.emit_c.expressions import load_bytes
 from softswitch.engine.emit_c.layout import FieldRun, HeaderLayout, Slot, whole_bytes
 from softswitch.engine.emit_c.text import (
     Writer,
     c_integer,
     class_bits,
-    is_wide,
     literal,
     storage_bits,
     unparenthesised,

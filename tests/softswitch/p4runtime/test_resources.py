@@ -14,7 +14,7 @@ from softswitch.engine.build import load
 from softswitch.engine.cache import compile_once
 from softswitch.engine.meters import GREEN, RED, YELLOW, MeterRates
 from softswitch.engine.pipeline import Copy, Pipeline
-from softswitch.p4runtime import cells, digests, tables
+from softswitch.p4runtime import cells, entities, tables
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, RequestError, Unimplemented
 from softswitch.p4runtime.state import Backend, Bundle, Subscription, prepare
 from tests import effort
@@ -225,8 +225,8 @@ def subscribe(bundle: Bundle, **config: int) -> int:
     """Subscribe to the program's one digest; return its id."""
     (digest,) = bundle.schema.digests.values()
     message = p4.DigestEntry(digest_id=digest.id, config=p4.DigestEntry.Config(**config))
-    digests.write(bundle, INSERT, message)
-    assert list(digests.read(bundle, p4.DigestEntry())) == [message]
+    entities.write_digest(bundle, INSERT, message)
+    assert list(entities.read_digest(bundle, p4.DigestEntry())) == [message]
     return digest.id
 
 
@@ -234,15 +234,15 @@ def test_digests_come_in_lists_with_what_the_program_sent(bundle: Bundle, clock:
     id_ = subscribe(bundle, max_list_size=2, max_timeout_ns=1_000_000)
     for key in (0x11, 0x12, 0x13):
         send(bundle.pipeline, key)
-    (message,) = digests.look(bundle)
+    (message,) = entities.look(bundle)
     assert (message.digest.digest_id, message.digest.list_id, len(message.digest.data)) == (id_, 1, 2)
     port, probe, problem = message.digest.data[0].struct.members
     assert port.bitstring == b"\3"
     assert probe.header.bitstrings == [b"\x11", b"\0", b"\0"]
     assert problem.error == "NoError"
-    assert list(digests.look(bundle)) == []
+    assert list(entities.look(bundle)) == []
     clock.us += 1000
-    (message,) = digests.look(bundle)
+    (message,) = entities.look(bundle)
     assert (message.digest.list_id, len(message.digest.data)) == (2, 1)
 
 
@@ -269,24 +269,24 @@ def test_digests_that_the_controller_is_about_to_know_are_not_sent_again() -> No
 def test_idle_entries_are_told_once_after_each_hit(bundle: Bundle, clock: Clock) -> None:
     clock.us = 1000
     tables.write(bundle, INSERT, entry(bundle, 7, idle_timeout_ns=2_000_000))
-    assert list(digests.look(bundle)) == []
+    assert list(entities.look(bundle)) == []
     clock.us = 2500
     send(bundle.pipeline, 7, 2500)
     (read,) = tables.read(bundle, entry(bundle, 7, **EVERYTHING))
     assert (read.idle_timeout_ns, read.time_since_last_hit.elapsed_ns) == (2_000_000, 0)
     clock.us = 4499
-    assert list(digests.look(bundle)) == []
+    assert list(entities.look(bundle)) == []
     clock.us = 4500
-    (message,) = digests.look(bundle)
+    (message,) = entities.look(bundle)
     (told,) = message.idle_timeout_notification.table_entry
     assert (told.match[0].ternary.value, told.priority, told.idle_timeout_ns) == (b"\7", 1, 2_000_000)
     clock.us = 9000
-    assert list(digests.look(bundle)) == []
+    assert list(entities.look(bundle)) == []
     send(bundle.pipeline, 7, 9000)
     clock.us = 11_000
-    assert len(list(digests.look(bundle))) == 1
+    assert len(list(entities.look(bundle))) == 1
     tables.write(bundle, DELETE, entry(bundle, 7))
-    assert digests.interval_s(bundle) is None
+    assert entities.interval_s(bundle) is None
 
 
 def test_what_only_such_tables_have_is_refused_elsewhere(bundle: Bundle) -> None:

@@ -13,12 +13,11 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.blocks.controls import lower_control
-from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
-from softswitch.compiler.lowering.expressions.check import type_at
+from softswitch.compiler.lowering.blocks import lower_control, lower_main_parser
+from softswitch.compiler.lowering.check import type_at
 from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.passing import bind, is_optional
+from softswitch.compiler.lowering.subroutines import formals_of
 from softswitch.compiler.lowering.unit import Body, Instance, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
     Block,

@@ -33,8 +33,8 @@ from softswitch.compiler import ir
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.switch import intrinsic_place
-from softswitch.compiler.lowering.calls.extern_calls import scalar
-from softswitch.compiler.lowering.expressions.convert import bits_cast
+from softswitch.compiler.lowering.convert import bits_cast
+from softswitch.compiler.lowering.extern_calls import scalar
 from softswitch.compiler.lowering.instances import make_register
 from softswitch.compiler.lowering.unit import Body, Stage
 from softswitch.compiler.lowering.values import Object, Run, Value

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.walk import overlap, path_of, storage_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.calls.functions import lower_body
-from softswitch.compiler.lowering.emit import clear, expression
-from softswitch.compiler.lowering.expressions.convert import convert
-from softswitch.compiler.lowering.paths import overlap, path_of, storage_of
+from softswitch.compiler.lowering.convert import clear, convert, expression
+from softswitch.compiler.lowering.subroutines import formals_of, lower_body
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import (
     Formal,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.packages import (
     Slot,
@@ -17,7 +18,6 @@ from softswitch.compiler.lowering.architectures.packages import (
     package_of,
 )
 from softswitch.compiler.lowering.architectures.tna.stateful import check_accesses
-from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.passing import bind, is_optional
 from softswitch.compiler.lowering.unit import Fields, Stage, Unit, remark
 from softswitch.compiler.lowering.values import Block, Formal, TypeName

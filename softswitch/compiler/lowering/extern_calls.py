@@ -17,10 +17,9 @@ from dataclasses import replace
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.calls.functions import check_function
-from softswitch.compiler.lowering.expressions.check import type_at
+from softswitch.compiler.lowering.check import type_at
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import (
     Role,
@@ -31,7 +30,7 @@ from softswitch.compiler.lowering.passing import (
     is_optional,
     passed_to_nothing,
 )
-from softswitch.compiler.lowering.paths import path_of
+from softswitch.compiler.lowering.subroutines import check_function, formals_of
 from softswitch.compiler.lowering.unit import Body, Place, constant_body
 from softswitch.compiler.lowering.values import (
     BlockDef,

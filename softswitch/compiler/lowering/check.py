@@ -12,16 +12,18 @@ from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.emit import saved, steady, store
-from softswitch.compiler.lowering.expressions.convert import (
+from softswitch.compiler.lowering.convert import (
     Operand,
     cast,
     conjunction,
     convert,
     disjunction,
     mismatch,
+    saved,
+    steady,
+    store,
 )
-from softswitch.compiler.lowering.expressions.operators import (
+from softswitch.compiler.lowering.operators import (
     binary,
     error_or_enum_member,
     index_of,

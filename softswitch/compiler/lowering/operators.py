@@ -10,7 +10,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.expressions.convert import (
+from softswitch.compiler.lowering.convert import (
     Operand,
     balance,
     conjunction,

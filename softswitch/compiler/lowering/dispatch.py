@@ -6,22 +6,19 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.actions import call_action
-from softswitch.compiler.lowering.blocks.controls import apply_instance, apply_type
-from softswitch.compiler.lowering.blocks.tables import lowered_table
-from softswitch.compiler.lowering.calls.extern_calls import (
+from softswitch.compiler.lowering.blocks import apply_instance, apply_type
+from softswitch.compiler.lowering.check import evaluate, whole_number
+from softswitch.compiler.lowering.convert import disjunction, expression, flatten
+from softswitch.compiler.lowering.extern_calls import (
     choose,
     extern_arguments,
     hash_into,
     plain_target,
     scalar,
 )
-from softswitch.compiler.lowering.calls.extern_functions import call_extern_function
-from softswitch.compiler.lowering.calls.functions import call_function
-from softswitch.compiler.lowering.calls.packets import call_packet_method
-from softswitch.compiler.lowering.emit import expression, flatten
-from softswitch.compiler.lowering.expressions.check import evaluate, whole_number
-from softswitch.compiler.lowering.expressions.convert import disjunction
+from softswitch.compiler.lowering.known_externs import call_extern_function, call_packet_method
+from softswitch.compiler.lowering.subroutines import call_action, call_function
+from softswitch.compiler.lowering.tables import lowered_table
 from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Selector, Stage, Table
 from softswitch.compiler.lowering.values import (
     OBJECTS,

@@ -1,14 +1,92 @@
-"""RECONCILE_AND_COMMIT: what was written to the old program is written to the new one."""
+"""What controllers have written: reported to listeners, and carried over to the next program.
+
+The latter is RECONCILE_AND_COMMIT.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.p4runtime import action_profiles, tables
 from softswitch.p4runtime.errors import FailedPrecondition, RequestError
 from softswitch.p4runtime.state import Bundle
+
+_KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
+    p4.Update.INSERT: "INSERT",
+    p4.Update.MODIFY: "MODIFY",
+    p4.Update.DELETE: "DELETE",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An entry that was written, or (LOAD) a program, which takes all entries of the one before along.
+
+    `match` has the exact fields of the key by name, `params` those of the action; of an entry that was
+    deleted, all is as it was. `client` is gRPC's name of the peer, with the name in its certificate.
+    """
+
+    kind: Literal["INSERT", "MODIFY", "DELETE", "LOAD"]
+    client: str
+    table: str = ""
+    match: Mapping[str, int] | None = None
+    params: Mapping[str, int] | None = None
+    metadata: bytes = b""
+
+
+Journal = Callable[[Written], None]
+"""Gets each of them once it is done."""
+
+
+def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
+    """Return the log entry of each update if it succeeds, before any is applied; None: it is of no table."""
+    return [_written(bundle, update, client) for update in updates]
+
+
+def client_of(context: Any) -> str:
+    """Name who is at the other end of a request."""
+    name = b", ".join(context.auth_context().get("x509_common_name", ())).decode(errors="replace")
+    return f"{context.peer()} ({name})" if name else str(context.peer())
+
+
+def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
+    message = update.entity.table_entry
+    if not update.entity.HasField("table_entry") or message.is_default_action or update.type not in _KINDS:
+        return None
+    table = bundle.schema.tables.get(message.table_id)
+    if table is None:
+        return None
+    if update.type == p4.Update.DELETE:
+        try:
+            found = tables.before(bundle, message)
+        except RequestError:  # which the write will tell
+            return None
+        if not found:
+            return None
+        message = found[0]
+    fields = {field.id: field.name for field in table.fields}
+    action = bundle.schema.actions.get(message.action.action.action_id)
+    params = {param.id: param.name for param in action.params} if action else {}
+    return Written(
+        _KINDS[update.type],
+        client,
+        table.name,
+        {
+            fields[m.field_id]: int.from_bytes(m.exact.value, "big")
+            for m in message.match
+            if m.field_id in fields and m.HasField("exact")
+        },
+        {
+            params[p.param_id]: int.from_bytes(p.value, "big")
+            for p in message.action.action.params
+            if p.param_id in params
+        },
+        bytes(message.metadata),
+    )
 
 
 def carry_over(old: Bundle, new: Bundle) -> None:
@@ -21,7 +99,7 @@ def carry_over(old: Bundle, new: Bundle) -> None:
     new.groups.update(old.groups)
     new.sessions.update(old.sessions)
     new.digests.update({id_: kept for id_, kept in old.digests.items() if id_ in new.schema.digests})
-    for name, write, messages in _written(old, new):
+    for name, write, messages in _all_written(old, new):
         for kind, message in messages:
             try:
                 write(new, kind, message)
@@ -40,7 +118,7 @@ def _check_ids(old: Bundle, new: Bundle) -> None:
                 raise FailedPrecondition(f"{kind} 0x{id_:08x} was '{item.name}' and is '{other.name}' now")
 
 
-def _written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[int, Any]]]]:
+def _all_written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[int, Any]]]]:
     insert, modify = p4.Update.INSERT, p4.Update.MODIFY
     profiles = [id_ for id_ in old.profiles if id_ in new.schema.profiles]
     members = [(insert, m) for id_ in profiles for m in old.profiles[id_].members.values()]

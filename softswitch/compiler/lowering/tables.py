@@ -8,18 +8,17 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.entries import (
+from softswitch.compiler.lowering.check import evaluate, evaluate_all, known, whole_number
+from softswitch.compiler.lowering.convert import flatten
+from softswitch.compiler.lowering.entries import (
     ActionList,
     Order,
     action_list,
     lower_entries,
     lower_invocation,
 )
-from softswitch.compiler.lowering.emit import flatten
-from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_all, known, whole_number
 from softswitch.compiler.lowering.instances import make_in_place
-from softswitch.compiler.lowering.syntax import ir_annotations, source_text
-from softswitch.compiler.lowering.unit import Body, Selector, Table, remark
+from softswitch.compiler.lowering.unit import Body, Selector, Table, ir_annotations, remark, source_text
 from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value, show, type_of, unknown
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
