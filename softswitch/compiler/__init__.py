@@ -144,8 +144,11 @@ def find_undefined(
     plain = _preprocess(read_source(path), name, defines=defines, include_dirs=include_dirs)
     program = _lowered(plain, name, _no_dump)
     if program.tofino:
-        message = "a look for undefined behaviour in a program for Tofino"
-        raise Unsupported(message, Position(name, 1, 1), "a program for v1model")
+        raise Unsupported(
+            "a look for undefined behaviour in a program for Tofino",
+            Position(name, 1, 1),
+            "a program for v1model",
+        )
     return find(program)
 
 

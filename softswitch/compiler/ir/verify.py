@@ -415,8 +415,7 @@ def _check_width(expr: ir.Expr) -> None:
         parts = tuple(part for part in parts if not isinstance(part, ir.Var | ir.Member | ir.Const))
     widest = max((_bits(part.type) for part in (expr, *parts)), default=0)
     if widest > MAX_COMPUTED:
-        message = f"a computation with {widest} bits"
-        raise Unsupported(message, expr.pos, f"at most {MAX_COMPUTED} bits")
+        raise Unsupported(f"a computation with {widest} bits", expr.pos, f"at most {MAX_COMPUTED} bits")
 
 
 def is_wide(type_: ir.Type) -> bool:

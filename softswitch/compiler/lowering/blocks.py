@@ -190,7 +190,7 @@ class _States:
         self._body.unit.states[unique] = ir.State(unique, (), _goto("reject", pos), pos)
         return unique
 
-    def lower(self, state: ast.State) -> None:
+    def lower(self, state: ast.StateDecl) -> None:
         """Add a state to the program."""
         body, name = self._body, self.names[state.name]
         with body.block() as out:
@@ -215,10 +215,10 @@ class _States:
 
     # ----------------------------------------------------------------------- sub-parsers
 
-    def _application(self, statement: ast.Stmt) -> tuple[Instance, ast.Call] | None:
+    def _application(self, statement: ast.Stmt) -> tuple[Instance, ast.CallExpr] | None:
         """Return the parser that a statement applies."""
         match statement:
-            case ast.CallStatement(ast.Call(ast.Member(base, "apply")) as call):
+            case ast.CallStatement(ast.CallExpr(ast.MemberExpr(base, "apply")) as call):
                 pass
             case _:
                 return None
@@ -237,7 +237,9 @@ class _States:
             raise CompileError("a control cannot be applied in a parser", call.pos, "a parser")
         return None
 
-    def _enter(self, instance: Instance, call: ast.Call, resumed: str) -> tuple[tuple[ir.Assign, ...], Entry]:
+    def _enter(
+        self, instance: Instance, call: ast.CallExpr, resumed: str
+    ) -> tuple[tuple[ir.Assign, ...], Entry]:
         body, block = self._body, instance.block
         decl = block.decl
         formals = formals_of(body.unit, decl.params, instance.scope)
@@ -257,7 +259,7 @@ class _States:
             raise unknown("state", name, self.names, pos)
         return self.names[name]
 
-    def _transition(self, state: ast.State) -> ir.Transition:
+    def _transition(self, state: ast.StateDecl) -> ir.Transition:
         match state.transition:
             case None:
                 return _goto("reject", state.pos)
@@ -307,7 +309,7 @@ class _States:
         return symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, ValueSet) else None
 
     def _patterns(self, case: ast.SelectCase, types: list[t.Type]) -> tuple[ir.Pattern, ...]:
-        if len(case.keys) == 1 and isinstance(case.keys[0], ast.Default | ast.DontCare):
+        if len(case.keys) == 1 and ast.is_word(case.keys[0], "_", "default"):
             return (ANY,) * len(types)
         keys: tuple[ast.Expr, ...] = case.keys
         if len(keys) == 1 and isinstance(keys[0], ast.ListExpr):
@@ -319,7 +321,7 @@ class _States:
         return tuple(pattern(self._body, key, type_) for key, type_ in zip(keys, types, strict=True))
 
 
-def apply_type(body: Body, symbol: BlockDef, expr: ast.Call) -> None:
+def apply_type(body: Body, symbol: BlockDef, expr: ast.CallExpr) -> None:
     """Emit ``Control.apply(…)``: an instance of its own that has the type's name."""
     block = make_block(body, symbol, (), expr.pos)
     # As p4c names it: a @name of the type is that of its other instances, not of this one.
@@ -327,7 +329,7 @@ def apply_type(body: Body, symbol: BlockDef, expr: ast.Call) -> None:
     apply_instance(body, Instance(block, name, Scope(symbol.scope)), expr)
 
 
-def apply_instance(body: Body, instance: Instance, expr: ast.Call) -> None:
+def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
     """Emit the application of a control. Raises CompileError."""
     decl = instance.block.decl
     if isinstance(decl, ast.ParserDecl):
@@ -346,8 +348,11 @@ def apply_instance(body: Body, instance: Instance, expr: ast.Call) -> None:
         lowered = t.lowered(formal.type)
         if formal.name in instance.copied and formal.name not in instance.variables:
             if lowered is None:
-                message = f"parameter {formal.name!r} differs between applications of {instance.name!r}"
-                raise Unsupported(message, expr.pos, "the same argument in all of them")
+                raise Unsupported(
+                    f"parameter {formal.name!r} differs between applications of {instance.name!r}",
+                    expr.pos,
+                    "the same argument in all of them",
+                )
             name = body.unit.variable(f"{instance.name}.{formal.name}", lowered)
             instance.variables[formal.name] = ir.Var(lowered, name, formal.pos)
     passed = pass_arguments(
@@ -376,12 +381,15 @@ def apply_instance(body: Body, instance: Instance, expr: ast.Call) -> None:
     body.out.extend(passed.copy_outs)
 
 
-def _check_repetition(body: Body, instance: Instance, passed: Passed, expr: ast.Call) -> None:
+def _check_repetition(body: Body, instance: Instance, passed: Passed, expr: ast.CallExpr) -> None:
     assert instance.passed is not None
     for name, value in passed.values.items():
         if spelling(value) != spelling(instance.passed.values[name]):
-            message = f"parameter {name!r} differs between applications of {instance.name!r}"
-            raise Unsupported(message, expr.pos, "the same argument in all of them")
+            raise Unsupported(
+                f"parameter {name!r} differs between applications of {instance.name!r}",
+                expr.pos,
+                "the same argument in all of them",
+            )
     if instance.exits and (passed.copy_outs or body.copy_outs):
         raise Unsupported(
             f"{instance.name!r} exits and is applied more than once with copied parameters", expr.pos

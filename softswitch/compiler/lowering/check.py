@@ -54,21 +54,21 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
     match expr:
         case ast.Name():
             return _name(body, expr)
-        case ast.Member():
+        case ast.MemberExpr():
             return _member(body, expr)
         case ast.IntLiteral():
             return _integer(body, expr)
-        case ast.Binary():
+        case ast.BinaryExpr():
             return _binary(body, expr)
-        case ast.Call():
+        case ast.CallExpr():
             return body.unit.call(body, expr)
-        case ast.Slice():
+        case ast.SliceExpr():
             return _slice(body, expr)
-        case ast.Unary(op, operand):
+        case ast.UnaryExpr(op, operand):
             return unary(op, evaluate(body, operand), expr.pos)
-        case ast.Cast(ref, operand):
+        case ast.CastExpr(ref, operand):
             return cast(type_at(body, ref), evaluate(body, operand), expr.pos)
-        case ast.Mux():
+        case ast.MuxExpr():
             return _mux(body, expr)
         case ast.BoolLiteral(value):
             return constant(t.BOOL, int(value), expr.pos)
@@ -77,13 +77,13 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
             return Group(t.Tuple(tuple(map(type_of, parts))), parts, dots, tuple(e.pos for e in elements))
         case ast.StructExpr():
             return _record(body, expr)
-        case ast.Index():
+        case ast.IndexExpr():
             return _index(body, expr)
         case ast.StringLiteral(text):
             return Text(text)
-        case ast.Dots():
+        case ast.Word("..."):
             return Default()
-        case ast.InvalidHeader():
+        case ast.Word("{#}"):
             return Invalid(None)
         case ast.PlusSlice(base_expr, low_expr, width_expr):
             low, width = whole_number(body, low_expr), whole_number(body, width_expr)
@@ -92,9 +92,9 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
             raise CompileError(
                 "a type is not a value", expr.pos, "a member of the type, such as error.NoError"
             )
-        case ast.This():
+        case ast.Word("this"):
             return _this(body, expr)
-        case ast.DontCare() | ast.Default() | ast.Mask() | ast.Range():
+        case ast.Word() | ast.Mask() | ast.RangeExpr():
             raise CompileError("a pattern is not a value", expr.pos, "an expression")
 
 
@@ -158,7 +158,7 @@ def writable(body: Body, expr: ast.Expr) -> Run:
 
 
 def _root(expr: ast.Expr) -> ast.Expr:
-    while isinstance(expr, ast.Member | ast.Index | ast.Slice | ast.PlusSlice):
+    while isinstance(expr, ast.MemberExpr | ast.IndexExpr | ast.SliceExpr | ast.PlusSlice):
         expr = expr.base
     return expr
 
@@ -211,14 +211,14 @@ def _name(body: Body, expr: ast.Name) -> Value:
     raise CompileError(f"{expr.name!r} is {what}", expr.pos, "the name of a variable or constant")
 
 
-def _this(body: Body, expr: ast.This) -> Value:
+def _this(body: Body, expr: ast.Word) -> Value:
     symbol = body.scope.find("this")
     if not isinstance(symbol, Variable):
         raise CompileError("'this' outside of an abstract method", expr.pos, "the name of a variable")
     return symbol.value
 
 
-def _member(body: Body, expr: ast.Member) -> Value:
+def _member(body: Body, expr: ast.MemberExpr) -> Value:
     owner = _type_before_dot(body, expr.base)
     if owner is not None:
         return error_or_enum_member(owner, expr)
@@ -232,7 +232,7 @@ def _type_before_dot(body: Body, expr: ast.Expr) -> t.Type | None:
     return type_at(body, expr.type) if isinstance(expr, ast.TypeExpr) else None
 
 
-def _index(body: Body, expr: ast.Index) -> Value:
+def _index(body: Body, expr: ast.IndexExpr) -> Value:
     base = evaluate(body, expr.base)
     mark = len(body.out)
     index = evaluate(body, expr.index)
@@ -258,14 +258,14 @@ def _record(body: Body, expr: ast.StructExpr) -> Value:
 # --------------------------------------------------------------------------- operators
 
 
-def _binary(body: Body, expr: ast.Binary) -> Value:
+def _binary(body: Body, expr: ast.BinaryExpr) -> Value:
     if expr.op in ("&&", "||"):
         return _short_circuit(body, expr)
     left, right = evaluate_all(body, (expr.left, expr.right))
     return binary(expr.op, Operand(left, expr.left.pos), Operand(right, expr.right.pos), expr.pos)
 
 
-def _short_circuit(body: Body, expr: ast.Binary) -> Value:
+def _short_circuit(body: Body, expr: ast.BinaryExpr) -> Value:
     left = _bool_operand(body, expr.left, expr.op)
     mark = len(body.out)
     if isinstance(left, ir.Const) and left.value == (expr.op == "||"):
@@ -293,7 +293,7 @@ def _bool_operand(body: Body, expr: ast.Expr, op: str) -> ir.Expr:
     raise mismatch(value, t.BOOL, expr.pos, f"the operand of {op}")
 
 
-def _mux(body: Body, expr: ast.Mux) -> Value:
+def _mux(body: Body, expr: ast.MuxExpr) -> Value:
     choice = condition(body, expr.condition)
     mark = len(body.out)
     then = evaluate(body, expr.then)
@@ -322,7 +322,7 @@ def _mux(body: Body, expr: ast.Mux) -> Value:
     return Run(type_, variable.expr)
 
 
-def _known_choice(then: Value, otherwise: Value, choice: int, expr: ast.Mux) -> Value:
+def _known_choice(then: Value, otherwise: Value, choice: int, expr: ast.MuxExpr) -> Value:
     if isinstance(then, Number) and isinstance(otherwise, Number):
         return then if choice else otherwise
     type_ = _mux_type(then, otherwise, expr)
@@ -331,38 +331,43 @@ def _known_choice(then: Value, otherwise: Value, choice: int, expr: ast.Mux) -> 
     return Run(type_, value.expr) if isinstance(value, Run) else value
 
 
-def _mux_type(then: Value, otherwise: Value, expr: ast.Mux) -> t.Type:
+def _mux_type(then: Value, otherwise: Value, expr: ast.MuxExpr) -> t.Type:
     """Return the type that both branches have, or can have."""
     a, b = type_of(then), type_of(otherwise)
     if isinstance(a, t.Int) and isinstance(b, t.Int):
-        expected = (
-            f"a width for one of {show(then)[4:]} and {show(otherwise)[4:]}, such as {show(then)[4:]} as 8w…"
+        raise CompileError(
+            "the width of the result is not known",
+            expr.pos,
+            f"a width for one of {show(then)[4:]} and {show(otherwise)[4:]}, such as {show(then)[4:]} as 8w…",
         )
-        raise CompileError("the width of the result is not known", expr.pos, expected)
     for mine, other in ((a, b), (b, a)):
         open_ended = isinstance(other, t.Int | t.Rest | t.Record | t.Tuple)
         if t.same(mine, other) or (open_ended and not isinstance(mine, t.Int | t.Rest | t.Record)):
             return mine
         if isinstance(mine, ir.Bits) and isinstance(other, t.SerialEnum) and t.same(other.underlying, mine):
             return mine
-    message = f"the branches of ?: are {show(then)} and {show(otherwise)}"
-    raise CompileError(message, expr.pos, "two values of one type")
+    raise CompileError(
+        f"the branches of ?: are {show(then)} and {show(otherwise)}", expr.pos, "two values of one type"
+    )
 
 
-def _slice(body: Body, expr: ast.Slice) -> Value:
+def _slice(body: Body, expr: ast.SliceExpr) -> Value:
     high, low = whole_number(body, expr.high), whole_number(body, expr.low)
     return _cut(evaluate(body, expr.base), high, low, expr)
 
 
-def _cut(value: Value, high: int, low: int, expr: ast.Slice | ast.PlusSlice) -> Value:
+def _cut(value: Value, high: int, low: int, expr: ast.SliceExpr | ast.PlusSlice) -> Value:
     """Return bits `high` to `low` of a value."""
     if isinstance(value, Run) and isinstance(value.type, t.SerialEnum):
         value = Run(value.type.underlying, value.expr)
     if not (isinstance(value, Run) and isinstance(value.type, ir.Bits)):
         raise CompileError(f"a slice of {show(value)}", expr.pos, "bit<W> or int<W>")
     if not value.type.width > high >= low >= 0:
-        expected = f"{value.type.width - 1} >= high >= low >= 0"
-        raise CompileError(f"slice [{high}:{low}] of {t.describe(value.type)}", expr.pos, expected)
+        raise CompileError(
+            f"slice [{high}:{low}] of {t.describe(value.type)}",
+            expr.pos,
+            f"{value.type.width - 1} >= high >= low >= 0",
+        )
     type_ = ir.Bits(high - low + 1)
     if isinstance(value.expr, ir.Const):
         return constant(type_, fold.wrap(type_, value.expr.value >> low), expr.pos)

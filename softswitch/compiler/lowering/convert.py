@@ -219,8 +219,11 @@ def cast(type_: t.Type, value: Value, pos: ir.Position) -> Value:
     match type_:
         case t.NewType(_, underlying):
             if isinstance(value, Run) and not t.same(found, underlying):
-                message = f"{show(value)} cannot be cast to {t.describe(type_)}"
-                raise CompileError(message, pos, f"{t.describe(underlying)}; a cast to that may come first")
+                raise CompileError(
+                    f"{show(value)} cannot be cast to {t.describe(type_)}",
+                    pos,
+                    f"{t.describe(underlying)}; a cast to that may come first",
+                )
             inner = cast(underlying, value, pos)
             assert isinstance(inner, Run)
             return Run(type_, inner.expr)

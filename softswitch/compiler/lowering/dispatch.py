@@ -48,7 +48,7 @@ from softswitch.compiler.lowering.values import (
 _SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
 
 
-def call_method(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
+def call_method(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Value:
     """Emit a call of a method and return its result. Raises CompileError."""
     match base:
         case Packet():
@@ -65,15 +65,15 @@ def call_method(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
                 return _union_is_valid(base, expr)
             if isinstance(shape, t.StackType) and isinstance(base, Run):
                 return _call_stack(body, base, shape, expr, method)
-    assert isinstance(expr.callee, ast.Member)
+    assert isinstance(expr.callee, ast.MemberExpr)
     raise CompileError(
         f"{show(base)} has no method {method!r}", expr.callee.pos, "a header, stack or extern before the dot"
     )
 
 
-def header_size(type_: t.Type, expr: ast.Call, method: str) -> Value:
+def header_size(type_: t.Type, expr: ast.CallExpr, method: str) -> Value:
     """Return ``minSizeInBits()`` and its like of a type or value, compile-time constants."""
-    assert isinstance(expr.callee, ast.Member)
+    assert isinstance(expr.callee, ast.MemberExpr)
     if method not in _SIZES:
         raise unknown(f"method of type {t.describe(type_)}", method, _SIZES, expr.callee.pos)
     _no_arguments(expr, method)
@@ -83,12 +83,12 @@ def header_size(type_: t.Type, expr: ast.Call, method: str) -> Value:
     return Number(bits if method.endswith("Bits") else (bits + 7) // 8)
 
 
-def _no_arguments(expr: ast.Call, method: str) -> None:
+def _no_arguments(expr: ast.CallExpr, method: str) -> None:
     if expr.args:
         raise CompileError(f"{len(expr.args)} arguments for {method}", expr.args[0].pos, f"{method}()")
 
 
-def _target(base: Value, expr: ast.Call) -> ir.Expr:
+def _target(base: Value, expr: ast.CallExpr) -> ir.Expr:
     """Return the header or stack that a method changes."""
     if isinstance(base, Run) and base.writable:
         return base.expr
@@ -96,8 +96,8 @@ def _target(base: Value, expr: ast.Call) -> ir.Expr:
     raise CompileError(f"this cannot be changed{reason}", expr.pos, "a variable, or a part of one")
 
 
-def _call_header(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
-    assert isinstance(expr.callee, ast.Member)
+def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Value:
+    assert isinstance(expr.callee, ast.MemberExpr)
     if method in ("isValid", "setValid", "setInvalid"):
         _no_arguments(expr, method)
     match method:
@@ -112,7 +112,7 @@ def _call_header(body: Body, base: Value, expr: ast.Call, method: str) -> Value:
     raise unknown(f"method of header {t.describe(type_of(base))}", method, names, expr.callee.pos)
 
 
-def _union_is_valid(base: Run | Group | Invalid, expr: ast.Call) -> Value:
+def _union_is_valid(base: Run | Group | Invalid, expr: ast.CallExpr) -> Value:
     _no_arguments(expr, "isValid")
     valid: ir.Expr = ir.Const(t.BOOL, 0, expr.pos)
     for part in parts_of(base, expr.pos):
@@ -127,8 +127,8 @@ def _validity(part: Value, pos: ir.Position) -> ir.Expr:
     return ir.Const(t.BOOL, int(isinstance(part, Group)), pos)
 
 
-def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.Call, method: str) -> Value:
-    assert isinstance(expr.callee, ast.Member)
+def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, method: str) -> Value:
+    assert isinstance(expr.callee, ast.MemberExpr)
     if method not in ("push_front", "pop_front"):
         raise unknown("method of a header stack", method, ("push_front", "pop_front"), expr.callee.pos)
     if len(expr.args) != 1:
@@ -144,7 +144,7 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.Call, metho
 # --------------------------------------------------------------------------- extern objects
 
 
-def _checksum(body: Body, data: Value, expr: ast.Call, place: ir.Position) -> Value:
+def _checksum(body: Body, data: Value, expr: ast.CallExpr, place: ir.Position) -> Value:
     """Emit the Internet checksum of `data`."""
     variable = body.temporary(ir.Bits(16), "checksum", expr.pos)
     limit = ir.Const(ir.Bits(32), 1 << 16, expr.pos)
@@ -170,7 +170,7 @@ def _leaves(value: Value, pos: ir.Position) -> list[Value]:
     return [value]
 
 
-def _read_colour(body: Body, meter: Object, target: Value, expr: ast.Call) -> None:
+def _read_colour(body: Body, meter: Object, target: Value, expr: ast.CallExpr) -> None:
     """Emit the colour that a direct meter gave the packet where its table was applied."""
     scalar_type = t.lowered(type_of(target))
     if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
@@ -181,8 +181,8 @@ def _read_colour(body: Body, meter: Object, target: Value, expr: ast.Call) -> No
     body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, expr.pos), expr.pos))
 
 
-def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value:
-    assert isinstance(expr.callee, ast.Member)
+def _call_object(body: Body, base: Object, expr: ast.CallExpr, method: str) -> Value:
+    assert isinstance(expr.callee, ast.MemberExpr)
     overloads = [
         prototype
         for prototype in base.decl.methods
@@ -233,12 +233,12 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
     return Nothing()
 
 
-def call(body: Body, expr: ast.Call) -> Value:
+def call(body: Body, expr: ast.CallExpr) -> Value:
     """Emit a call and return its result. Raises CompileError."""
     match expr.callee:
         case ast.Name(name, absolute, pos=pos):
             return _call_name(body, expr, name, body.scope.lookup(name, pos, absolute=absolute))
-        case ast.Member(base, method):
+        case ast.MemberExpr(base, method):
             symbol = symbol_before_dot(body, base)
             if method == "apply" and isinstance(symbol, BlockDef | Local):
                 return _apply(body, symbol, expr)
@@ -260,7 +260,7 @@ def symbol_before_dot(body: Body, base: ast.Expr) -> Symbol | None:
             return None
 
 
-def _call_name(body: Body, expr: ast.Call, name: str, symbol: Symbol) -> Value:
+def _call_name(body: Body, expr: ast.CallExpr, name: str, symbol: Symbol) -> Value:
     match symbol:
         case Local(Action() as action):
             call_action(body, action, expr)
@@ -279,7 +279,7 @@ def _call_name(body: Body, expr: ast.Call, name: str, symbol: Symbol) -> Value:
             raise CompileError(f"{name!r} cannot be called", expr.pos, "a function, action or method")
 
 
-def _apply(body: Body, symbol: BlockDef | Local, expr: ast.Call) -> Value:
+def _apply(body: Body, symbol: BlockDef | Local, expr: ast.CallExpr) -> Value:
     match symbol:
         case Local(Table() as table):
             return apply_table(body, table, expr)
@@ -293,7 +293,7 @@ def _apply(body: Body, symbol: BlockDef | Local, expr: ast.Call) -> Value:
             raise CompileError("only tables, controls and parsers have apply()", expr.pos)
 
 
-def apply_table(body: Body, table: Table, expr: ast.Call) -> Outcome:
+def apply_table(body: Body, table: Table, expr: ast.CallExpr) -> Outcome:
     """Emit the application of a table."""
     if expr.args:
         raise CompileError(

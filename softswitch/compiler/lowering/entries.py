@@ -25,7 +25,7 @@ ANY = ir.Pattern("any")
 def pattern(body: Body, expr: ast.Expr, type_: t.Type) -> ir.Pattern:
     """Return one component of a keyset for values of `type_`. Raises CompileError."""
     match expr:
-        case ast.DontCare() | ast.Default():
+        case ast.Word("_" | "default"):
             return ANY
         case ast.Mask(value_expr, mask_expr):
             bits = _bits(type_, expr.pos)
@@ -36,7 +36,7 @@ def pattern(body: Body, expr: ast.Expr, type_: t.Type) -> ir.Pattern:
             if mask == _all_ones(bits):
                 return ir.Pattern("exact", fold.wrap(bits, value))
             return ir.Pattern("mask", value, mask)
-        case ast.Range(low_expr, high_expr):
+        case ast.RangeExpr(low_expr, high_expr):
             bits = _bits(type_, expr.pos)
             low, high = _constant(body, low_expr, bits), _constant(body, high_expr, bits)
             if low > high:
@@ -54,7 +54,7 @@ def _bits(type_: t.Type, pos: ir.Position) -> ir.Bits:
 
 
 def _constant(body: Body, expr: ast.Expr, type_: t.Type) -> int:
-    if isinstance(expr, ast.Call) and isinstance(expr.callee, ast.Name):
+    if isinstance(expr, ast.CallExpr) and isinstance(expr.callee, ast.Name):
         raise CompileError("a call in a keyset", expr.pos, "a compile-time constant")
     value = known(body, expr, type_, "the keyset")
     if isinstance(value, Run) and isinstance(value.expr, ir.Const):
@@ -148,8 +148,11 @@ def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, 
 def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.Position) -> ir.Var:
     """Emit the look-up of `subjects`; return the variable that tells whether they are a member."""
     if len(subjects) != len(values.keys):
-        message = f"a value set of {len(values.keys)} values for {len(subjects)} in select"
-        raise CompileError(message, pos, "as many as the select has")
+        raise CompileError(
+            f"a value set of {len(values.keys)} values for {len(subjects)} in select",
+            pos,
+            "as many as the select has",
+        )
     for key, subject in zip(values.keys, subjects, strict=True):
         if key.expr.type != subject.type:
             raise CompileError(f"value set {values.name!r} has other types than the select", pos)
@@ -215,10 +218,13 @@ class ActionList:
         for listed in self._listed:
             if listed.name == "NoAction":
                 return listed.ref.action
-        action = find_action(body, ast.ActionRef("NoAction", True, None, pos=pos))
+        action = find_action(body, ast.ActionUse("NoAction", True, None, pos=pos))
         if action.decl.params:
-            message = f"NoAction, the default action of table {self._table!r}, has parameters"
-            raise CompileError(message, action.decl.pos, "the NoAction of core.p4, or a default_action")
+            raise CompileError(
+                f"NoAction, the default action of table {self._table!r}, has parameters",
+                action.decl.pos,
+                "the NoAction of core.p4, or a default_action",
+            )
         lowered = shared_action(action, body, pos)
         annotation = ir.Annotation("defaultonly", "")
         ref = ir.ActionRef(lowered.name, "default_only", (annotation,))
@@ -239,7 +245,7 @@ def action_list(body: Body, decl: ast.TableDecl) -> ActionList:
     return ActionList(listed, decl.name)
 
 
-def find_action(body: Body, ref: ast.ActionRef) -> Action:
+def find_action(body: Body, ref: ast.ActionUse) -> Action:
     """Return the action that a name means here. Raises CompileError."""
     if body.scope.find(ref.name) is None:
         raise unknown("action", ref.name, _actions(body), ref.pos)
@@ -259,15 +265,18 @@ def _actions(body: Body) -> list[str]:
     return found
 
 
-def _listed(body: Body, ref: ast.ActionRef) -> Listed:
+def _listed(body: Body, ref: ast.ActionUse) -> Listed:
     action = find_action(body, ref)
     formals = tuple(formals_of(body.unit, action.decl.params, action.scope))
     directional = [formal for formal in formals if formal.direction]
     args = ref.args or ()
     if len(args) != len(directional):
         names = ", ".join(formal.name for formal in directional) or "none"
-        message = f"{len(args)} arguments bound for action {ref.name!r}"
-        raise CompileError(message, ref.pos, f"one for each parameter with direction: {names}")
+        raise CompileError(
+            f"{len(args)} arguments bound for action {ref.name!r}",
+            ref.pos,
+            f"one for each parameter with direction: {names}",
+        )
     if any(arg.name is not None for arg in args):
         raise Unsupported("arguments by name in an action list", ref.pos, "arguments in order")
     texts = tuple(spelling(arg.value) for arg in args)
@@ -295,12 +304,15 @@ class Order:
     delta: int
 
 
-def lower_invocation(body: Body, ref: ast.ActionRef, actions: ActionList, *, default: bool) -> ir.Invocation:
+def lower_invocation(body: Body, ref: ast.ActionUse, actions: ActionList, *, default: bool) -> ir.Invocation:
     """Return an action of the table with constant arguments. Raises CompileError."""
     listed = actions.find(ref.name, ref.pos)
     if find_action(body, ref) is not listed.action:
-        message = f"{'.' * ref.absolute}{ref.name} is another action than the one that the table lists"
-        raise CompileError(message, ref.pos, f"the action declared at {listed.action.decl.pos}")
+        raise CompileError(
+            f"{'.' * ref.absolute}{ref.name} is another action than the one that the table lists",
+            ref.pos,
+            f"the action declared at {listed.action.decl.pos}",
+        )
     if default and listed.ref.scope == "table_only":
         raise CompileError(
             f"{ref.name!r} is @tableonly but the default action", ref.pos, "another default action"
@@ -340,8 +352,11 @@ def lower_entries(
         _refuse_repetition(entries.entries, patterns)
         for entry in entries.entries:
             if entry.priority is not None:
-                message = "a priority in a table without ternary, range or optional key"
-                raise CompileError(message, entry.priority.pos, "no priority")
+                raise CompileError(
+                    "a priority in a table without ternary, range or optional key",
+                    entry.priority.pos,
+                    "no priority",
+                )
         priorities = [_prefix_length(entry) for entry in patterns]
     else:
         priorities = _priorities(body, entries.entries, order)
@@ -349,9 +364,9 @@ def lower_entries(
 
 
 def _patterns(
-    body: Body, entry: ast.Entry, keys: tuple[ir.Key, ...], types: tuple[t.Type, ...]
+    body: Body, entry: ast.EntryDecl, keys: tuple[ir.Key, ...], types: tuple[t.Type, ...]
 ) -> tuple[ir.Pattern, ...]:
-    if len(entry.keys) == 1 and isinstance(entry.keys[0], ast.Default | ast.DontCare) and len(keys) > 1:
+    if len(entry.keys) == 1 and ast.is_word(entry.keys[0], "_", "default") and len(keys) > 1:
         exprs: tuple[ast.Expr, ...] = entry.keys * len(keys)
     elif len(entry.keys) == 1 and isinstance(entry.keys[0], ast.ListExpr):
         exprs = entry.keys[0].elements
@@ -362,7 +377,7 @@ def _patterns(
     return tuple(entry_pattern(body, *parts) for parts in zip(exprs, keys, types, strict=True))
 
 
-def _refuse_repetition(entries: Sequence[ast.Entry], patterns: Sequence[tuple[ir.Pattern, ...]]) -> None:
+def _refuse_repetition(entries: Sequence[ast.EntryDecl], patterns: Sequence[tuple[ir.Pattern, ...]]) -> None:
     first: dict[tuple[ir.Pattern, ...], ir.Position] = {}
     for entry, key in zip(entries, patterns, strict=True):
         if key in first:
@@ -377,7 +392,7 @@ def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
     return sum(pattern.mask.bit_count() for pattern in patterns if pattern.kind == "mask" and pattern != ANY)
 
 
-def _priorities(body: Body, entries: Sequence[ast.Entry], order: Order) -> list[int]:
+def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> list[int]:
     """Return priorities, of which the largest wins: from the source, or downwards from the first entry."""
     if any(_annotated(entry) is not None for entry in entries):
         return _annotated_priorities(entries)
@@ -398,7 +413,7 @@ def _priorities(body: Body, entries: Sequence[ast.Entry], order: Order) -> list[
     return priorities if order.largest_wins else [MAX_PRIORITY + 1 - priority for priority in priorities]
 
 
-def _annotated(entry: ast.Entry) -> int | None:
+def _annotated(entry: ast.EntryDecl) -> int | None:
     """Return the number in ``@priority(…)``, of which the smallest wins."""
     for annotation in entry.annotations:
         if annotation.name == "priority":
@@ -409,7 +424,7 @@ def _annotated(entry: ast.Entry) -> int | None:
     return None
 
 
-def _annotated_priorities(entries: Sequence[ast.Entry]) -> list[int]:
+def _annotated_priorities(entries: Sequence[ast.EntryDecl]) -> list[int]:
     """Return priorities by ``@priority``; entries without one count as if numbered from 1."""
     ranks = []
     for number, entry in enumerate(entries, start=1):

@@ -51,13 +51,16 @@ from softswitch.compiler.lowering.values import (
 )
 
 
-def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast.Prototype:
+def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) -> ast.Prototype:
     """Return the overload that a call means, by number and names of its arguments. Raises CompileError."""
     fitting = [prototype for prototype in overloads if _fits(prototype, expr)]
     if len(fitting) > 1:
         places = " and ".join(str(prototype.pos) for prototype in fitting)
-        message = f"these arguments fit {len(fitting)} declarations of {what}, at {places}"
-        raise CompileError(message, expr.pos, "arguments by name that fit one of them")
+        raise CompileError(
+            f"these arguments fit {len(fitting)} declarations of {what}, at {places}",
+            expr.pos,
+            "arguments by name that fit one of them",
+        )
     if fitting:
         return fitting[0]
     if len(overloads) == 1:
@@ -66,7 +69,7 @@ def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast
     raise CompileError(f"{len(expr.args)} arguments for {what}", expr.pos, counts)
 
 
-def _fits(prototype: ast.Prototype, expr: ast.Call) -> bool:
+def _fits(prototype: ast.Prototype, expr: ast.CallExpr) -> bool:
     """Return True if the arguments of a call can be those of a function ("Extern objects")."""
     if len(expr.args) > len(prototype.params):
         return False
@@ -79,7 +82,7 @@ def _fits(prototype: ast.Prototype, expr: ast.Call) -> bool:
 def extern_arguments(
     body: Body,
     prototype: ast.Prototype,
-    expr: ast.Call,
+    expr: ast.CallExpr,
     what: str,
     known: Mapping[str, t.Type] | None = None,
 ) -> list[Value]:
@@ -88,7 +91,7 @@ def extern_arguments(
 
 
 def foreign_call(
-    body: Body, prototype: ast.Prototype, expr: ast.Call, what: str, known: Mapping[str, t.Type]
+    body: Body, prototype: ast.Prototype, expr: ast.CallExpr, what: str, known: Mapping[str, t.Type]
 ) -> Value:
     """Check the call of an extern that this target does not have; return what stands for its result."""
     values, bound = _call(body, prototype, expr, what, known, tuple(known))
@@ -105,16 +108,19 @@ def foreign_call(
 
 
 def _refuse_open_numbers(
-    declaring: Body, prototype: ast.Prototype, expr: ast.Call, values: Sequence[Value]
+    declaring: Body, prototype: ast.Prototype, expr: ast.CallExpr, values: Sequence[Value]
 ) -> None:
     """Refuse numbers whose width nothing tells: a type parameter cannot be an ``int``."""
     for param, arg, value in zip(prototype.params, expr.args, values, strict=False):
         if isinstance(value, Number) and isinstance(type_at(declaring, param.type), t.TypeVar):
-            expected = f"a width, such as 8w{value.value}"
-            raise CompileError(f"the width of {value.value} is not known", arg.value.pos, expected)
+            raise CompileError(
+                f"the width of {value.value} is not known", arg.value.pos, f"a width, such as 8w{value.value}"
+            )
 
 
-def foreign_object(body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr: ast.Call) -> t.ExternType:
+def foreign_object(
+    body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr: ast.CallExpr
+) -> t.ExternType:
     """Check the construction of an extern that this target does not have; return its type.
 
     Type arguments that it lacks are those of the constructor's arguments ("Constructor invocations").
@@ -132,15 +138,18 @@ def foreign_object(body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr
     _refuse_open_numbers(declaring, prototype, expr, values)
     for name in names:
         if name not in bound:
-            expected = f"{extern.name}<{', '.join(names)}>(…) with the types"
-            raise CompileError(f"type {name!r} of {extern.name!r} is not known", expr.pos, expected)
+            raise CompileError(
+                f"type {name!r} of {extern.name!r} is not known",
+                expr.pos,
+                f"{extern.name}<{', '.join(names)}>(…) with the types",
+            )
     return t.ExternType(extern.name, tuple(bound[name] for name in names))
 
 
 def _call(
     body: Body,
     prototype: ast.Prototype,
-    expr: ast.Call,
+    expr: ast.CallExpr,
     what: str,
     known: Mapping[str, t.Type],
     outer: Sequence[str],
@@ -239,13 +248,13 @@ def foreign_instance(
 
 
 def foreign_method(
-    body: Body, base: Object, prototype: ast.Prototype, expr: ast.Call, known: Mapping[str, t.Type]
+    body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: Mapping[str, t.Type]
 ) -> Value:
     """Check a method of such an object; its extern was refused already."""
     return foreign_call(body, prototype, expr, f"{base.type.name}.{prototype.name}", known)
 
 
-def foreign_function(body: Body, prototype: ast.Prototype, expr: ast.Call, name: str) -> Value:
+def foreign_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
     """Refuse an extern function that v1model does not have, and check its call."""
     message = f"extern function {name!r}: v1model has none of that name"
     body.unit.refuse(Unsupported(message, expr.pos))
@@ -261,7 +270,7 @@ def checked_instance(
     bare = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute) is symbol and not ref.args
     given = t.ExternType(symbol.decl.name) if bare else type_at(body, ref)
     assert isinstance(given, t.ExternType)
-    call = ast.Call(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
+    call = ast.CallExpr(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
     type_ = foreign_object(body, symbol.decl, given, call)
     inside = replace(body, scope=Scope(body.scope))
     for item in decl.initializer or ():
@@ -273,7 +282,7 @@ def checked_instance(
 
 
 def _constructs(body: Body, expr: ast.Expr) -> bool:
-    name = expr.callee.name if isinstance(expr, ast.Call) and isinstance(expr.callee, ast.Name) else ""
+    name = expr.callee.name if isinstance(expr, ast.CallExpr) and isinstance(expr.callee, ast.Name) else ""
     return isinstance(body.scope.find(name), ExternDef | BlockDef)
 
 
@@ -281,8 +290,9 @@ def _check_methods(body: Body, symbol: ExternDef, made: Object, decl: ast.Instan
     """Compare the methods that an instance gives with the abstract ones. Raises CompileError."""
     abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
     if not abstract and decl.initializer is not None:
-        message = f"extern {symbol.decl.name!r} has no abstract methods"
-        raise CompileError(message, decl.pos, "no { … } behind it")
+        raise CompileError(
+            f"extern {symbol.decl.name!r} has no abstract methods", decl.pos, "no { … } behind it"
+        )
     if abstract and decl.initializer is None:
         raise CompileError(f"{decl.name!r} lacks methods", decl.pos, " and ".join(abstract))
     given = [item for item in decl.initializer or () if isinstance(item, ast.FunctionDecl)]
@@ -322,8 +332,11 @@ def _check_method(
     ]
     if not _alike(wanted, found, abstract[name].params) or not t.same(*result):
         params = ", ".join(f"{each.direction} {t.describe(each.type)}".strip() for each in wanted)
-        expected = f"{t.describe(result[0])} {name}({params})"
-        raise CompileError(f"{name!r} is not as the extern declares it", function.pos, expected)
+        raise CompileError(
+            f"{name!r} is not as the extern declares it",
+            function.pos,
+            f"{t.describe(result[0])} {name}({params})",
+        )
     own = Scope(body.scope)
     own.declare("this", Variable(made, made.pos))
     inside = body.inside(scope=own, place=Place.FUNCTION, prefix=name)
@@ -333,7 +346,7 @@ def _check_method(
         unit.refuse(error)
 
 
-def _alike(wanted: Sequence[Formal], found: Sequence[Formal], params: Sequence[ast.Param]) -> bool:
+def _alike(wanted: Sequence[Formal], found: Sequence[Formal], params: Sequence[ast.ParamDecl]) -> bool:
     """Return True if parameters are as they are to be; optional ones at the end may be left out."""
     both = [(each.direction, each.type) for each in wanted], [(each.direction, each.type) for each in found]
     return all(map(is_optional, params[len(found) :])) and both[0][: len(found)] == both[1]

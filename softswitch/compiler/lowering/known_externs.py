@@ -41,9 +41,9 @@ _METHODS = {"packet_in": ("extract", "lookahead", "advance", "length"), "packet_
 _ARGUMENTS = {"extract": (1, 2), "lookahead": (0,), "advance": (1,), "length": (0,), "emit": (1,)}
 
 
-def call_packet_method(body: Body, base: Packet, expr: ast.Call, method: str) -> Value:
+def call_packet_method(body: Body, base: Packet, expr: ast.CallExpr, method: str) -> Value:
     """Emit a call of a packet's method. Raises CompileError."""
-    assert isinstance(expr.callee, ast.Member)
+    assert isinstance(expr.callee, ast.MemberExpr)
     methods = _METHODS[base.type.name]
     declared = [prototype for prototype in base.decl.methods if prototype.name == method]
     if method not in methods or not declared:
@@ -70,7 +70,7 @@ def call_packet_method(body: Body, base: Packet, expr: ast.Call, method: str) ->
     return Nothing()
 
 
-def _extract(body: Body, expr: ast.Call) -> Value:
+def _extract(body: Body, expr: ast.CallExpr) -> Value:
     arg = expr.args[0].value
     target = _extract_target(body, expr, arg)
     header = t.base(target.type)
@@ -89,7 +89,7 @@ def _extract(body: Body, expr: ast.Call) -> Value:
     return Nothing()
 
 
-def _type_argument(body: Body, expr: ast.Call) -> t.Type | None:
+def _type_argument(body: Body, expr: ast.CallExpr) -> t.Type | None:
     """Return the type that a call gives for the method's type parameter, or None."""
     if len(expr.type_args) > 1:
         raise CompileError(f"{len(expr.type_args)} type arguments", expr.pos, "at most one")
@@ -97,9 +97,9 @@ def _type_argument(body: Body, expr: ast.Call) -> t.Type | None:
     return None if isinstance(type_, t.Infer) else type_
 
 
-def _extract_target(body: Body, expr: ast.Call, arg: ast.Expr) -> Run:
+def _extract_target(body: Body, expr: ast.CallExpr, arg: ast.Expr) -> Run:
     type_ = _type_argument(body, expr)
-    if not isinstance(arg, ast.DontCare):
+    if not ast.is_word(arg, "_"):
         target = writable(body, arg)
         if type_ is not None and not t.same(target.type, type_):
             raise mismatch(target, type_, arg.pos, "what is extracted into")
@@ -109,7 +109,7 @@ def _extract_target(body: Body, expr: ast.Call, arg: ast.Expr) -> Run:
     return Run(type_, body.temporary(type_, "skipped", arg.pos), writable=True)
 
 
-def lookahead(body: Body, expr: ast.Call) -> Value:
+def lookahead(body: Body, expr: ast.CallExpr) -> Value:
     """Emit what reads a type from the packet without moving on, and return its value. Raises CompileError."""
     if len(expr.type_args) != 1:
         raise CompileError(f"lookahead with {len(expr.type_args)} types", expr.pos, "lookahead<type>()")
@@ -239,7 +239,7 @@ def _leaves(value: Value, pos: ir.Position) -> list[tuple[str, ...]]:
 _CONTROLS = (Stage.INGRESS, Stage.EGRESS)
 
 
-def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, name: str) -> Value:
+def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.CallExpr, name: str) -> Value:
     """Emit a call of an extern function. Raises CompileError."""
     prototype = choose(symbol.overloads, expr, name)
     if name not in _FUNCTIONS:
@@ -260,12 +260,12 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, na
     return lower(body, values, expr)
 
 
-def _emit(body: Body, function: str, expr: ast.Call, *args: tuple[ir.Expr, ...]) -> Value:
+def _emit(body: Body, function: str, expr: ast.CallExpr, *args: tuple[ir.Expr, ...]) -> Value:
     body.out.append(ir.Extern(function, "", args, expr.pos))
     return Nothing()
 
 
-def _hash(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _hash(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     target, algorithm, base, data, maximum = values
     places = [arg.value.pos for arg in expr.args]
     if not isinstance(target, Run) or not isinstance(t.lowered(target.type), ir.Bits):
@@ -294,7 +294,7 @@ def _algorithm(value: Value, pos: ir.Position) -> ir.Const:
     return algorithm
 
 
-def _random(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _random(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     target, low, high = values
     places = [arg.value.pos for arg in expr.args]
     if not isinstance(target, Run) or not isinstance(t.lowered(target.type), ir.Bits):
@@ -306,8 +306,8 @@ def _random(body: Body, values: list[Value], expr: ast.Call) -> Value:
     return Nothing()
 
 
-def _checksum(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
-    def lower(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _checksum(function: str) -> Callable[[Body, list[Value], ast.CallExpr], Value]:
+    def lower(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
         condition, data, checksum, algorithm = values
         places = [arg.value.pos for arg in expr.args]
         if not isinstance(checksum, Run) or not isinstance(t.lowered(checksum.type), ir.Bits):
@@ -327,21 +327,22 @@ def _checksum(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
     return lower
 
 
-def _mark_to_drop(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _mark_to_drop(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     for value in values:
         if not (
             isinstance(value, Run)
             and isinstance(value.expr, ir.Var)
             and value.expr.name == "standard_metadata"
         ):
-            message = "mark_to_drop of something else than the block's standard_metadata"
             raise Unsupported(
-                message, expr.args[0].pos, "the standard_metadata parameter of the pipeline's control"
+                "mark_to_drop of something else than the block's standard_metadata",
+                expr.args[0].pos,
+                "the standard_metadata parameter of the pipeline's control",
             )
     return _emit(body, "mark_to_drop", expr)
 
 
-def _clone(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _clone(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     kind = _clone_kind(body, values[0], expr.args[0].value.pos)
     session = scalar(body, values[1], expr.args[1].value.pos, "the session")
     if len(values) == 2:
@@ -350,7 +351,7 @@ def _clone(body: Body, values: list[Value], expr: ast.Call) -> Value:
     return _emit(body, "clone_preserving_field_list", expr, (kind,), (session,), (number,))
 
 
-def _clone3(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _clone3(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     kind = _clone_kind(body, values[0], expr.args[0].value.pos)
     session = scalar(body, values[1], expr.args[1].value.pos, "the session")
     number = legacy_field_list(body, values[2], expr.args[2].value.pos)
@@ -362,43 +363,46 @@ def _clone_kind(body: Body, value: Value, pos: ir.Position) -> ir.Const:
     assert isinstance(kind.type, ir.Enum)
     right = "I2E" if body.stage is Stage.INGRESS else "E2E"
     if kind.type.members[kind.value] != right:
-        message = f"CloneType.{kind.type.members[kind.value]} in {body.stage.name.lower()}"
-        raise Unsupported(message, pos, f"CloneType.{right}")
+        raise Unsupported(
+            f"CloneType.{kind.type.members[kind.value]} in {body.stage.name.lower()}",
+            pos,
+            f"CloneType.{right}",
+        )
     return kind
 
 
-def _keep(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
-    def lower(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _keep(function: str) -> Callable[[Body, list[Value], ast.CallExpr], Value]:
+    def lower(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
         number = list_number(body, values[0], expr.args[0].value.pos)
         return _emit(body, f"{function}_preserving_field_list", expr, (number,))
 
     return lower
 
 
-def _keep_data(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
-    def lower(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _keep_data(function: str) -> Callable[[Body, list[Value], ast.CallExpr], Value]:
+    def lower(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
         number = legacy_field_list(body, values[0], expr.args[0].value.pos)
         return _emit(body, f"{function}_preserving_field_list", expr, (number,))
 
     return lower
 
 
-def _truncate(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _truncate(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     return _emit(body, "truncate", expr, (scalar(body, values[0], expr.args[0].value.pos, "the length"),))
 
 
-def _check(function: str) -> Callable[[Body, list[Value], ast.Call], Value]:
-    def lower(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _check(function: str) -> Callable[[Body, list[Value], ast.CallExpr], Value]:
+    def lower(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
         return _emit(body, function, expr, (expression(body, values[0], expr.args[0].value.pos),))
 
     return lower
 
 
-def _log_msg(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _log_msg(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     return _emit(body, "log_msg", expr)
 
 
-def _verify(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _verify(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     condition, error = values
     if body.place is not Place.PARSER:
         raise CompileError(f"verify in {body.place.value}", expr.pos, "a parser state")
@@ -407,7 +411,7 @@ def _verify(body: Body, values: list[Value], expr: ast.Call) -> Value:
     return Nothing()
 
 
-def _static_assert(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _static_assert(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     condition = values[0]
     if not isinstance(condition, Run) or not isinstance(condition.expr, ir.Const):
         raise CompileError(
@@ -421,7 +425,7 @@ def _static_assert(body: Body, values: list[Value], expr: ast.Call) -> Value:
     return constant(t.BOOL, 1, expr.pos)
 
 
-def _digest(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _digest(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     place = expr.args[1].value.pos
     data = data_type(type_of(values[1]), place)
     name = data.name or f"digest_{len(body.unit.digests)}"
@@ -434,7 +438,7 @@ def _digest(body: Body, values: list[Value], expr: ast.Call) -> Value:
 
 # Each function with the blocks that it may be called in (none: all of them) and its numbers of parameters.
 _FUNCTIONS: dict[
-    str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Body, list[Value], ast.Call], Value]]
+    str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Body, list[Value], ast.CallExpr], Value]]
 ] = {
     "hash": ((), (5,), _hash),
     "random": ((), (3,), _random),

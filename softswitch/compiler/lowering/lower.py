@@ -41,7 +41,7 @@ from softswitch.compiler.lowering.dispatch import call
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import Role, passed_to_nothing, stand_in_object, with_type_params
-from softswitch.compiler.lowering.resolve import Fields, check_fields, make_fields, wire_fields
+from softswitch.compiler.lowering.resolve import check_fields, make_fields, wire_fields
 from softswitch.compiler.lowering.statements import declare_constant, lower_statements
 from softswitch.compiler.lowering.subroutines import check_function, formals_of
 from softswitch.compiler.lowering.unit import (
@@ -90,27 +90,28 @@ CORE_ERRORS = (
 
 def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
     """Return the type ``error`` with the members of all ``error`` declarations."""
-    members = _members(declarations, ast.ErrorDecl, "error")
+    members = _members(declarations, "error")
     core = [name for name in CORE_ERRORS if name in members]
     return ir.Enum("error", (*core, *(name for name in members if name not in core)))
 
 
 def match_kind_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
     """Return the type ``match_kind`` with the members of all its declarations."""
-    return ir.Enum("match_kind", _members(declarations, ast.MatchKindDecl, "match_kind"))
+    return ir.Enum("match_kind", _members(declarations, "match_kind"))
 
 
-def _members(
-    declarations: Sequence[ast.Decl], kind: type[ast.ErrorDecl | ast.MatchKindDecl], what: str
-) -> tuple[str, ...]:
+def _members(declarations: Sequence[ast.Decl], what: str) -> tuple[str, ...]:
     """Return the members of all declarations of one kind. Raises CompileError if two have one name."""
     members: dict[str, ir.Position] = {}
     for decl in declarations:
-        if isinstance(decl, kind):
+        if isinstance(decl, ast.MembersDecl) and decl.name == what:
             for member in decl.members:
                 if member.name in members:
-                    message = f"{what} {member.name!r} is already declared at {members[member.name]}"
-                    raise CompileError(message, member.pos, f"each {what} once")
+                    raise CompileError(
+                        f"{what} {member.name!r} is already declared at {members[member.name]}",
+                        member.pos,
+                        f"each {what} once",
+                    )
                 members[member.name] = member.pos
     return tuple(members)
 
@@ -126,8 +127,9 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
             _check_annotations(body, decl)
         with unit.reporting():
             if getattr(decl, "name", "") == "main" and not isinstance(decl, ast.Instantiation):
-                message = "'main' is the name of the package's instance"
-                raise CompileError(message, decl.pos, "another name for this")
+                raise CompileError(
+                    "'main' is the name of the package's instance", decl.pos, "another name for this"
+                )
             if not isinstance(decl, ast.Instantiation) or not _is_package(names, decl):
                 _declare(body, decl)
             elif _is_part(unit, decl):
@@ -169,8 +171,9 @@ def _check_annotations(body: Body, decl: ast.Decl) -> None:
             for element in annotation.elements or ():
                 value = known(body, element.value, what="the value of an annotation")
                 if type_of(value) not in (t.INT, t.STRING, t.BOOL):
-                    message = f"{show(value)} as the value of an annotation"
-                    raise CompileError(message, element.pos, "int, string or bool")
+                    raise CompileError(
+                        f"{show(value)} as the value of an annotation", element.pos, "int, string or bool"
+                    )
 
 
 def _declare(body: Body, decl: ast.Decl) -> None:
@@ -182,9 +185,12 @@ def _declare(body: Body, decl: ast.Decl) -> None:
         case ast.Instantiation():
             declare_instance(body, decl, "")
             if isinstance(names.find(decl.name), Local):
-                message = f"{decl.name!r} is an instance of a control or parser outside of any"
-                raise CompileError(message, decl.pos, "its declaration inside of the one that applies it")
-        case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl():
+                raise CompileError(
+                    f"{decl.name!r} is an instance of a control or parser outside of any",
+                    decl.pos,
+                    "its declaration inside of the one that applies it",
+                )
+        case ast.FieldsDecl():
             _declare_fields(body, decl)
         case ast.EnumDecl():
             names.declare(decl.name, TypeName(_enum(body, decl), decl.pos))
@@ -210,7 +216,7 @@ def _declare(body: Body, decl: ast.Decl) -> None:
         case ast.ParserDecl() | ast.ControlDecl():
             passing.check_block(body.unit, names, decl)
             names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
-        case ast.ErrorDecl() | ast.MatchKindDecl():
+        case ast.MembersDecl():
             pass  # these are known from the start
 
 
@@ -218,8 +224,9 @@ def _check_version(names: Scope, decl: ast.ConstDecl) -> None:
     symbol = names.find(decl.name) if decl.name == "__v1model_version" else None
     value = symbol.value if isinstance(symbol, Variable) else None
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and value.expr.value not in VERSIONS:
-        message = f"version {value.expr.value} of v1model is unknown"
-        raise CompileError(message, decl.pos, " or ".join(map(str, VERSIONS)))
+        raise CompileError(
+            f"version {value.expr.value} of v1model is unknown", decl.pos, " or ".join(map(str, VERSIONS))
+        )
 
 
 def _is_package(names: Scope, decl: ast.Instantiation) -> bool:
@@ -229,7 +236,7 @@ def _is_package(names: Scope, decl: ast.Instantiation) -> bool:
     return isinstance(symbol, Signature) and isinstance(symbol.decl, ast.PackageDecl)
 
 
-def _declare_fields(body: Body, decl: Fields) -> None:
+def _declare_fields(body: Body, decl: ast.FieldsDecl) -> None:
     names = body.scope
     if decl.type_params:
         names.declare(decl.name, GenericType(decl, Scope(names), decl.pos))
@@ -239,18 +246,17 @@ def _declare_fields(body: Body, decl: Fields) -> None:
     _refuse(body.unit, decl, type_)
     for annotation in decl.annotations:
         if annotation.name == "controller_header" and isinstance(type_, t.HeaderType):
-            assert isinstance(decl, ast.HeaderDecl)
             _add_controller_header(body.unit, decl, type_, unescape(annotation.body))
 
 
-def _refuse(unit: Unit, decl: Fields, made: t.HeaderType | t.StructType | t.UnionType) -> None:
+def _refuse(unit: Unit, decl: ast.FieldsDecl, made: t.HeaderType | t.StructType | t.UnionType) -> None:
     try:
         check_fields(decl, made)
     except Unsupported as error:
         unit.refuse(error)
 
 
-def _add_controller_header(unit: Unit, decl: ast.HeaderDecl, type_: t.HeaderType, name: str) -> None:
+def _add_controller_header(unit: Unit, decl: ast.FieldsDecl, type_: t.HeaderType, name: str) -> None:
     params: list[ir.Param] = []
     for field in decl.fields:
         declared = type_.fields[field.name]
@@ -293,7 +299,7 @@ def _member_value(body: Body, expr: ast.Expr, underlying: ir.Bits) -> int:
 
 def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
     match decl.type:
-        case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl() as inner:
+        case ast.FieldsDecl() as inner:
             made = make_fields(inner, decl.name, body.scope, reader(body))
             _refuse(body.unit, inner, made)
             type_: t.Type = made
@@ -345,8 +351,11 @@ def _declare_function(names: Scope, decl: ast.FunctionDecl) -> None:
         return
     params = [param.name for param in decl.prototype.params]
     if any([param.name for param in other.prototype.params] == params for other in known.overloads):
-        message = f"function {decl.prototype.name!r} is already declared with these parameters at {known.pos}"
-        raise CompileError(message, decl.pos, "parameters that tell the overloads apart")
+        raise CompileError(
+            f"function {decl.prototype.name!r} is already declared with these parameters at {known.pos}",
+            decl.pos,
+            "parameters that tell the overloads apart",
+        )
     known.overloads.append(decl)
 
 
@@ -411,19 +420,19 @@ def _constructed(
     return tuple(args)
 
 
-def _bodiless(body: Body, param: ast.Param, type_: t.BlockType) -> Instance:
+def _bodiless(body: Body, param: ast.ParamDecl, type_: t.BlockType) -> Instance:
     """Return an instance of a parser or control of which only the type is known."""
     symbol = body.unit.globals.find(type_.name)
     if not isinstance(symbol, Signature) or not isinstance(symbol.decl, ast.ControlTypeDecl):
         raise Unsupported(f"a {type_.kind} as a constructor parameter of an unused block", param.pos)
     if symbol.decl.type_params:
         raise Unsupported("a generic constructor parameter of an unused block", param.pos)
-    nothing = ast.Block((), pos=symbol.pos)
+    nothing = ast.BlockStatement((), pos=symbol.pos)
     decl = ast.ControlDecl(symbol.decl.name, (), symbol.decl.params, (), (), nothing, pos=symbol.pos)
     return Instance(Block(decl, (), symbol.pos), param.name, Scope(body.unit.globals), sites=2)
 
 
-def lower(program: ast.Program, name: str, *, single_access: bool = False) -> ir.Program:
+def lower(program: ast.SourceProgram, name: str, *, single_access: bool = False) -> ir.Program:
     """Return the program as IR; for `single_access` see `softswitch.compiler.compile_source`.
 
     Raises CompileError, or Unsupported, at the first thing that is wrong.
@@ -434,7 +443,7 @@ def lower(program: ast.Program, name: str, *, single_access: bool = False) -> ir
         raise Unsupported("the program is nested too deeply", program.pos) from None
 
 
-def _lower(program: ast.Program, name: str, single_access: bool) -> ir.Program:
+def _lower(program: ast.SourceProgram, name: str, single_access: bool) -> ir.Program:
     with collecting() as remarks:
         lowered = _gather(program, name, single_access)
     verify_program(lowered)
@@ -442,7 +451,7 @@ def _lower(program: ast.Program, name: str, single_access: bool) -> ir.Program:
     return replace(lowered, remarks=tuple(remarks))
 
 
-def _gather(program: ast.Program, name: str, single_access: bool) -> ir.Program:
+def _gather(program: ast.SourceProgram, name: str, single_access: bool) -> ir.Program:
     unit = Unit(name, error_type(program.declarations), match_kind_type(program.declarations))
     try:
         lowered = _lowered(unit, program, name, single_access)
@@ -455,7 +464,7 @@ def _gather(program: ast.Program, name: str, single_access: bool) -> ir.Program:
     return lowered
 
 
-def _lowered(unit: Unit, program: ast.Program, name: str, single_access: bool) -> ir.Program:
+def _lowered(unit: Unit, program: ast.SourceProgram, name: str, single_access: bool) -> ir.Program:
     unit.call, unit.statements = call, lower_statements
     unit.architecture = architecture = TNA if is_for_tofino(program.declarations) else V1MODEL
     main = declare_all(unit, program.declarations)

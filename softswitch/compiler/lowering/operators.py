@@ -46,8 +46,11 @@ def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
     if not (isinstance(a, Run) and isinstance(b, Run) and t.same(a.type, b.type)):
         return _mixed_equality(left, right, pos)
     if t.is_open(a.type):
-        message = f"a comparison of values of type {t.describe(a.type)}, of which nothing is known"
-        raise CompileError(message, pos, "values of a type that can be compared")
+        raise CompileError(
+            f"a comparison of values of type {t.describe(a.type)}, of which nothing is known",
+            pos,
+            "values of a type that can be compared",
+        )
     if isinstance(a.type, t.StackType):
         return _stacks_equal(a, b, a.type, pos)
     if isinstance(a.expr, ir.Const) and isinstance(b.expr, ir.Const):
@@ -70,8 +73,9 @@ def _mixed_equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
     except CompileError as error:
         if error.pos != pos:
             raise
-        message = f"{show(left.value)} and {show(right.value)} cannot be compared"
-        raise CompileError(message, pos, "two operands of one type") from None
+        raise CompileError(
+            f"{show(left.value)} and {show(right.value)} cannot be compared", pos, "two operands of one type"
+        ) from None
     return equality(Operand(Run(type_, a), pos), Operand(Run(type_, b), pos), pos)
 
 
@@ -166,8 +170,11 @@ def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
     if op in ("/", "%"):
         for operand in (left, right):
             if isinstance(operand.value, Number) and operand.value.value < 0:
-                message = f"{op} of the negative number {operand.value.value}"
-                raise CompileError(message, operand.pos, "operands that are not negative")
+                raise CompileError(
+                    f"{op} of the negative number {operand.value.value}",
+                    operand.pos,
+                    "operands that are not negative",
+                )
     a, b, type_ = balance(op, left, right, pos)
     if op in _ORDERING:
         if isinstance(a, ir.Const) and isinstance(b, ir.Const):
@@ -249,7 +256,7 @@ def _concatenation(left: Operand, right: Operand, pos: ir.Position) -> Value:
     return Run(type_, ir.Binary(type_, "++", a.expr, b.expr, pos))
 
 
-def error_or_enum_member(owner: t.Type, expr: ast.Member) -> Value:
+def error_or_enum_member(owner: t.Type, expr: ast.MemberExpr) -> Value:
     """Return ``owner.name`` of an enum or of ``error``. Raises CompileError."""
     match owner:
         case ir.Enum(name, members):
@@ -261,11 +268,14 @@ def error_or_enum_member(owner: t.Type, expr: ast.Member) -> Value:
                 return constant(owner, values[expr.name], expr.pos)
             raise unknown(f"member of {name}", expr.name, values, expr.pos)
         case _:
-            message = f"{t.describe(owner)} is a type: it has no member {expr.name!r}"
-            raise CompileError(message, expr.pos, "a variable, an enum or error before the dot")
+            raise CompileError(
+                f"{t.describe(owner)} is a type: it has no member {expr.name!r}",
+                expr.pos,
+                "a variable, an enum or error before the dot",
+            )
 
 
-def member_of(body: Body, base: Value, expr: ast.Member) -> Value:
+def member_of(body: Body, base: Value, expr: ast.MemberExpr) -> Value:
     """Return ``base.name`` of a value. Raises CompileError."""
     match base:
         case Run():
@@ -288,7 +298,7 @@ def member_of(body: Body, base: Value, expr: ast.Member) -> Value:
     )
 
 
-def _field(base: Run, shape: t.HeaderType | t.StructType | t.UnionType, expr: ast.Member) -> Value:
+def _field(base: Run, shape: t.HeaderType | t.StructType | t.UnionType, expr: ast.MemberExpr) -> Value:
     type_ = shape.fields.get(expr.name)
     if type_ is None:
         raise unknown(f"field of {t.describe(shape)}", expr.name, shape.fields, expr.pos)
@@ -297,7 +307,7 @@ def _field(base: Run, shape: t.HeaderType | t.StructType | t.UnionType, expr: as
     return Run(type_, ir.Member(lowered, base.expr, expr.name, expr.pos), base.writable, base.why)
 
 
-def _stack_member(body: Body, base: Run, stack: t.StackType, expr: ast.Member) -> Value:
+def _stack_member(body: Body, base: Run, stack: t.StackType, expr: ast.MemberExpr) -> Value:
     match expr.name:
         case "size":
             return constant(t.BIT32, stack.size, expr.pos)
@@ -313,14 +323,14 @@ def _stack_member(body: Body, base: Run, stack: t.StackType, expr: ast.Member) -
     raise unknown("member of a header stack", expr.name, ("next", "last", "lastIndex", "size"), expr.pos)
 
 
-def _in_parser(body: Body, expr: ast.Member) -> None:
+def _in_parser(body: Body, expr: ast.MemberExpr) -> None:
     if body.place is not Place.PARSER:
         raise CompileError(
             f"stack.{expr.name} in {body.place.value}", expr.pos, "an index; it exists only in parsers"
         )
 
 
-def _outcome(body: Body, outcome: Outcome, expr: ast.Member) -> Value:
+def _outcome(body: Body, outcome: Outcome, expr: ast.MemberExpr) -> Value:
     """Make the `Apply` that was just emitted report its hit or miss."""
     apply = outcome.apply
     if expr.name not in ("hit", "miss"):
@@ -339,7 +349,7 @@ def _outcome(body: Body, outcome: Outcome, expr: ast.Member) -> Value:
     return Run(t.BOOL, ir.Unary(t.BOOL, "!", hit, expr.pos))
 
 
-def index_of(base: Value, index: Value, expr: ast.Index) -> Value:
+def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
     """Return ``base[index]`` of a header stack or tuple. Raises CompileError."""
     shape = t.base(base.type) if isinstance(base, Run | Group) else None
     number = _constant_index(index)
@@ -369,12 +379,12 @@ def _constant_index(index: Value) -> int | None:
             return None
 
 
-def _check_range(number: int, size: int, what: str, expr: ast.Index) -> None:
+def _check_range(number: int, size: int, what: str, expr: ast.IndexExpr) -> None:
     if not 0 <= number < size:
         raise CompileError(f"index {number} into {what}", expr.index.pos, f"0 to {size - 1}")
 
 
-def _element(base: Value, stack: t.StackType, index: Value, number: int | None, expr: ast.Index) -> Value:
+def _element(base: Value, stack: t.StackType, index: Value, number: int | None, expr: ast.IndexExpr) -> Value:
     if number is not None:
         _check_range(number, stack.size, t.describe(stack), expr)
         if isinstance(base, Group):

@@ -38,21 +38,24 @@ from softswitch.compiler.lowering.values import (
 )
 
 
-def formals_of(unit: Unit, params: Sequence[ast.Param], scope: Scope) -> list[Formal]:
+def formals_of(unit: Unit, params: Sequence[ast.ParamDecl], scope: Scope) -> list[Formal]:
     """Return parameters with their types looked up."""
     body = constant_body(unit, scope)
     return [Formal(p.direction, type_at(body, p.type), p.name, p.pos, p.default) for p in params]
 
 
-def call_action(body: Body, action: Action, expr: ast.Call) -> None:
+def call_action(body: Body, action: Action, expr: ast.CallExpr) -> None:
     """Emit a direct call of an action."""
     if body.place not in (Place.CONTROL, Place.ACTION):
         raise CompileError(
             f"an action cannot be called in {body.place.value}", expr.pos, "a control or another action"
         )
     if expr.type_args:
-        message = f"type arguments for action {action.decl.name!r}"
-        raise CompileError(message, expr.type_args[0].pos, "none: an action has no type parameters")
+        raise CompileError(
+            f"type arguments for action {action.decl.name!r}",
+            expr.type_args[0].pos,
+            "none: an action has no type parameters",
+        )
     action.used = True
     formals = formals_of(body.unit, action.decl.params, action.scope)
     args = bind(f"action {action.decl.name}", formals, expr.args, expr.pos)
@@ -110,8 +113,11 @@ def register(unit: Unit, lowered: ir.Action, action: Action) -> None:
     """Add an action to the program. Raises CompileError if another has its name."""
     other = unit.actions.setdefault(lowered.name, lowered)
     if other is not lowered:
-        message = f"two actions have the control-plane name {lowered.name!r}; the other is at {other.pos}"
-        raise CompileError(message, action.decl.pos, "another @name for one of them")
+        raise CompileError(
+            f"two actions have the control-plane name {lowered.name!r}; the other is at {other.pos}",
+            action.decl.pos,
+            "another @name for one of them",
+        )
 
 
 def _own_body(action: Action, user: Body) -> Body:
@@ -204,15 +210,15 @@ def _collect(node: object, scope: Scope, own: set[str], reached: set[StoragePath
         case tuple():
             for item in node:
                 _collect(item, scope, own, reached)
-        case ast.Call(callee, _, args):
+        case ast.CallExpr(callee, _, args):
             _collect(args, scope, own, reached)
-            if isinstance(callee, ast.Member):
+            if isinstance(callee, ast.MemberExpr):
                 _collect(callee.base, scope, own, reached)
             elif isinstance(callee, ast.Name):
                 symbol = scope.find(callee.name)
                 if isinstance(symbol, Local) and isinstance(symbol.item, Action):
                     reached |= _reached_by(symbol.item)
-        case ast.Name() | ast.Member():
+        case ast.Name() | ast.MemberExpr():
             _collect_path(node, scope, own, reached)
         case _ if hasattr(node, "__dataclass_fields__") and not isinstance(node, ir.Position):
             for name in node.__dataclass_fields__:
@@ -220,11 +226,11 @@ def _collect(node: object, scope: Scope, own: set[str], reached: set[StoragePath
 
 
 def _collect_path(
-    node: ast.Name | ast.Member, scope: Scope, own: set[str], reached: set[StoragePath]
+    node: ast.Name | ast.MemberExpr, scope: Scope, own: set[str], reached: set[StoragePath]
 ) -> None:
     fields: list[str] = []
     expr: ast.Expr = node
-    while isinstance(expr, ast.Member):
+    while isinstance(expr, ast.MemberExpr):
         fields.append(expr.name)
         expr = expr.base
     if not isinstance(expr, ast.Name):
@@ -237,7 +243,7 @@ def _collect_path(
             reached.add((*path, *reversed(fields)))
 
 
-def call_function(body: Body, symbol: Functions, expr: ast.Call, name: str) -> Value:
+def call_function(body: Body, symbol: Functions, expr: ast.CallExpr, name: str) -> Value:
     """Emit a call and return the result. Raises CompileError."""
     if body.place is Place.CONSTANT:
         raise CompileError(
@@ -251,12 +257,13 @@ def call_function(body: Body, symbol: Functions, expr: ast.Call, name: str) -> V
     return lower_body(body, decl, scope, formals, passed, expr.pos)
 
 
-def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.Call) -> Scope:
+def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.CallExpr) -> Scope:
     """Return a scope in which type parameters are what a call gives, or what its arguments need."""
     names = [param.name for param in prototype.type_params]
     if len(expr.type_args) not in (0, len(names)):
-        message = f"{len(expr.type_args)} type arguments for function {prototype.name}"
-        raise CompileError(message, expr.pos, f"{len(names)}")
+        raise CompileError(
+            f"{len(expr.type_args)} type arguments for function {prototype.name}", expr.pos, f"{len(names)}"
+        )
     if not names:
         return scope
     given = zip(names, (type_at(body, ref) for ref in expr.type_args), strict=False)
@@ -271,15 +278,18 @@ def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.C
     own = Scope(scope)
     for wanted in prototype.type_params:
         if wanted.name not in bound:
-            expected = f"{prototype.name}<…>(…)"
-            raise CompileError(f"type {wanted.name!r} of {prototype.name!r} is not known", expr.pos, expected)
+            raise CompileError(
+                f"type {wanted.name!r} of {prototype.name!r} is not known",
+                expr.pos,
+                f"{prototype.name}<…>(…)",
+            )
         own.declare(wanted.name, TypeName(bound[wanted.name], wanted.pos))
     return Scope(own)
 
 
 def _type_of_argument(body: Body, arg: ast.Expr) -> t.Type:
     """Return the type of an expression, of which nothing is kept."""
-    if isinstance(arg, ast.DontCare | ast.Dots):
+    if ast.is_word(arg, "_", "..."):
         return t.Rest()
     mark = len(body.out)
     with body.unit.scratch():
@@ -316,7 +326,7 @@ def _lower_function(
 ) -> Value:
     statements = decl.body.body
     only = statements[0] if len(statements) == 1 else None
-    if isinstance(only, ast.Return) and only.value is not None and not passed.copy_outs:
+    if isinstance(only, ast.ReturnStatement) and only.value is not None and not passed.copy_outs:
         # One expression: the call is that expression.
         value = evaluate_as(inner, only.value, result_type, "the result")
         body.out.extend(inner.out)
@@ -345,21 +355,21 @@ def _always_returns(statements: tuple[ast.Stmt, ...]) -> bool:
 
 def _returns(statement: ast.Stmt | None) -> bool:
     match statement:
-        case ast.Return():
+        case ast.ReturnStatement():
             return True
-        case ast.Block(body):
+        case ast.BlockStatement(body):
             return _always_returns(body)
-        case ast.If(_, then, otherwise):
+        case ast.IfStatement(_, then, otherwise):
             return _returns(then) and _returns(otherwise)
-        case ast.Switch(_, cases):
+        case ast.SwitchStatement(_, cases):
             bodies = [case.body for case in cases if case.body is not None]
-            has_default = any(isinstance(case.label, ast.Default) for case in cases)
+            has_default = any(ast.is_word(case.label, "default") for case in cases)
             return has_default and cases[-1].body is not None and all(_returns(body) for body in bodies)
         case _:
             return False
 
 
-def _overload(symbol: Functions, expr: ast.Call, name: str) -> ast.FunctionDecl:
+def _overload(symbol: Functions, expr: ast.CallExpr, name: str) -> ast.FunctionDecl:
     """Return the overload that the arguments fit by number and names."""
     if len(symbol.overloads) == 1:
         return symbol.overloads[0]
@@ -370,8 +380,11 @@ def _overload(symbol: Functions, expr: ast.Call, name: str) -> ast.FunctionDecl:
             fitting.append(decl)
     if len(fitting) > 1:
         places = " and ".join(str(decl.pos) for decl in fitting)
-        message = f"these arguments fit {len(fitting)} functions {name!r}, at {places}"
-        raise CompileError(message, expr.pos, "arguments by name that fit one of them")
+        raise CompileError(
+            f"these arguments fit {len(fitting)} functions {name!r}, at {places}",
+            expr.pos,
+            "arguments by name that fit one of them",
+        )
     if fitting:
         return fitting[0]
     counts = " or ".join(str(len(decl.prototype.params)) for decl in symbol.overloads)

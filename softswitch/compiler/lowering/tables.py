@@ -55,8 +55,11 @@ def lowered_table(table: Table, pos: ir.Position) -> ir.Table:
         unit.on_forget(lambda: setattr(table, "lowered", None))
     other = unit.tables.setdefault(table.name, table.lowered)
     if other is not table.lowered:
-        message = f"two tables have the control-plane name {table.name!r}; the other is at {other.pos}"
-        raise CompileError(message, table.decl.pos, "another @name for one of them")
+        raise CompileError(
+            f"two tables have the control-plane name {table.name!r}; the other is at {other.pos}",
+            table.decl.pos,
+            "another @name for one of them",
+        )
     return table.lowered
 
 
@@ -132,7 +135,7 @@ def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object
     if prop is None:
         return None
     expected = "an action_profile or action_selector"
-    if isinstance(prop.value, ast.Call):
+    if isinstance(prop.value, ast.CallExpr):
         made = _in_place(body, prop, table, expected)
         return None if made.type.name in _LAYOUTS else made
     value = evaluate(body, prop.value)
@@ -215,8 +218,9 @@ def _key_name(element: ast.KeyElement) -> str:
             return annotation.body.strip('"')
     text = source_text(element.expr)
     if text is None:
-        expected = '@name("…") behind the match kind'
-        raise CompileError("this key has no name for the control plane", element.expr.pos, expected)
+        raise CompileError(
+            "this key has no name for the control plane", element.expr.pos, '@name("…") behind the match kind'
+        )
     return text
 
 
@@ -247,9 +251,9 @@ def _default(
         return ir.Invocation(actions.add_no_action(body, decl.pos), ())
     match prop.value:
         case ast.Name(name, absolute, pos=pos):
-            ref = ast.ActionRef(name, absolute, None, pos=pos)
-        case ast.Call(ast.Name(name, absolute, pos=pos), (), args):
-            ref = ast.ActionRef(name, absolute, args, pos=pos)
+            ref = ast.ActionUse(name, absolute, None, pos=pos)
+        case ast.CallExpr(ast.Name(name, absolute, pos=pos), (), args):
+            ref = ast.ActionUse(name, absolute, args, pos=pos)
         case other:
             raise CompileError(
                 "this is no action", other.pos, "the name of an action, perhaps with arguments"
@@ -296,7 +300,7 @@ def _direct(
     owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter],
 ) -> Object:
     """Return the direct counter or meter of a table property; `owned` are those of other tables."""
-    if isinstance(prop.value, ast.Call):
+    if isinstance(prop.value, ast.CallExpr):
         value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")
     else:
         value = evaluate(body, prop.value)
@@ -304,6 +308,9 @@ def _direct(
         raise CompileError(f"{show(value)} as the {kind} of a table", prop.value.pos, f"a direct_{kind}")
     other = owned.get(value.name)
     if other is not None:
-        message = f"direct {kind} {value.name!r} already belongs to table {other.table!r}"
-        raise CompileError(message, prop.value.pos, f"a direct {kind} for each table")
+        raise CompileError(
+            f"direct {kind} {value.name!r} already belongs to table {other.table!r}",
+            prop.value.pos,
+            f"a direct {kind} for each table",
+        )
     return value

@@ -89,7 +89,7 @@ class Unit:
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
         # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
-        self.call: Callable[[Body, ast.Call], Value]
+        self.call: Callable[[Body, ast.CallExpr], Value]
         self.architecture: Architecture
         self.packages: dict[str, ast.Instantiation] = {}  # those that other packages are made of
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
@@ -206,8 +206,8 @@ class Architecture:
     checks: tuple[str, int] | None
     parts: tuple[str, ...]
     make_object: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
-    call_object: Callable[[Body, Object, ast.Prototype, ast.Call, Mapping[str, t.Type]], Value]
-    call_function: Callable[[Body, ast.Prototype, ast.Call, str], Value]
+    call_object: Callable[[Body, Object, ast.Prototype, ast.CallExpr, Mapping[str, t.Type]], Value]
+    call_function: Callable[[Body, ast.Prototype, ast.CallExpr, str], Value]
     check: Callable[[Unit, ast.Instantiation], None]
     lower: Callable[[Unit, ast.Instantiation], Callable[[bool], Fields]]
 
@@ -391,42 +391,42 @@ def source_text(expr: ast.Expr) -> str | None:
     match expr:
         case ast.Name(name):
             return name
-        case ast.Member(base, name):
+        case ast.MemberExpr(base, name):
             text = source_text(base)
             return None if text is None else f"{text}.{name}"
-        case ast.Index(base, ast.IntLiteral(value)):
+        case ast.IndexExpr(base, ast.IntLiteral(value)):
             text = source_text(base)
             return None if text is None else f"{text}[{value}]"
-        case ast.Index(base, index):
+        case ast.IndexExpr(base, index):
             text, inner = source_text(base), source_text(index)
             return None if text is None or inner is None else f"{text}[{inner}]"
-        case ast.Binary("&", left, ast.IntLiteral(mask)):
+        case ast.BinaryExpr("&", left, ast.IntLiteral(mask)):
             text = source_text(left)
             return None if text is None else f"{text} & {mask:#x}"
-        case ast.Slice(base, ast.IntLiteral(high), ast.IntLiteral(low)):
+        case ast.SliceExpr(base, ast.IntLiteral(high), ast.IntLiteral(low)):
             text = source_text(base)
             return None if text is None else f"{text}[{high}:{low}]"
-        case ast.Call(ast.Member(base, "isValid"), (), ()):
+        case ast.CallExpr(ast.MemberExpr(base, "isValid"), (), ()):
             text = source_text(base)
             return None if text is None else f"{text}.$valid$"
         case _:
             return None
 
 
-def applications(node: object, name: str) -> list[ast.Call]:
+def applications(node: object, name: str) -> list[ast.CallExpr]:
     """Return the calls ``name.apply(…)`` below a node."""
     return [
         call
         for call in walk(node)
-        if isinstance(call, ast.Call)
-        and isinstance(call.callee, ast.Member)
+        if isinstance(call, ast.CallExpr)
+        and isinstance(call.callee, ast.MemberExpr)
         and call.callee.name == "apply"
         and isinstance(call.callee.base, ast.Name)
         and call.callee.base.name == name
     ]
 
 
-def control_name(prefix: str, name: str, annotations: tuple[ast.Annotation, ...]) -> str:
+def control_name(prefix: str, name: str, annotations: tuple[ast.SourceAnnotation, ...]) -> str:
     """Return the name of something in the control plane: as ``@name`` says, or `prefix` and `name`."""
     for annotation in annotations:
         if annotation.name == "name":
@@ -436,14 +436,14 @@ def control_name(prefix: str, name: str, annotations: tuple[ast.Annotation, ...]
     return f"{prefix}.{name}" if prefix else name
 
 
-def _string(annotation: ast.Annotation) -> str:
+def _string(annotation: ast.SourceAnnotation) -> str:
     body = annotation.body
     if len(body) >= 2 and body[0] == body[-1] == '"':
         return body[1:-1]
     raise CompileError(f"@name({body}) is no name", annotation.pos, '@name("…")')
 
 
-def ir_annotations(annotations: tuple[ast.Annotation, ...]) -> tuple[ir.Annotation, ...]:
+def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.Annotation, ...]:
     """Return annotations as the IR carries them to P4Info."""
     return tuple(ir.Annotation(annotation.name, annotation.body) for annotation in annotations)
 

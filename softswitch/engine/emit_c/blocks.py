@@ -194,9 +194,11 @@ def emit_parser(unit: Unit, locals_: Locals, parser: str, out: Writer) -> None:
     labels = {state: f"state_{names.unique(state)}" for state in reachable}
     targets = {target for state in reachable for target in _targets(states[state].transition)}
     with out.block(f"P4_FUNCTION uint32_t run_{parser}({PARAMETERS}, const uint8_t *restrict frame)"):
-        out.line("(void)s, (void)v;")
-        out.line("const uint8_t *at = frame, *end = frame + p->frame_length;")
-        out.line("uint32_t error = 0;")
+        out.line(
+            "(void)s, (void)v;",
+            "const uint8_t *at = frame, *end = frame + p->frame_length;",
+            "uint32_t error = 0;",
+        )
         if loops:
             out.line("uint32_t states = 0;")
         body = open_body(
@@ -219,9 +221,11 @@ def emit_parser(unit: Unit, locals_: Locals, parser: str, out: Writer) -> None:
             body.statements(state.body)
             _transition(body, state.transition, labels)
         out.line()
-        out.line("stop:")
-        out.line("p->payload = (uint32_t)(at - frame);")
-        out.line("return error;")
+        out.line(
+            "stop:",
+            "p->payload = (uint32_t)(at - frame);",
+            "return error;",
+        )
     out.line()
 
 
@@ -268,8 +272,10 @@ def _transition(body: Body, transition: ir.Transition, labels: dict[str, str]) -
         for number, subject in enumerate(transition.subjects):
             width = ir.width_of(subject.type)
             text = body.expressions.text(subject)
-            body.out.line(f"const {c_integer(class_bits(width))} key_{number} = {text};")
-            body.out.line(f"(void)key_{number};")
+            body.out.line(
+                f"const {c_integer(class_bits(width))} key_{number} = {text};",
+                f"(void)key_{number};",
+            )
             subjects.append((f"key_{number}", subject.type))
         for patterns, target in transition.cases:
             tests = pattern_tests(patterns, subjects)
@@ -278,11 +284,11 @@ def _transition(body: Body, transition: ir.Transition, labels: dict[str, str]) -
                 body.out.line(jump)
                 return
             condition = unparenthesised(tests[0]) if len(tests) == 1 else " && ".join(tests)
-            body.out.line(f"if ({condition})")
-            with body.out.indented():
-                body.out.line(jump)
-        body.out.line(f"error = {body.unit.error('NoMatch')};  /* NoMatch */")
-        body.out.line("goto stop;")
+            body.out.when(condition, jump)
+        body.out.line(
+            f"error = {body.unit.error('NoMatch')};  /* NoMatch */",
+            "goto stop;",
+        )
 
 
 def pattern_tests(patterns: Sequence[ir.Pattern], values: Sequence[tuple[str, ir.Type]]) -> list[str]:
@@ -372,8 +378,10 @@ def _advance(body: Body, statement: ir.Advance) -> None:
 def _verify(body: Body, statement: ir.Verify) -> None:
     body.prepare([statement.condition, statement.error])
     with body.out.block(f"if (!({body.expressions.text(statement.condition)}))"):
-        body.out.line(f"error = {body.expressions.text(statement.error)};")
-        body.out.line("goto stop;")
+        body.out.line(
+            f"error = {body.expressions.text(statement.error)};",
+            "goto stop;",
+        )
 
 
 # --------------------------------------------------------------------------- deparser
@@ -434,6 +442,8 @@ def _emit_header(body: Body, home: HeaderHome, guard: str | None) -> None:
         elif layout.varbit is None:
             body.out.line(f"emit_{where_name(home)}(p, to);")
         else:
-            body.out.line(f"bring_{where_name(home)}(p);")
-            body.out.line(f"p4_store_{layout.c_name}(to, &{home.text});")
+            body.out.line(
+                f"bring_{where_name(home)}(p);",
+                f"p4_store_{layout.c_name}(to, &{home.text});",
+            )
         body.out.line(f"to += {size};")

@@ -498,8 +498,10 @@ def _loop_function(
 
 def _open_loop(body: Body, *, vectorise: bool) -> None:
     if vectorise:
-        body.out.line("#pragma GCC ivdep")
-        body.out.line("P4_UNROLLED")
+        body.out.line(
+            "#pragma GCC ivdep",
+            "P4_UNROLLED",
+        )
 
 
 def _independent(body: Body, group: Sequence[ir.Stmt], run: Run) -> bool:

@@ -21,7 +21,7 @@ module                what it writes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import NOWHERE, Unsupported
@@ -317,12 +317,14 @@ const struct p4_program p4_program = {
 
 def declare_state(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
     """Write ``struct p4_pipeline`` and the tables by which the control plane finds its way in it."""
-    _write(out, DECLARATIONS)
+    out.template(DECLARATIONS)
     with out.block("struct p4_pipeline", "};"):
-        out.line("uint64_t random, now_us;")
-        out.line("int is_twin;")
-        out.line("struct p4_digests *digests;")
-        out.line(f"struct p4_table tables[{max(1, len(tables))}];")
+        out.line(
+            "uint64_t random, now_us;",
+            "int is_twin;",
+            "struct p4_digests *digests;",
+            f"struct p4_table tables[{max(1, len(tables))}];",
+        )
         for table in tables:
             for member in state_members(unit, table):
                 out.line(member)
@@ -371,7 +373,7 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
         _emit_create(unit, tables, threads, out)
         return
     told = told_fields(unit.program)
-    _write(out, ANSWER, priority=answered(unit.program))
+    out.template(ANSWER, parts={"priority": answered(unit.program)})
     arrival = {
         "ingress_port": "port",
         "packet_length": "length",
@@ -381,12 +383,15 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
     found = {"parser_error": "error"}
     timed = _needs_time(unit.program)
     clock = ["    s->now_us = now_us;"] if timed else []
-    _write(out, INGRESS, given=[*clock, *tell(unit, told, arrival)], found=tell(unit, told, found))
-    _write(
-        out,
+    out.template(
+        INGRESS, parts={"given": [*clock, *tell(unit, told, arrival)], "found": tell(unit, told, found)}
+    )
+    out.template(
         CLONE,
-        given=tell(unit, told, {"ingress_port": "port"}),
-        cleared=[f"    memset(&{text}, 0, sizeof {text});" for text in unit.homes.flags_under("meta")],
+        parts={
+            "given": tell(unit, told, {"ingress_port": "port"}),
+            "cleared": [f"    memset(&{text}, 0, sizeof {text});" for text in unit.homes.flags_under("meta")],
+        },
     )
     departure = {
         "egress_spec": "0",
@@ -399,19 +404,9 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
     length = "headers + payload"
     if _truncates(unit.program):
         length = f"{length} < p->truncate_to ? {length} : p->truncate_to"
-    _write(out, EGRESS, given=[*clock, *tell(unit, told, departure)], length=[f"    return {length};"])
+    parts = {"given": [*clock, *tell(unit, told, departure)], "length": [f"    return {length};"]}
+    out.template(EGRESS, parts=parts)
     _emit_create(unit, tables, threads, out)
-
-
-def _write(out: Writer, template: str, **parts: Iterable[str]) -> None:
-    """Write `template`; a line ``@name@`` stands for the lines of that part."""
-    for line in template.splitlines():
-        if line.startswith("@"):
-            for inserted in parts[line.strip("@")]:
-                out.line(inserted)
-        else:
-            out.line(line)
-    out.line()
 
 
 # --------------------------------------------------------------------------- field lists
@@ -494,22 +489,21 @@ def _emit_create(unit: Unit, tables: Sequence[TableLayout], threads: Sequence[st
     if unit.program.digests:
         own.append(("digests", "struct p4_digests", 1))
     waits, ahead = emit_ahead(unit, tables, out)
-    _write(
-        out,
-        CREATE.replace("@waits@", waits).replace("@ahead@", ahead),
-        free=[f"    free(s->{member});" for member, _, _ in own],
-        free_shared=[f"        free(s->{member});" for member, _, _ in shared],
-        allocate=_allocations(own, "    "),
-        share=[f"        s->{member} = of->{member};" for member, _, _ in shared],
-        allocate_shared=_allocations(shared, "        "),
-        defaults=[
+    parts = {
+        "free": [f"    free(s->{member});" for member, _, _ in own],
+        "free_shared": [f"        free(s->{member});" for member, _, _ in shared],
+        "allocate": _allocations(own, "    "),
+        "share": [f"        s->{member} = of->{member};" for member, _, _ in shared],
+        "allocate_shared": _allocations(shared, "        "),
+        "defaults": [
             f"    s->default_{unit.table_names[layout.table.name]}.match.action = "
             f"{layout.actions.index(layout.table.default.action)};"
             for layout in tables
         ],
-        initial=[f"    {line}" for line in unit.registers.initial_values()],
-        threads=threads,
-    )
+        "initial": [f"    {line}" for line in unit.registers.initial_values()],
+        "threads": threads,
+    }
+    out.template(CREATE, parts=parts, waits=waits, ahead=ahead)
 
 
 def _allocations(memory: Sequence[tuple[str, str, int]], indent: str) -> list[str]:
@@ -544,8 +538,8 @@ def _emit(program: ir.Program, division: Division) -> str:
     tables = [lay_out_table(table) for table in program.tables.values()]
     out = Writer()
     out.line(f"/* Generated from the P4 program {program.name.replace('*/', '* /')}. */")
-    for line in () if program.tofino else OPTIONS.splitlines():
-        out.line(line)
+    if not program.tofino:
+        out.line(*OPTIONS.splitlines())
     for header in ("pipeline.h", "prelude.h", "tables.h"):
         out.line(f'#include "{header}"')
     out.line()

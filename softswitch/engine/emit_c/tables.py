@@ -56,8 +56,10 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
             if layout.kind == "ordered":
                 out.line(f"uint64_t value[{layout.words}], mask[{layout.words}];")
                 if layout.ranges:
-                    out.line(f"uint64_t low[{RANGE_WORDS * layout.ranges}];")
-                    out.line(f"uint64_t high[{RANGE_WORDS * layout.ranges}];")
+                    out.line(
+                        f"uint64_t low[{RANGE_WORDS * layout.ranges}];",
+                        f"uint64_t high[{RANGE_WORDS * layout.ranges}];",
+                    )
             else:
                 out.line(f"uint64_t key[{layout.words}];")
             out.line("struct p4_match match;")
@@ -81,8 +83,10 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
         out.line(f"union {name}_args args;")
     out.line()
     with out.block(f"static void fill_{name}(void *to, uint32_t action, const uint64_t *words)"):
-        out.line(f"union {name}_args *args = to;")
-        out.line("(void)args, (void)words;")
+        out.line(
+            f"union {name}_args *args = to;",
+            "(void)args, (void)words;",
+        )
         with out.block("switch (action)"):
             for number, (member, action) in enumerate(
                 zip(action_members(layout), layout.actions, strict=True)
@@ -132,10 +136,12 @@ def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> 
             hits = "0"
             if layout.kind == "code" and layout.table.direct_counter is not None:
                 hits = f"offsetof(struct p4_pipeline, hits_{name})"
-            out.line(f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},')
-            out.line(f" {layout.bits}, {layout.prefix_top}, {layout.prefix_width},")
-            out.line(f" {entry},")
-            out.line(f" {default}, {args}, {hits},")
+            out.line(
+                f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},',
+                f" {layout.bits}, {layout.prefix_top}, {layout.prefix_width},",
+                f" {entry},",
+                f" {default}, {args}, {hits},",
+            )
             own = _parts(layout, f"struct {name}_entry") if kind != "P4_FIXED" else "0"
             out.line(
                 f" {{{own}}}, {{{_parts(layout, 'struct p4_pipeline', f'default_{name}.')}}}, fill_{name}}},"
@@ -226,9 +232,9 @@ def _outcome(layout: TableLayout, hit: int, action: str) -> str:
 def _run(body: Body, action: str, hit: int, number: str) -> None:
     call = f"action_{body.unit.action_names[action]}(s, p, v)"
     if action in body.unit.leaving_actions:
-        body.out.line(f"if ({call})")
-        with body.out.indented():
-            body.out.line(f"return (struct p4_outcome){{.hit = {hit}, .action = {number}, .leave = 1}};")
+        body.out.when(
+            f"{call}", f"return (struct p4_outcome){{.hit = {hit}, .action = {number}, .leave = 1}};"
+        )
     else:
         body.out.line(f"{call};")
 
@@ -267,8 +273,10 @@ def _emit_code(body: Body, layout: TableLayout) -> None:
     keys = []
     for number, part in enumerate(layout.parts):
         text = body.expressions.text(part.key.expr)
-        out.line(f"const {c_integer(class_bits(part.width))} key_{number} = {text};")
-        out.line(f"(void)key_{number};")
+        out.line(
+            f"const {c_integer(class_bits(part.width))} key_{number} = {text};",
+            f"(void)key_{number};",
+        )
         keys.append((f"key_{number}", ir.Bits(part.width)))
     for entry in state.ordered():
         tests = pattern_tests(entry.patterns, keys)
@@ -360,13 +368,13 @@ def emit_ahead(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> tuple[
     out.line()
     parameters = "struct p4_pipeline *s, const uint8_t *frame, uint32_t length, uint16_t port"
     with out.block(f"static void p4_ahead({parameters})"):
-        out.line("struct p4_packet packet, *p = &packet;")
-        out.line("struct variables variables = {0}, *v = &variables;")
-        out.line("start_packet(p, frame, length);")
-        out.line("p->standard_metadata.ingress_port = port;")
-        out.line("if (run_parser(s, p, v, frame))")
-        with out.indented():
-            out.line("return;")
+        out.line(
+            "struct p4_packet packet, *p = &packet;",
+            "struct variables variables = {0}, *v = &variables;",
+            "start_packet(p, frame, length);",
+            "p->standard_metadata.ingress_port = port;",
+        )
+        out.when("run_parser(s, p, v, frame)", "return;")
         out.lines += written.lines
     out.line()
     return "p4_waits", "p4_ahead"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from softswitch.compiler import ir
@@ -67,9 +67,13 @@ class Writer:
         self.lines: list[str] = []
         self._depth = 0
 
-    def line(self, text: str = "") -> None:
-        """Add one line; an empty one without indentation."""
-        self.lines.append("    " * self._depth + text if text else "")
+    def line(self, *texts: str) -> None:
+        """Add lines, without arguments an empty one, which has no indentation."""
+        self.lines += ["    " * self._depth + text if text else "" for text in texts or ("",)]
+
+    def when(self, condition: str, text: str) -> None:
+        """Add an ``if`` with one statement."""
+        self.line(f"if ({condition})", f"    {text}")
 
     @contextmanager
     def block(self, opening: str, closing: str = "}") -> Iterator[None]:
@@ -86,6 +90,18 @@ class Writer:
         self._depth += 1
         yield
         self._depth -= 1
+
+    def template(
+        self, template: str, *, parts: Mapping[str, Iterable[str]] | None = None, **words: str
+    ) -> None:
+        """Add a template and an empty line; a line ``@name@`` stands for the lines of a part."""
+        for line in template.splitlines():
+            if line.startswith("@"):
+                assert parts is not None
+                self.lines += filter(None, parts[line.strip("@")])
+            else:
+                self.line(re.sub(r"@(\w+)@", lambda found: words[found[1]], line))
+        self.line()
 
     def text(self) -> str:
         """Return all lines."""

@@ -168,8 +168,9 @@ def _storage(formal: Formal) -> t.StructType:
             name = f"struct of {name}"
             return t.StructType(name, {WHOLE: header}, ir.Struct(name, ((WHOLE, header.ir),)))
         case other:
-            message = f"{t.describe(other)} as a parameter of the pipeline"
-            raise Unsupported(message, formal.pos, "a struct or a header")
+            raise Unsupported(
+                f"{t.describe(other)} as a parameter of the pipeline", formal.pos, "a struct or a header"
+            )
 
 
 def _check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storages) -> None:

@@ -151,7 +151,7 @@ _SUM = ir.Bits(16)
 _ONES = 0xFFFF
 
 
-def call_checksum(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def call_checksum(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit a method of ``Checksum``. Raises CompileError."""
     pos = expr.pos
     match method:
@@ -202,7 +202,7 @@ def _negative(expr: ir.Expr) -> ir.Expr:
     return ir.Unary(expr.type, "~", expr, expr.pos)
 
 
-def _computed(body: Body, values: list[Value], expr: ast.Call) -> Value:
+def _computed(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     variable = body.temporary(_SUM, "checksum", expr.pos)
     data = flatten(body, values[0], expr.args[0].value.pos)
     body.out.append(hash_call(variable, "csum16", data, 16, expr.pos))
@@ -222,7 +222,9 @@ _NO_PORT = 511
 _Known = Mapping[str, t.Type]
 
 
-def call_object(body: Body, base: Object, prototype: ast.Prototype, expr: ast.Call, known: _Known) -> Value:
+def call_object(
+    body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: _Known
+) -> Value:
     """Emit a call of a method. Raises CompileError."""
     what, method = base.type.name, prototype.name
     handler = _METHODS.get(what)
@@ -232,17 +234,17 @@ def call_object(body: Body, base: Object, prototype: ast.Prototype, expr: ast.Ca
     return handler(body, base, method, values, expr)
 
 
-def _place(expr: ast.Call, number: int) -> ir.Position:
+def _place(expr: ast.CallExpr, number: int) -> ir.Position:
     return expr.args[number].value.pos if number < len(expr.args) else expr.pos
 
 
-def _run(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _run(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     if method != "execute":
         raise Unsupported(f"{base.type.name}.{method}", expr.pos, "execute")
     return execute(body, base, values, expr)
 
 
-def _hash(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _hash(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del method
     result, how = base.type.args[0], base.details
     assert isinstance(how, Hashing)
@@ -252,7 +254,7 @@ def _hash(body: Body, base: Object, method: str, values: list[Value], expr: ast.
     return Run(result, hashed(body, how, data, result.width, expr.pos))
 
 
-def _random(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _random(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del method, values
     result = base.type.args[0]
     if not isinstance(result, ir.Bits) or result.width > 64:
@@ -263,7 +265,7 @@ def _random(body: Body, base: Object, method: str, values: list[Value], expr: as
     return Run(result, variable)
 
 
-def _count(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _count(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del method
     index = scalar(body, values[0], _place(expr, 0), "the index")
     if len(values) > 1:
@@ -272,13 +274,13 @@ def _count(body: Body, base: Object, method: str, values: list[Value], expr: ast
     return Nothing()
 
 
-def _count_directly(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _count_directly(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del method, values
     body.out.append(ir.Extern("direct_counter.count", base.name, (), expr.pos))
     return Nothing()
 
 
-def _meter(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _meter(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del method
     if len(values) > 1:
         remark("the meter is blind to the packet's colour, and takes its bytes as they are", _place(expr, 1))
@@ -288,7 +290,7 @@ def _meter(body: Body, base: Object, method: str, values: list[Value], expr: ast
     return _colour(base, variable, expr.pos)
 
 
-def _meter_directly(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _meter_directly(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del body, method
     if values:
         remark("the meter is blind to the packet's colour, and takes its bytes as they are", _place(expr, 0))
@@ -309,7 +311,7 @@ def _colour(base: Object, found: ir.Expr, pos: ir.Position) -> Run:
 # --------------------------------------------------------------------------- parsers and deparsers
 
 
-def _parser_counter(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _parser_counter(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     pos = expr.pos
     counter, zero = ir.Var(_COUNT, base.colour, pos), ir.Const(_COUNT, 0, pos)
     match method:
@@ -367,12 +369,12 @@ def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     return wide if type_ == plain else bits_cast(type_, wide, pos)
 
 
-def _priority(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _priority(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del body, base, method, values, expr
     return Nothing()
 
 
-def _mirror(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _mirror(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del base, method
     session = scalar(body, values[0], _place(expr, 0), "the session")
     data = _bytes(body, values[1:], expr, 1)
@@ -380,24 +382,24 @@ def _mirror(body: Body, base: Object, method: str, values: list[Value], expr: as
     return Nothing()
 
 
-def _resubmit(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _resubmit(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del base, method
     body.out.append(ir.Extern("resubmit", "", (_bytes(body, values, expr, 0),), expr.pos))
     return Nothing()
 
 
-def _bytes(body: Body, values: list[Value], expr: ast.Call, number: int) -> tuple[ir.Expr, ...]:
+def _bytes(body: Body, values: list[Value], expr: ast.CallExpr, number: int) -> tuple[ir.Expr, ...]:
     return flatten(body, values[0], _place(expr, number)) if values else ()
 
 
-def _digest(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def _digest(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del method
     data = flatten(body, values[0], _place(expr, 0), enums=True)
     body.out.append(ir.Extern("digest", base.name, (data,), expr.pos))
     return Nothing()
 
 
-_METHODS: Mapping[str, Callable[[Body, Object, str, list[Value], ast.Call], Value]] = {
+_METHODS: Mapping[str, Callable[[Body, Object, str, list[Value], ast.CallExpr], Value]] = {
     "Register": call_register,
     "RegisterParam": call_register,
     "RegisterAction": _run,
@@ -427,7 +429,7 @@ _METHODS: Mapping[str, Callable[[Body, Object, str, list[Value], ast.Call], Valu
 # --------------------------------------------------------------------------- functions
 
 
-def call_function(body: Body, prototype: ast.Prototype, expr: ast.Call, name: str) -> Value:
+def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
     """Emit a call of one of Tofino's extern functions. Raises CompileError."""
     if name == "port_metadata_unpack":
         return _port_metadata(body, expr)
@@ -438,7 +440,7 @@ def call_function(body: Body, prototype: ast.Prototype, expr: ast.Call, name: st
     return handler(body, name, extern_arguments(body, prototype, expr, name), expr)
 
 
-def _port_metadata(body: Body, expr: ast.Call) -> Value:
+def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
     """Emit what reads the metadata of the port, and passes over it."""
     size = body.scope.root().lookup("PORT_METADATA_SIZE", expr.pos)
     assert isinstance(size, Variable)
@@ -452,7 +454,7 @@ def _port_metadata(body: Body, expr: ast.Call) -> Value:
     return value
 
 
-def _extreme(body: Body, name: str, values: list[Value], expr: ast.Call) -> Value:
+def _extreme(body: Body, name: str, values: list[Value], expr: ast.CallExpr) -> Value:
     first = next((value for value in values if isinstance(value, Run)), None)
     if first is None or not isinstance(t.lowered(first.type), ir.Bits):
         raise CompileError(f"{name} of {show(values[0])}", expr.pos, "bit<W> or int<W>")
@@ -463,7 +465,7 @@ def _extreme(body: Body, name: str, values: list[Value], expr: ast.Call) -> Valu
     return Run(first.type, ir.Mux(scalar_type, test, left, right, expr.pos))
 
 
-def _size(body: Body, name: str, values: list[Value], expr: ast.Call) -> Value:
+def _size(body: Body, name: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del body
     bits = t.width(type_of(values[0]))
     if bits is None:
@@ -471,7 +473,7 @@ def _size(body: Body, name: str, values: list[Value], expr: ast.Call) -> Value:
     return constant(t.BIT32, bits if name == "sizeInBits" else (bits + 7) // 8, expr.pos)
 
 
-def _invalidate(body: Body, name: str, values: list[Value], expr: ast.Call) -> Value:
+def _invalidate(body: Body, name: str, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit that a port is none to send to; of other fields that means nothing here."""
     del name
     target = values[0]
@@ -486,7 +488,7 @@ def _invalidate(body: Body, name: str, values: list[Value], expr: ast.Call) -> V
     return Nothing()
 
 
-def _funnel_shift(body: Body, name: str, values: list[Value], expr: ast.Call) -> Value:
+def _funnel_shift(body: Body, name: str, values: list[Value], expr: ast.CallExpr) -> Value:
     del name
     target, high, low, amount = values
     if not isinstance(target, Run) or not isinstance(amount, Number):
@@ -508,7 +510,7 @@ def _funnel_shift(body: Body, name: str, values: list[Value], expr: ast.Call) ->
     return Nothing()
 
 
-_FUNCTIONS: Mapping[str, Callable[[Body, str, list[Value], ast.Call], Value]] = {
+_FUNCTIONS: Mapping[str, Callable[[Body, str, list[Value], ast.CallExpr], Value]] = {
     "max": _extreme,
     "min": _extreme,
     "sizeInBits": _size,

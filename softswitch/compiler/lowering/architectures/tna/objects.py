@@ -82,7 +82,7 @@ def make_object(
         plain = checked_instance(body, symbol, ref, decl, name)
     if maker is None:
         return plain
-    call = ast.Call(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
+    call = ast.CallExpr(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
     constructor = choose([m for m in symbol.decl.methods if m.result is None], call, name)
     params = [param.name for param in constructor.params]
     args = {arg.name or param: arg.value for param, arg in zip(params, decl.args, strict=False)}

@@ -1,8 +1,20 @@
-"""Contributions: every row of the decision table of ``shared.p4``, one at a time (docs/protocol.md)."""
+"""Jobs, slots, and the rows of ``shared.p4``: what a packet finds and what becomes of it.
+
+Packets from above and past the slots: every row of the tables of ``shared.p4`` (docs/protocol.md).
+
+Contributions: every row of the decision table of ``shared.p4``, one at a time (docs/protocol.md).
+"""
 
 from __future__ import annotations
 
-from .bed import (
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.p4.bed import (
+    ALL,
+    BARE,
     BYPASS,
     COLLISION,
     DISAGREE,
@@ -14,40 +26,279 @@ from .bed import (
     NONE,
     OVERFLOW,
     PACKET,
+    PARTIAL,
     QUERY,
     RAW,
+    REMINDER,
     RESEND,
     RESULT,
     SLOT,
     STATUS,
     SUM,
+    Backend,
+    Bed,
+    Job,
+    Packet,
+    changed,
 )
-from .shared_slots import (
-    ALONE_DOWN,
-    BACK,
-    BELOW,
-    CLAIMED,
-    COMPLETE,
-    DOWN,
-    FREED,
-    HELD,
-    NOW,
-    RIVAL,
-    RIVAL_CHILD,
-    RIVAL_UP,
-    RIVALS,
-    ROOT,
-    THREE,
-    UP,
-    UPWARD,
-    Row,
-    alone,
-    check,
-    gradient,
-    named,
-    part,
-    rival,
-)
+
+ROOT = Job(1)
+CHILD = Job(1, node=3, above=(1, 0b100, 3), result_bitmap=0b111)
+"""The same job where this switch is no root: child 2 of the three of node 1."""
+RIVAL = Job(2, size=2, preempt=True, members={5: 1, 6: 2}, uplink=8)
+RIVAL_CHILD = Job(2, size=2, node=6, above=(5, 0b10, 2), members={5: 1, 6: 2}, uplink=8)
+ALONE = Job(3, size=1, members={7: 1})
+ALONE_CHILD = Job(3, size=1, node=3, above=(1, 0b100, 3), result_bitmap=0b111, members={7: 1})
+HOMELESS = Job(4, slots=0, offset=0)
+BACK, DOWN, UP, RIVAL_UP, ALONE_DOWN = (1,), (1, 2, 3, 4), (9,), (8,), (7,)
+
+HELD = {
+    "generation": ROOT.epochs,
+    "psn": 100,
+    "bitmap": 0b0010,
+    "tag": 7,
+    "touched": 9_990,
+    "exponent": 130,
+    "flags": ECN,
+    "job": 1,
+    "target": 2,
+    "priority": 8,
+}
+"""A slot that a contribution of child 1 to PSN 100 of job 1 has claimed."""
+RIVALS = HELD | {"generation": RIVAL.epochs, "psn": 55, "bitmap": 0b01, "job": 2, "tag": 9, "exponent": 90}
+NOW = 10_001
+FREED = {"bitmap": 0}
+CLAIMED = {
+    "generation": ROOT.epochs,
+    "psn": 100,
+    "bitmap": 1,
+    "tag": 7,
+    "touched": NOW,
+    "exponent": 120,
+    "flags": 0,
+    "job": 1,
+    "target": 2,
+    "priority": 3,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a packet finds and what becomes of it: `sent` as changes to the packet, `after` to the slot."""
+
+    name: str
+    slot: dict[str, int]
+    packet: Packet
+    outcome: str
+    ports: tuple[int, ...] = ()
+    sent: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, int] = field(default_factory=dict)
+    lanes: tuple[int, ...] = SLOT
+    jobs: tuple[Job, ...] = (ROOT, RIVAL, ALONE, HOMELESS)
+    port: int = 1
+    row: int = 1
+    beside: dict[tuple[int, str], int] = field(default_factory=dict)
+    before: tuple[int, ...] = SLOT
+
+
+def gradient(**changes: Any) -> Packet:
+    return changed(Packet(priority=3, target=2), **changes)
+
+
+def rival(**changes: Any) -> Packet:
+    return gradient(**{"job": 2, "fan_in": 2, "epoch": 2, "priority": 9} | changes)
+
+
+def alone(**changes: Any) -> Packet:
+    return gradient(job=3, fan_in=1, epoch=3, **changes)
+
+
+def part(**changes: Any) -> dict[str, Any]:
+    """A single contribution on its way to the fallback server."""
+    return {"kind": PARTIAL} | changes
+
+
+BELOW = (CHILD, RIVAL, ALONE_CHILD, HOMELESS)
+UPWARD = {"node": 1, "bitmap": 0b100, "fan_in": 3}
+"""How a sum of CHILD presents itself to the switch above."""
+COMPLETE = HELD | {"bitmap": 0b1111, "flags": ECN | FULL}
+THREE = HELD | {"bitmap": 0b1110}
+
+
+def check(row: Row, port: int, backend: Backend = "compiled") -> None:
+    bed = Bed("shared", row.jobs, backend)
+    bed.fill(4, row.slot, row.before)
+    before = bed.slot()
+    left = bed.send(row.packet, port)
+    assert [packet.port for packet in left] == list(row.ports)
+    for packet in left:
+        expected = changed(row.packet, **row.sent)
+        if row.ports in (DOWN, ALONE_DOWN) and expected.kind == RESULT and packet.port != expected.target + 1:
+            expected = changed(expected, values=NONE, valid=0)  # only the receiver gets the lanes
+        assert packet.packet == expected, packet.port
+    assert bed.slot() == before | row.after
+    assert bed.lanes() == (row.before if row.lanes == SLOT else row.lanes)
+    counted = {(number, name): count for number in range(5) for name, count in bed.counts(number).items()}
+    assert counted == {(row.row, row.outcome): 1} | row.beside
+
+
+def named(rows: list[Row]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", rows, ids=[row.name for row in rows])
+
+
+def result(**changes: Any) -> Packet:
+    return gradient(kind=RESULT, bitmap=0b1111, **changes)
+
+
+def reminder(**changes: Any) -> Packet:
+    return gradient(
+        **{"kind": REMINDER, "values": NONE, "valid": 0, "bitmap": 0b1001, "target": ALL} | changes
+    )
+
+
+STORED = {"bitmap": 0b1111, "exponent": 120, "priority": 3, "touched": NOW}
+FROM_ABOVE = [
+    Row(
+        "result of the slot's PSN",
+        HELD,
+        result(flags=OVERFLOW | RAW, tag=8),
+        "stored",
+        DOWN,
+        after=STORED | {"tag": 8, "flags": OVERFLOW | RAW | FULL | FINAL},
+        lanes=PACKET,
+    ),
+    Row(
+        "result of a sum that was sent up",
+        COMPLETE,
+        gradient(kind=RESULT, bitmap=0b111),
+        "stored",
+        DOWN,
+        after=STORED | {"flags": FULL | FINAL},
+        lanes=PACKET,
+        jobs=BELOW,
+    ),
+    Row(
+        "result of the slot's PSN without lanes",
+        HELD,
+        result(values=NONE, valid=0),
+        "stored",
+        DOWN,
+        after=STORED | {"flags": FULL | FINAL | BARE},
+    ),
+    Row("result of another PSN", HELD, result(psn=101), "passed_down", DOWN),
+    Row("result, slot another job's", RIVALS, result(psn=55), "passed_down", DOWN),
+    Row("result, no slots", {}, result(job=4, epoch=4), "passed_down", DOWN, row=4),
+    Row(
+        "reminder, the result is here",
+        HELD | {"bitmap": 0b1111, "flags": ECN | FULL | FINAL},
+        reminder(node=3),
+        "pulled",
+        UP,
+        {
+            "kind": RESULT,
+            "flags": ECN,
+            "exponent": 130,
+            "priority": 8,
+            "bitmap": 0b111,
+            "node": 0,
+            "target": 2,
+            "values": SLOT,
+            "valid": LANES,
+        },
+        jobs=BELOW,
+    ),
+    Row(
+        "reminder, a part is here",
+        HELD,
+        reminder(tag=0, target=0, fan_in=0, exponent=0),
+        "pulled",
+        UP,
+        part(
+            flags=ECN,
+            exponent=130,
+            priority=8,
+            bitmap=0b0010,
+            tag=7,
+            target=2,
+            fan_in=4,
+            values=SLOT,
+            valid=LANES,
+        ),
+        FREED,
+    ),
+    Row(
+        "reminder, the sum went up",
+        COMPLETE,
+        reminder(node=3),
+        "pulled",
+        UP,
+        part(flags=ECN, exponent=130, priority=8, bitmap=0b1111, target=2, values=SLOT, valid=LANES),
+        FREED,
+        jobs=BELOW,
+    ),
+    Row(
+        "reminder, a result without lanes is here, of a sum that others may take",
+        HELD | {"bitmap": 0b1111, "flags": FULL | FINAL | BARE},
+        reminder(node=3),
+        "passed_down",
+        DOWN,
+        after=FREED,
+        jobs=BELOW,
+    ),
+    Row("reminder of raw values, a part is here", HELD, reminder(flags=RAW), "passed_down", DOWN),
+    Row(
+        "reminder of raw values, a result that overflowed is here",
+        HELD | {"bitmap": 0b1111, "flags": OVERFLOW | FULL | FINAL},
+        reminder(flags=RAW),
+        "passed_down",
+        DOWN,
+    ),
+    Row("reminder for another node", HELD, reminder(node=4), "passed_down", DOWN),
+    Row("reminder that asks one rank", HELD, reminder(node=4, target=2), "passed_down", (3,)),
+    Row("reminder that asks a rank elsewhere", HELD, reminder(node=4, target=9), "passed_down"),
+    Row("reminder of another PSN", HELD, reminder(psn=99), "passed_down", DOWN),
+    Row("reminder, no slots", {}, reminder(job=4, epoch=4), "passed_down", DOWN, row=4),
+    Row("status", HELD, gradient(kind=STATUS, values=NONE, valid=0, bitmap=5), "passed_down", DOWN),
+]
+
+UPWARDS = [
+    Row(
+        "part of a sum of a node below",
+        HELD,
+        gradient(kind=PARTIAL, bitmap=0b1010, flags=RESEND, node=4),
+        "passed_up",
+        UP,
+        jobs=(replace(ROOT, below={2: range(3, 5)}),),
+    ),
+    Row("part of this node's sum", HELD, gradient(kind=PARTIAL, bitmap=0b0010), "wrong_rank"),
+    Row(
+        "part of the sum of a node behind another port",
+        HELD,
+        gradient(kind=PARTIAL, bitmap=0b1010, node=5),
+        "wrong_rank",
+        jobs=(replace(ROOT, below={2: range(3, 5), 3: range(5, 6)}),),
+    ),
+    Row("result of some ranks only", HELD, gradient(kind=RESULT, bitmap=0b0111), "wrong_rank"),
+    Row("result of another node", HELD, result(node=4), "wrong_rank"),
+    Row("result that a reminder asked for", HELD, result(flags=RESEND), "passed_up", UP),
+    Row("result without lanes", HELD, result(values=NONE, valid=0), "passed_up", UP),
+]
+
+
+@named(FROM_ABOVE)
+def test_a_packet_from_above(row: Row) -> None:
+    check(row, 9)
+
+
+@named(UPWARDS)
+def test_a_packet_that_goes_up(row: Row) -> None:
+    check(row, 2)
+
+
+def test_every_other_kind_of_packet_is_here() -> None:
+    kinds = {row.packet.kind for row in FROM_ABOVE + UPWARDS}
+    assert kinds == {RESULT, STATUS, PARTIAL, REMINDER}
+
 
 SAME = [
     Row("raw", HELD, gradient(flags=RAW), "bypassed", UP, part(flags=RAW)),
