@@ -15,8 +15,7 @@ from benchmarks.p4.switchml.session import Host, hosts, open_session
 from benchmarks.p4.switchml.worker import FRAME_BYTES, Worker
 from softswitch.bfrt import BfrtService
 from softswitch.engine.cache import preprocess_once
-from softswitch.engine.impairments import Impairments, PortImpairments
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
 
