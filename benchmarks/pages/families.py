@@ -36,7 +36,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
-from benchmarks.pages.deadlines_runs import Setting, jobs_of
+from benchmarks.pages.deadlines import Setting, jobs_of
 from controller.core.allocator import goodput
 from controller.policies.by_kind import FRAME_BYTES
 from controller.simulator.network.generate import generate

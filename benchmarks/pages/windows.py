@@ -7,111 +7,73 @@ measures how much slower an adaptive window is than the best fixed one, which no
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Final
 
-from benchmarks.pages.preemption_mixes import FAVOURABLE, MIXES
-from bmv2_topos.harness import (
-    Experiment,
-    ResultRow,
-    Scenario,
-    Value,
-    markdown,
-    number,
-    spread,
-)
+from benchmarks.pages.preemption_mixes import FAVOURABLE, MIXES, by_job, completion
+from bmv2_topos.harness import Experiment, ResultRow, Scenario, column, grouped, markdown, spread
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary import Job
+from controller.vocabulary import CONGESTION, Job
 
-FIXED = {"fixed, half": 0.5, "fixed": 1.0, "fixed, twice": 2.0}
+FIXED: Final = {"fixed, half": 0.5, "fixed": 1.0, "fixed, twice": 2.0}
 """Fixed windows, as multiples of the mix's own."""
-ADAPTIVE: Final[tuple[str, ...]] = ("aimd", "a2tp")
-SLOTS = (128, 512)
-SEEDS = tuple(range(1, 11))
+ADAPTIVE: Final = ("aimd", "a2tp")
+SLOTS: Final = (128, 512)
+SEEDS: Final = tuple(range(1, 11))
 
 
-def scenarios(quick: bool) -> list[Scenario]:
+def scenarios(quick: bool) -> Iterator[Scenario]:
     """Return the sweep: every mix with every window."""
-    return [
-        Scenario(
-            labels={"mix": mix, "slots": slots, "windows": windows, "seed": seed},
-            jobs=tuple(with_windows(job, windows) for job in jobs),
-            settings=VirtualSettings(slots=slots, seed=seed, samples=0),
+    mixes, slots, seeds = ((FAVOURABLE,), SLOTS[:1], SEEDS[:1]) if quick else (MIXES, SLOTS, SEEDS)
+    for mix, of, windows, seed in product(mixes, slots, (*FIXED, *ADAPTIVE), seeds):
+        yield Scenario(
+            labels={"mix": mix, "slots": of, "windows": windows, "seed": seed},
+            jobs=tuple(with_windows(job, windows) for job in MIXES[mix]),
+            settings=VirtualSettings(slots=of, seed=seed, samples=0),
         )
-        for mix, jobs in ({FAVOURABLE: MIXES[FAVOURABLE]} if quick else MIXES).items()
-        for slots in (SLOTS[:1] if quick else SLOTS)
-        for windows in (*FIXED, *ADAPTIVE)
-        for seed in (SEEDS[:1] if quick else SEEDS)
-    ]
 
 
 def with_windows(job: Job, windows: str) -> Job:
     """Return the job with these windows, one of `FIXED` or `ADAPTIVE`; it may preempt."""
-    for congestion in ADAPTIVE:
-        if windows == congestion:
-            return replace(job, preempt=True, congestion=congestion)
+    if windows in ADAPTIVE:
+        return replace(job, preempt=True, congestion=next(name for name in CONGESTION if name == windows))
     assert job.window is not None
     return replace(job, preempt=True, window=max(1, round(FIXED[windows] * job.window)))
 
 
 def measure(report: Report) -> ResultRow:
-    """Return the columns that a run adds to its labels; those of a job are numbered in the mix's order."""
-    row: dict[str, Value] = {
-        "mean_jct_s": report.mean_jct_s,
-        "resent_packets": sum(job.resent_packets for job in report.jobs),
-        "dropped_packets": report.dropped_packets,
-    }
-    return {**row, **{f"jct_{place}_s": job.jct_s for place, job in enumerate(report.jobs, start=1)}}
+    """Return completion times, and what was sent again and dropped."""
+    resent = sum(job.resent_packets for job in report.jobs)
+    return completion(report, resent_packets=resent, dropped_packets=report.dropped_packets)
 
 
-def _of(
-    rows: Sequence[ResultRow], mix: str, slots: int, windows: str, column: str = "mean_jct_s"
-) -> list[float]:
-    """Return a column of the runs of one setting, seed by seed."""
-    wanted = (mix, slots, windows)
-    return [number(row, column) for row in rows if (row["mix"], row["slots"], row["windows"]) == wanted]
+def best_fixed(rows: Sequence[ResultRow]) -> str:
+    """Return the fixed window with the shortest mean JCT in the rows of one mix and number of slots."""
+    return min(FIXED, key=lambda windows: statistics.mean(column(rows, "mean_jct_s", windows=windows)))
 
 
-def best_fixed(rows: Sequence[ResultRow], mix: str, slots: int) -> str:
-    """Return the fixed window with the shortest mean JCT."""
-    return min(FIXED, key=lambda windows: statistics.mean(_of(rows, mix, slots, windows)))
-
-
-def slower(
-    rows: Sequence[ResultRow], mix: str, slots: int, windows: str, column: str = "mean_jct_s"
-) -> float:
+def slower(rows: Sequence[ResultRow], windows: str, name: str = "mean_jct_s") -> float:
     """Return the mean of a column relative to that with the best fixed window."""
-    best = statistics.mean(_of(rows, mix, slots, best_fixed(rows, mix, slots), column))
-    return statistics.mean(_of(rows, mix, slots, windows, column)) / best
+    best = statistics.mean(column(rows, name, windows=best_fixed(rows)))
+    return statistics.mean(column(rows, name, windows=windows)) / best
 
 
-def who_pays(rows: Sequence[ResultRow], mix: str, slots: int, windows: str) -> tuple[str, float]:
+def who_pays(rows: Sequence[ResultRow], mix: str, windows: str) -> tuple[str, float]:
     """Return the job that is slowed down most against the best fixed window, and the ratio of its times."""
-    ratios = {
-        job.name: slower(rows, mix, slots, windows, f"jct_{place}_s")
-        for place, job in enumerate(MIXES[mix], start=1)
-    }
-    name = max(ratios, key=lambda job: ratios[job])
-    return name, ratios[name]
-
-
-def _settings(rows: Sequence[ResultRow]) -> list[tuple[str, int]]:
-    return list(dict.fromkeys((str(row["mix"]), int(number(row, "slots"))) for row in rows))
+    return by_job(mix, lambda name: slower(rows, windows, name))
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return the mean completion times, and those of adaptive windows relative to the best fixed one."""
     times, ratios = [], []
-    for mix, slots in _settings(rows):
-        times_s = [_of(rows, mix, slots, windows) for windows in (*FIXED, *ADAPTIVE)]
-        cells = [spread([1e3 * time_s for time_s in of]) for of in times_s]
-        times.append([mix, f"{slots}", *cells])
-        line = [mix, f"{slots}", best_fixed(rows, mix, slots)]
-        for windows in ADAPTIVE:
-            name, ratio = who_pays(rows, mix, slots, windows)
-            line += [f"**{slower(rows, mix, slots, windows):.2f}**", f"{name}, {ratio:.2f}"]
-        ratios.append(line)
+    for (mix, slots), of in grouped(rows, "mix", "slots").items():
+        found = [column(of, "mean_jct_s", windows=windows) for windows in (*FIXED, *ADAPTIVE)]
+        times.append([mix, f"{slots}", *(spread([1e3 * time_s for time_s in times_s]) for times_s in found)])
+        pays = [(slower(of, windows), *who_pays(of, mix, windows)) for windows in ADAPTIVE]
+        cells = [cell for all_, job, most in pays for cell in (f"**{all_:.2f}**", f"{job}, {most:.2f}")]
+        ratios.append([mix, f"{slots}", best_fixed(of), *cells])
     heads = [head for windows in ADAPTIVE for head in (f"{windows} slower", "who pays")]
     return "\n\n".join(
         [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages.index import load
+from benchmarks.pages import load
 from bmv2_topos.harness.page import rows_of
 from tests.extras import needs
 from tests.softswitch.namespaces import why_not

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from benchmarks.pages.preemption_mixes import FAVOURABLE
+from benchmarks.pages.preemption_mixes import FAVOURABLE, MIXES
 from benchmarks.pages.windows import best_fixed, slower, tables, who_pays
 from bmv2_topos.harness import ResultRow
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
-from controller.vocabulary import Job, Straggler, float32_bytes
 from tests import effort
 
 
-def communicating(name: str, congestion: str) -> Job:
-    return Job(
-        name=name,
-        workers=8,
-        window=512,
-        priority=200,
-        iterations=16,
-        layers_bytes=float32_bytes((32768, 32768)),
-        compute_s=100e-6,
-        jitter=0.05,
-        congestion=congestion,
-        numbers="fixed",
-        preempt=True,
-    )
-
-
-def straggling(congestion: str) -> Job:
-    return Job(
-        name="straggling",
-        workers=8,
-        window=1024,
-        priority=100,
-        iterations=2,
-        layers_bytes=float32_bytes((65536, 65536)),
-        compute_s=2e-3,
-        jitter=0.1,
-        straggler=Straggler(7, 6e-3),
-        congestion=congestion,
-        numbers="fixed",
-        preempt=True,
-    )
-
-
-def run(congestion: str) -> Report:
-    jobs = [straggling(congestion), *(communicating(f"communicating {n}", congestion) for n in (1, 2))]
+def run(congestion: Any) -> Report:
+    jobs = [
+        replace(
+            job, window=8 * (job.window or 1), priority=priority, congestion=congestion, preempt=True
+        )  # eight times as many packets under way as in the mix, and fixed priorities
+        for job, priority in zip(MIXES[FAVOURABLE], (100, 200, 200), strict=True)
+    ]
     topology, placements = build(jobs, servers=True)
     settings = VirtualSettings(slots=512, seed=1, samples=0)
     return VirtualTestbed(topology, jobs, placements, settings).run()
@@ -84,7 +58,7 @@ def test_adaptive_windows_are_compared_with_the_best_fixed_one() -> None:
             "a2tp": (12, 6, 6),
         }
     )
-    assert best_fixed(rows, FAVOURABLE, 128) == "fixed"
-    assert slower(rows, FAVOURABLE, 128, "aimd") == pytest.approx(9 / 8)
-    assert who_pays(rows, FAVOURABLE, 128, "aimd") == ("communicating 2", pytest.approx(1.5))
+    assert best_fixed(rows) == "fixed"
+    assert slower(rows, "aimd") == pytest.approx(9 / 8)
+    assert who_pays(rows, FAVOURABLE, "aimd") == ("communicating 2", pytest.approx(1.5))
     assert "| 9.00 (8.50..9.50) |" in tables(rows)
