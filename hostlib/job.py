@@ -11,14 +11,14 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from hostlib import quantize
-from hostlib.communicator import Communicator, joined
+from hostlib.collectives.communicator import Communicator, joined
+from hostlib.collectives.schedule import Limits
 from hostlib.config import JobConfig
 from hostlib.errors import NotInitialized
-from hostlib.launched_rank import launched_rank
-from hostlib.quantize import Numbers
-from hostlib.schedule import Limits
+from hostlib.launch.launched_rank import launched_rank
 from hostlib.settings import Settings
+from hostlib.wire import quantize
+from hostlib.wire.quantize import Numbers
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
@@ -39,7 +39,8 @@ def init(
 
     Args:
         config: the job; None: as the environment says.
-        fusion_bytes: how much of small asynchronous collectives is summed together (`hostlib.schedule`); the
+        fusion_bytes: how much of small asynchronous collectives is summed together
+        (`hostlib.collectives.schedule`); the
             same on all ranks. None: as ``INA_FUSION_BYTES`` says, 1 MiB without.
         slice_bytes: how much of a large one is summed at a time; the same on all ranks. None: as
             ``INA_SLICE_BYTES`` says, 32 MiB without. A quarter of it of one that tells its layer.
@@ -61,12 +62,12 @@ def init(
     if place is None or place.size == 1:
         _join(config, limits)
     elif place.local_size == place.size:
-        from hostlib import hosting  # most ranks come with a job
+        from hostlib.launch import hosting  # most ranks come with a job
 
         with hosting.launched(place, settings) as found:
             _join(found, limits)
     else:
-        from hostlib import machines
+        from hostlib.launch import machines
 
         _join(machines.launched(place, settings), limits)
 
@@ -87,7 +88,7 @@ def shutdown() -> None:
     global _communicator, _config
     if _communicator is not None:
         _communicator.close()
-        if hosting := sys.modules.get("hostlib.hosting"):  # else this process has had no job admitted
+        if hosting := sys.modules.get("hostlib.launch.hosting"):  # else this process has had no job admitted
             hosting.finish()
         if _config:
             _left.add(_place(_config))

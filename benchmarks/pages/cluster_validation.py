@@ -21,11 +21,11 @@ from bmv2_topos.harness import Call, Experiment, ResultRow, columns, grouped, ma
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
 from bmv2_topos.testbeds.virtual.report import JobReport
-from controller.memory.policies import POLICIES as MEMORY
-from controller.memory.policy import Question
 from controller.policies.by_kind import FRAME_BYTES
+from controller.policies.memory.policies import POLICIES as MEMORY
+from controller.policies.memory.policy import Question
 from controller.simulator.network.run import Simulated, simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology, float32_bytes
 from controller.vocabulary.graphs import with_memory
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.pages import real
 from bmv2_topos.harness import Experiment, ResultRow, Run, grouped, markdown, number, selected
-from hostlib import quantize
+from hostlib.wire import quantize
 
 RANKS: Final = 4
 RATE_BPS: Final = 1e8

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, spread
-from hostlib import quantize
 from hostlib.demos import digits
+from hostlib.wire import quantize
 
 EXACT, EXPONENT = "float32", "exponent"
 BITS: Final = (2, 4, 6, 8, 10, 14, 20, 26, 30, 34, 38)

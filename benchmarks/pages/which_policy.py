@@ -17,7 +17,7 @@ from benchmarks.pages.families import LATER, NAMES, SEEDS, least_missed, workloa
 from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, selected
 from controller.policies.by_kind import SCHEDULER
 from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 
 Names = tuple[str, str, str, str]
 """A scheduler, a placement, a policy for memory and one for routing."""

@@ -34,8 +34,8 @@ from benchmarks.fill import Command, option, serve
 from benchmarks.schedulers.trace_files import resolved
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import measurements
-from controller.scheduling import BadTrace, Submission
-from controller.scheduling.lucid import (
+from controller.policies.scheduling import BadTrace, Submission
+from controller.policies.scheduling.lucid import (
     Pair,
     Size,
     Usage,
@@ -47,10 +47,10 @@ from controller.scheduling.lucid import (
     train_durations,
     train_throughput,
 )
-from controller.scheduling.lucid.durations import Facts
-from controller.scheduling.lucid.measured import Config
-from controller.scheduling.lucid.throughput import features
-from controller.simulator.by_name import make
+from controller.policies.scheduling.lucid.durations import Facts
+from controller.policies.scheduling.lucid.measured import Config
+from controller.policies.scheduling.lucid.throughput import features
+from controller.simulator.policy_run import make
 from controller.simulator.runs import Source
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

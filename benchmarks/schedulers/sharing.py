@@ -22,9 +22,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from benchmarks.fill import Command, option, serve
-from controller.scheduling import Decision, Policy, Submission, View
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.sharing import (
+from controller.policies.scheduling import Decision, Policy, Submission, View
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.sharing import (
     InterferenceModel,
     Model,
     PreemptionCost,
@@ -34,13 +34,13 @@ from controller.scheduling.sharing import (
     read_gavel_pairs,
     read_lucid_pairs,
 )
-from controller.scheduling.sharing.corun import Pairs
-from controller.scheduling.sharing.errors import BadTraining
-from controller.scheduling.sharing.interference import Load
-from controller.scheduling.sharing.interval import IntervalRule
-from controller.scheduling.sharing.models import Sample, model_for
-from controller.scheduling.sharing.packing import Choice, Packer
-from controller.scheduling.sharing.policies import (
+from controller.policies.scheduling.sharing.corun import Pairs
+from controller.policies.scheduling.sharing.errors import BadTraining
+from controller.policies.scheduling.sharing.interference import Load
+from controller.policies.scheduling.sharing.interval import IntervalRule
+from controller.policies.scheduling.sharing.models import Sample, model_for
+from controller.policies.scheduling.sharing.packing import Choice, Packer
+from controller.policies.scheduling.sharing.policies import (
     POLICIES,
     SIZES,
     NamedPolicy,
@@ -48,8 +48,8 @@ from controller.scheduling.sharing.policies import (
     SharingConfig,
     of_kinds,
 )
-from controller.scheduling.sharing.policy import SharingPolicy
-from controller.scheduling.sharing.priority import Ledger
+from controller.policies.scheduling.sharing.policy import SharingPolicy
+from controller.policies.scheduling.sharing.priority import Ledger
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read

@@ -34,9 +34,9 @@ import numpy as np
 from benchmarks.fill import Command, option, serve
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Submission
-from controller.scheduling.synergy import (
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.synergy import (
     Demand,
     ModelProfile,
     Plan,
@@ -53,8 +53,8 @@ from controller.scheduling.synergy import (
     tetris,
     tune,
 )
-from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles
-from controller.scheduling.synergy.policies import tune_and_top_up
+from controller.policies.scheduling.synergy.catalog import TASKS, draw, model_profiles
+from controller.policies.scheduling.synergy.policies import tune_and_top_up
 from controller.simulator import simulate
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

@@ -40,7 +40,7 @@ from hostlib.core.congestion import CONGESTION, SPREAD
 from hostlib.core.state import CoreSettings, RtoLimits, turn_of
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 PATIENCE_NS = 10_000_000_000
 """Virtual time that a schedule may take: 500 of the longest time-outs."""

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmv2_topos.soak.schedule import Collective
-from hostlib import quantize, wire
+from hostlib import wire
 from hostlib.core.state import Pattern
 from hostlib.core.window import NumericErrors
+from hostlib.wire import quantize
 
 SCALE_BITS = 20
 SENTINEL = 77

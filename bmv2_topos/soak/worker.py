@@ -10,13 +10,13 @@ from bmv2_topos.soak.schedule import Defector
 from bmv2_topos.soak.sums import Sum, WrongSum
 from bmv2_topos.testbeds.virtual.network import Network, Station
 from hostlib.core.driver import Arrivals, Driver
+from hostlib.core.patience import Patience
+from hostlib.core.peers import NoPeers
 from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import Window
 from hostlib.errors import JobBroken, RanksDisagree
-from hostlib.patience import Patience
-from hostlib.peers import NoPeers
 
 BATCH = 16
 """Packets that a core writes at a time."""

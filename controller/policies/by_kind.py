@@ -8,13 +8,13 @@ from typing import Any
 
 from controller import plugins
 from controller.errors import BadSpec
-from controller.memory import policies as of_memory
-from controller.memory import policy as memory
-from controller.memory.demand import Reading
-from controller.placement import policies as of_placement
-from controller.placement import policy as placement
-from controller.routing import policies as of_routing
-from controller.routing import policy as routing
+from controller.policies.memory import policies as of_memory
+from controller.policies.memory import policy as memory
+from controller.policies.memory.demand import Reading
+from controller.policies.placement import policies as of_placement
+from controller.policies.placement import policy as placement
+from controller.policies.routing import policies as of_routing
+from controller.policies.routing import policy as routing
 from controller.vocabulary.documents import hint
 
 SCHEDULER = "scheduler"

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from controller import plugins
 from controller.policies.families import outside
 from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import Submission
 from controller.policies.setup import Setup
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Submission
 
 
 class _Families(Mapping[str, Family]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controller.scheduling.policy import Policy, SpeedModel
+from controller.policies.scheduling.policy import Policy, SpeedModel
 
 
 @dataclass(frozen=True, slots=True)

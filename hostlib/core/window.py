@@ -15,7 +15,7 @@ from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Lim
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import ALL_WAIT, CoreSettings, CoreState, CoreStruct, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
-from hostlib.quantize import Encoding, per_lane, why_no_room
+from hostlib.wire.quantize import Encoding, per_lane, why_no_room
 
 
 @dataclass(frozen=True, slots=True)

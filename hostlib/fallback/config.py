@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 from hostlib import wire
 from hostlib.addresses import parse_address
 from hostlib.errors import ConfigError
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 LEVELS: Final = 14
 """Reminders of one entry until their distance has doubled as often as it may."""

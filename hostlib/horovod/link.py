@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hostlib.far_end import notice_its_end
 from hostlib.horovod.negotiation import Announcement, Coordinator, Request
-from hostlib.private_folder import private_folder
+from hostlib.meet.far_end import notice_its_end
+from hostlib.meet.private_folder import private_folder
 
 CONNECT_S: Final = 60.0
 """Longest wait for the other ranks' connections."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
-from hostlib.quantize import Numbers
+from hostlib.wire.quantize import Numbers
 
 ALL: Final = 0
 """The process set of all ranks."""

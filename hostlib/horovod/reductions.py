@@ -16,8 +16,8 @@ from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import check, describe, submit, synchronize
 from hostlib.horovod.negotiation import Announcement, Reduction
 from hostlib.horovod.world import ProcessSet, Started, global_process_set
-from hostlib.quantize import Numbers
 from hostlib.torch import InaProcessGroup
+from hostlib.wire.quantize import Numbers
 
 
 class ReduceOp(Enum):

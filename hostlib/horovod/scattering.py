@@ -12,7 +12,7 @@ from hostlib.horovod.handles import check, synchronize
 from hostlib.horovod.movements import grouped_allgather
 from hostlib.horovod.reductions import ReduceOp, Sum, grouped, only, operation_of, way
 from hostlib.horovod.world import ProcessSet, global_process_set
-from hostlib.quantize import Numbers
+from hostlib.wire.quantize import Numbers
 
 Tensors = Sequence[torch.Tensor]
 

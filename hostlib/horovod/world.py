@@ -24,9 +24,9 @@ from hostlib.horovod.errors import HorovodInternalError
 from hostlib.horovod.link import Link, connect
 from hostlib.horovod.negotiation import ALL, Announcement, Request
 from hostlib.horovod.timeline import Timeline
-from hostlib.launched_rank import LaunchedRank, launched_rank
-from hostlib.machines import by_machine, check, machine, meeting_place
-from hostlib.private_folder import private_folder
+from hostlib.launch.launched_rank import LaunchedRank, launched_rank
+from hostlib.launch.machines import by_machine, check, machine, meeting_place
+from hostlib.meet.private_folder import private_folder
 from hostlib.settings import Settings
 
 STALL_S: Final = 60.0

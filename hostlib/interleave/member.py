@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hostlib.interleave.errors import GroupBroken, GroupError
-from hostlib.stages import Iteration, Stage, StageTimer
+from hostlib.interleave.stages import Iteration, Stage, StageTimer
 
 VARIABLE: Final = "INA_GROUP"
 """The environment variable in which a launcher leaves where the group is, and the job's name in it."""
@@ -44,7 +44,7 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
 
 
 class Membership:
-    """The connection to a group's turn server; implements `hostlib.stages.Turns`. For one thread only."""
+    """The connection to a group's turn server; implements `Turns` of the stages. For one thread only."""
 
     def __init__(self, place: str | tuple[str, int], job: str, rank: int, token: str = "") -> None:
         """Join.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hostlib.interleave.errors import GroupError
-from hostlib.stages import STAGES, Stage
+from hostlib.interleave.stages import STAGES, Stage
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,8 +8,8 @@ from hostlib.addresses import parse_address
 from hostlib.config import TransportConfig
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
-from hostlib.interfaces import interfaces
 from hostlib.io.datagrams import DATAGRAM_BYTES, SEGMENTS, PacketSocket, open_socket
+from hostlib.io.interfaces import interfaces
 from hostlib.io.link import Link, receive_bytes_for
 from hostlib.io.shared import SharedRings
 

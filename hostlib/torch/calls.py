@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hostlib.collectives import NonFinite
-from hostlib.communicator import Communicator
+from hostlib.collectives.communicator import Communicator
+from hostlib.collectives.handle import Handle, Result
+from hostlib.collectives.watch import Watch
 from hostlib.errors import InaError, JobBroken, RanksDisagree
-from hostlib.handle import Handle, Result
 from hostlib.torch.callbacks import Callbacks
 from hostlib.torch.work import SwitchWork
-from hostlib.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)

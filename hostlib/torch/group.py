@@ -23,10 +23,10 @@ from torch._C._distributed_c10d import AllgatherOptions
 
 import hostlib
 from hostlib.collectives import Layer
-from hostlib.communicator import Communicator
+from hostlib.collectives.communicator import Communicator
+from hostlib.collectives.paths import SWITCH, Paths
+from hostlib.collectives.watch import Watch
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
-from hostlib.paths import SWITCH, Paths
-from hostlib.quantize import Numbers
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.bytewise import as_bytes, strange
@@ -42,7 +42,7 @@ from hostlib.torch.tensors import SUMMED
 from hostlib.torch.untraced import untraced
 from hostlib.torch.work import GlooWork
 from hostlib.torch_autoload import BACKEND
-from hostlib.watch import Watch
+from hostlib.wire.quantize import Numbers
 
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")

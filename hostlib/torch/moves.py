@@ -10,12 +10,12 @@ from typing import Any, Final, Literal, TypeAlias
 import torch
 
 from hostlib.collectives import CallOptions, Op
-from hostlib.handle import Handle
-from hostlib.quantize import Numbers
+from hostlib.collectives.handle import Handle
 from hostlib.torch import describe
 from hostlib.torch.calls import SwitchCalls, nothing
 from hostlib.torch.tensors import encode_shards, memory, put
 from hostlib.torch.work import SwitchWork
+from hostlib.wire.quantize import Numbers
 
 Kind = Literal["scatter", "gather", "broadcast"]
 Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from hostlib.collectives import CallOptions, Layer, Op
+from hostlib.collectives.handle import Handle
 from hostlib.errors import UnsupportedArray
-from hostlib.handle import Handle
-from hostlib.quantize import Numbers
 from hostlib.torch.calls import SwitchCalls, nothing
 from hostlib.torch.staging import Chunk, Copies, Staged, copies_of
 from hostlib.torch.tensors import encode
 from hostlib.torch.work import SwitchWork
+from hostlib.wire.quantize import Numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from hostlib.collectives.once import Once
 from hostlib.errors import NotInitialized
-from hostlib.once import Once
 from hostlib.torch.bytewise import typed
 from hostlib.torch.callbacks import Callbacks
 from hostlib.torch.untraced import untraced

@@ -15,8 +15,8 @@ from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.placement import branches
 from controller.switches.layout import Deployment, lay_out
 from controller.vocabulary import BadSpec, Job, parse_jobs
-from hostlib import quantize
-from hostlib.tree import Tree
+from hostlib.wire import quantize
+from hostlib.wire.tree import Tree
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60))

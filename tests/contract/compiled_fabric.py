@@ -11,10 +11,10 @@ from controller.switches.planning import Identity
 from controller.vocabulary import Mode, Region
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import CONGESTION
+from hostlib.core.patience import Patience
 from hostlib.core.state import CoreSettings
 from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
-from hostlib.patience import Patience
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.contract.admitted import LANES, admit, serving
 from tests.hostlib.fabric import ABOVE, UPLINK, FabricCase, JobCase, numbers_of, worker_port
 from tests.hostlib.virtual_network import Network, endpoints

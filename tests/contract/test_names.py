@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import get_args
 
 from controller.vocabulary import CONGESTION, ENCODINGS
-from controller.vocabulary.slots import CONGESTION_GROUP
-from hostlib import collectives, quantize, windows
+from controller.vocabulary.job import CONGESTION_GROUP
+from hostlib import collectives, windows
 from hostlib.config import JobConfig
 from hostlib.core import congestion
+from hostlib.wire import quantize
 
 
 def test_a_job_file_names_the_congestion_controls_that_the_host_library_has() -> None:

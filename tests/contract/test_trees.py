@@ -6,7 +6,7 @@ from hypothesis import assume, given
 
 from controller.switches.layout import Branch, Deployment, lay_out
 from controller.switches.model import Member
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.controller.trees import as_admitted, trees
 
 

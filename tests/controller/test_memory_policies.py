@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.errors import BadSpec
-from controller.memory.deadline import LEAST_IN_FLIGHT, WASTE, arrange, deadline, deadline_lazy
-from controller.memory.demand import demand, rate_of, slots_for
-from controller.memory.explain import explain
-from controller.memory.policies import POLICIES
-from controller.memory.policy import Answer, Question, Standing, check
+from controller.policies.memory.deadline import LEAST_IN_FLIGHT, WASTE, arrange, deadline, deadline_lazy
+from controller.policies.memory.demand import demand, rate_of, slots_for
+from controller.policies.memory.explain import explain
+from controller.policies.memory.policies import POLICIES
+from controller.policies.memory.policy import Answer, Question, Standing, check
 from controller.vocabulary import Job, Region, Switch, fabrics
 from tests import effort
 
@@ -32,7 +32,7 @@ def job(name: str = "a", **more: object) -> Job:
 
 @pytest.mark.parametrize("module", ["demand", "static", "common", "deadline", "preemptive", "earliest"])
 def test_examples_are_true(module: str) -> None:
-    tried = doctest.testmod(importlib.import_module(f"controller.memory.{module}"))
+    tried = doctest.testmod(importlib.import_module(f"controller.policies.memory.{module}"))
     assert tried.attempted > 0
     assert tried.failed == 0
 

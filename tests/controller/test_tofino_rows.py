@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.errors import BadJob, OutOfMemory
-from controller.memory import exclusive
+from controller.policies.memory import exclusive
 from controller.switches.model import Admission, Member, Uplink
 from controller.switches.tofino_rows import EXITS, MEMBER, NEIGHBOUR, RECEIVER, rows
 from controller.vocabulary import Region

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hostlib import quantize
+from hostlib.wire import quantize
 
 
 def rounded(

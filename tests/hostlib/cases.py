@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bmv2_topos.testbeds.virtual.network import Device
-from hostlib import quantize
 from hostlib.collectives import Op
 from hostlib.core.kernel import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
+from hostlib.wire import quantize
 from tests.hostlib import block_sums
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork

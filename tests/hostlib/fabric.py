@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bmv2_topos.testbeds.virtual.network import Device
-from hostlib import collectives, quantize, wire
+from hostlib import collectives, wire
 from hostlib.core.congestion import CONGESTION, SPREAD, CongestionName
+from hostlib.core.patience import Patience
 from hostlib.core.state import CoreSettings
-from hostlib.patience import Patience
-from hostlib.tree import Tree
+from hostlib.wire import quantize
+from hostlib.wire.tree import Tree
 from tests.hostlib import block_sums
 from tests.hostlib.cases import LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer

@@ -16,7 +16,7 @@ from hostlib._native import NativeKernel
 from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from softswitch.engine.switch import Switch
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel, MakeServer

@@ -15,10 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 import hostlib as ina
-from hostlib import quantize
 from hostlib.core.congestion import CONGESTION, Limits, Round
-from hostlib.rendezvous import Rendezvous
-from hostlib.rendezvous_peers import RendezvousPeers
+from hostlib.meet.rendezvous import Rendezvous
+from hostlib.meet.rendezvous_peers import RendezvousPeers
+from hostlib.wire import quantize
 from tests.hostlib.socket_switch import FallbackOnly, SocketSwitch
 
 pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")

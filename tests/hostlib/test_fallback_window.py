@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hostlib import collectives, quantize, wire
+from hostlib import collectives, wire
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import SPREAD, Congestion, Limits, Round
 from hostlib.core.kernel import Kernel
+from hostlib.core.patience import Patience
 from hostlib.core.state import Chain, CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
 from hostlib.errors import PeerTimeout
-from hostlib.patience import Patience
-from hostlib.tree import Tree
+from hostlib.wire import quantize
+from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer

@@ -11,7 +11,7 @@ import pytest
 
 import hostlib as ina
 from hostlib import _native
-from hostlib.counters import CALLS, KEYS
+from hostlib.core.counters import CALLS, KEYS
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.hostlib.test_communicator import ENDLESS
 

@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hostlib
-from hostlib import Communicator, ConfigError, JobConfig, Limits, local_ranks, quantize
-from hostlib.counters import KEYS
-from hostlib.rendezvous import Rendezvous
-from hostlib.rendezvous_peers import RendezvousPeers
+from hostlib import Communicator, ConfigError, JobConfig, Limits
+from hostlib.collectives import local_ranks
+from hostlib.core.counters import KEYS
+from hostlib.meet.rendezvous import Rendezvous
+from hostlib.meet.rendezvous_peers import RendezvousPeers
+from hostlib.wire import quantize
 from tests import effort
 from tests.hostlib.socket_switch import JOB, SocketSwitch
 from tests.hostlib.test_communicator import ENDLESS

@@ -10,7 +10,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 import hostlib
-from hostlib import _native, quantize
+from hostlib import _native
+from hostlib.wire import quantize
 from tests.hostlib import block_sums
 
 FLOAT_MAX = float(np.finfo(np.float32).max)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostlib.stages import (
+from hostlib.interleave.stages import (
     KEPT,
     STAGES,
     Alone,

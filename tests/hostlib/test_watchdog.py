@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hostlib.core.kernel import Kernel
+from hostlib.core.patience import Patience
 from hostlib.errors import JobFault, PeerLost, PeerTimeout
-from hostlib.patience import Patience
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 

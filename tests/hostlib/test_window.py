@@ -9,11 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hostlib import quantize, wire
+from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
 from hostlib.errors import RanksDisagree
+from hostlib.wire import quantize
 from tests import effort
 from tests.hostlib.cases import LANES, Case, MakeKernel, cases, network_of, random_arrays, run_case
 from tests.hostlib.reference_switch import ReferenceSwitch

@@ -20,13 +20,13 @@ from hostlib import collectives, wire
 from hostlib.core.congestion import Congestion
 from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.kernel import Kernel
+from hostlib.core.patience import Patience
+from hostlib.core.peers import NoPeers, Peers
 from hostlib.core.state import NEVER, CoreSettings, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import NumericErrors, Window
 from hostlib.errors import JobBroken
-from hostlib.patience import Patience
-from hostlib.peers import NoPeers, Peers
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 
 @dataclass(frozen=True)

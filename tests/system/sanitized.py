@@ -30,7 +30,7 @@ from hostlib.core.window import Window
 from hostlib.io.datagrams import open_socket
 from hostlib.io.link import Pumped
 from hostlib.io.open import datagram_link
-from hostlib.quantize import ENCODINGS, most_ranks
+from hostlib.wire.quantize import ENCODINGS, most_ranks
 from softswitch.engine import native
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import Impairments, LinkModel

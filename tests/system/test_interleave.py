@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.schedulers.interleave import tables
 from bmv2_topos.harness.page import with_tables
-from controller.grouping.efficiency import efficiency, round_s
+from controller.policies.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
-from hostlib.stages import Iteration
+from hostlib.interleave.stages import Iteration
 from ina.bench.interleave import pool, steady
 from tests.controller.simulator.commands import schedule
 from tests.system.command import ROOT, here

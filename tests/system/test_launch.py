@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hostlib.launcher import cannot_run
+from hostlib.launch.launcher import cannot_run
 from tests.system.command import begun, children, here, ina, start, worker
 
 LANES = ("--lanes", 32)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Controller, Member, NoProgram, NoSuchJob, Part, Registration, connect
+from controller import Member, NoProgram, NoSuchJob, Part, Registration, SwitchSession, connect
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.controller import single
 from tests.system.attached import Attached, open_switch
@@ -37,7 +37,7 @@ def attached() -> Iterator[Attached]:
         yield switch
 
 
-def registration_of(controller: Controller) -> Registration:
+def registration_of(controller: SwitchSession) -> Registration:
     """Return what is said of the only job."""
     ((_, job),) = controller.jobs().items()
     assert job.registration is not None
@@ -64,7 +64,7 @@ def unaware(*arguments: object) -> subprocess.Popen[str]:
 def forget_process(attached: Attached) -> None:
     """Have the only job look as if it were held on another machine."""
     target = P4RuntimeTarget(attached.address)
-    with Controller(target) as controller:
+    with SwitchSession(target) as controller:
         (job,) = controller.jobs().values()
         assert job.registration is not None
         controller.renew(job, replace(job.registration, process="", renewals=0))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from controller import Admission, Controller, Member, Part, connect
+from controller import Admission, Member, Part, SwitchSession, connect
 from controller.switches import forwarding
 from hostlib import JobConfig, TransportConfig
-from hostlib.launcher import Workers
-from hostlib.rendezvous import Rendezvous
+from hostlib.launch.launcher import Workers
+from hostlib.meet.rendezvous import Rendezvous
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests import started
 from tests.controller import single
@@ -38,7 +38,7 @@ class Bed:
     """Three hosts around a switch; host i is at port i."""
 
     hosts: list[Namespace]
-    controller: Controller
+    controller: SwitchSession
     lanes: int
 
     def run(self, *arguments: object) -> tuple[Admission, list[str]]:

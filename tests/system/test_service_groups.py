@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from bmv2_topos.testbeds import netns
-from hostlib.stages import STAGES
+from hostlib.interleave.stages import STAGES
 from tests.system.command import WORKERS, family, ina
 from tests.system.test_service import daemon, ended, until
 from tests.system.test_testbeds import PREFIX, needs_namespaces

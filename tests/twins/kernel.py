@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hostlib import quantize, wire
+from hostlib import wire
 from hostlib.core.state import (
     ALL_WAIT,
     NEVER,
@@ -24,6 +24,7 @@ from hostlib.core.state import (
     Pattern,
 )
 from hostlib.core.window import Place, place_of
+from hostlib.wire import quantize
 
 _FLIGHT = int(Chain.FLIGHT)
 _PROMPT_TRIPS = 8

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.replicas.mina.fabric import Fabric
-from controller.placement.baselines import locality_first
-from controller.placement.policy import Question as PlacementQuestion
+from controller.policies.placement.baselines import locality_first
+from controller.policies.placement.policy import Question as PlacementQuestion
 from controller.vocabulary import Job, Topology, fabrics
 
 ALPHA: Final = 0.5

@@ -11,9 +11,9 @@ from benchmarks.replicas.muri.speed import SLOTS, AntManSpeed, MuriSpeed
 from benchmarks.replicas.muri.themis import ThemisReplica
 from controller.policies.families import papers
 from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.scheduling.antman import AntMan
-from controller.scheduling.policy import Policy
-from controller.scheduling.weave import Weave
+from controller.policies.scheduling.antman import AntMan
+from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.weave import Weave
 from controller.simulator.policy_run import PolicyRun
 
 SAME_TIME_S = 1e-4

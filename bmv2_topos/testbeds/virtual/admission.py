@@ -11,11 +11,11 @@ from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from bmv2_topos.testbeds.virtual.trees import drawn_tree
 from controller import (
     Admission,
-    Controller,
     Deployment,
     Fleet,
     Identity,
     Region,
+    SwitchSession,
     TreeAdmission,
     Uplink,
 )
@@ -69,7 +69,7 @@ class VirtualFleet(Fleet):
             name: PipelineTarget(name, switch, pipelines[name], objects, slots=slots, sole=True)
             for name, switch in switches.items()
         }
-        super().__init__({name: Controller(target) for name, target in self.targets.items()})
+        super().__init__({name: SwitchSession(target) for name, target in self.targets.items()})
         self.jobs: dict[int, TreeAdmission] = {}
         """Those that are admitted, by id, with the slots that they are to end at."""
         self._generation = 0

@@ -22,7 +22,7 @@ from bmv2_topos.testbeds.virtual.occupancy import slots_in_use
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW
 from controller import Region, TreeAdmission
-from controller.memory import shared
+from controller.policies.memory import shared
 from controller.vocabulary import Job
 
 

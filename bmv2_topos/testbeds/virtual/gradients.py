@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hostlib import quantize
-from hostlib.quantize import Encoding
+from hostlib.wire import quantize
+from hostlib.wire.quantize import Encoding
 
 _SHIFTS = 997  # a prime: how often the same values come round again
 _LARGEST = 15.0

@@ -23,7 +23,7 @@ from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 from hostlib import wire
 from hostlib.core.congestion import SPREAD, Congestion
 from hostlib.core.kernel import Kernel
@@ -31,9 +31,9 @@ from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
-from hostlib.quantize import per_lane, why_no_room
-from hostlib.tree import Tree
 from hostlib.windows import find, is_outside
+from hostlib.wire.quantize import per_lane, why_no_room
+from hostlib.wire.tree import Tree
 
 SCALE_BITS = 20
 

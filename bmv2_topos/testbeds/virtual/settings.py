@@ -12,8 +12,8 @@ from bmv2_topos.testbeds.virtual.programs import Defines, compiled, objects_of, 
 from controller.switches.model import AGEING, SwitchInfo
 from controller.switches.target import ProgramInfo
 from hostlib.core.congestion import Congestion
+from hostlib.core.priority import Urgency
 from hostlib.core.state import RtoLimits
-from hostlib.priority import Urgency
 from softswitch.compiler import ir
 
 Prioritize = Callable[[Urgency, tuple[int, int], int], int]

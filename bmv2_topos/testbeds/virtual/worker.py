@@ -14,9 +14,9 @@ from bmv2_topos.testbeds.virtual.interfaces import Socket
 from bmv2_topos.testbeds.virtual.settings import Prioritize
 from bmv2_topos.testbeds.virtual.training import Training
 from hostlib.core.driver import Arrivals, Driver
+from hostlib.core.priority import Urgency
 from hostlib.core.state import Counter
 from hostlib.core.window import Window
-from hostlib.priority import Urgency
 
 BATCH_PACKETS = 256
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.policies.scheduling.errors import BadSpec, BadTrace
+from controller.policies.scheduling.model import Submission
 from controller.policies.setup import Setup
-from controller.scheduling.errors import BadSpec, BadTrace
-from controller.scheduling.model import Submission
 from controller.vocabulary import Cluster
 
 
@@ -21,8 +21,8 @@ class SimulationConfig:
 
     Attributes:
         cluster: The servers.
-        matrix: Sensitivity matrices (`controller.scheduling.synergy.matrix_csv`); None: synthetic ones.
-        profiles: Usage of configurations (`controller.scheduling.lucid.measured`); None: synthetic ones.
+        matrix: Sensitivity matrices (`scheduling.synergy.matrix_csv`); None: synthetic ones.
+        profiles: Usage of configurations (`scheduling.lucid.measured`); None: synthetic ones.
         pairs: Measured pairs, of the same configurations, or, for `sharing`, Gavel's; None: synthetic ones.
         seed: Seed of synthetic data and of training.
         estimates: Expected durations of jobs (`controller.simulator.estimates`); None: as jobs say.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.scheduling import baselines
+from controller.policies.scheduling.faults import Faults, Faulty, Outages, settings_of
+from controller.policies.scheduling.healthy import Healthy
+from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.tiresias import Tiresias
 from controller.policies.setup import Setup
-from controller.scheduling import baselines
-from controller.scheduling.faults import Faults, Faulty, Outages, settings_of
-from controller.scheduling.healthy import Healthy
-from controller.scheduling.policy import Policy
-from controller.scheduling.speed import Exclusive
-from controller.scheduling.tiresias import Tiresias
 
 POLICIES: Mapping[str, tuple[str, Callable[[Outages], Policy]]] = {
     "fifo-backfill": (

@@ -10,10 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from controller.policies.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
-from controller.policies.setup import Setup
-from controller.scheduling import baselines
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.lucid import (
+from controller.policies.scheduling import baselines
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid import (
     BinderRules,
     Config,
     LucidPolicy,
@@ -32,10 +31,11 @@ from controller.scheduling.lucid import (
     read_usages,
     sizes_from_pairs,
 )
-from controller.scheduling.lucid.samples import make_pairs, make_usages, pair_speeds
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Group, JobState, Policy, SpeedModel
-from controller.scheduling.ranked import Moves, Ranked
+from controller.policies.scheduling.lucid.samples import make_pairs, make_usages, pair_speeds
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group, JobState, Policy, SpeedModel
+from controller.policies.scheduling.ranked import Moves, Ranked
+from controller.policies.setup import Setup
 
 GPU_MEMORY_MB = 24_576
 PROFILE_S = 80.0

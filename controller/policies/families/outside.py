@@ -19,11 +19,11 @@ from typing import Any
 from controller import plugins
 from controller.errors import ControllerError
 from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.scheduling.checks import check
+from controller.policies.scheduling.errors import BadDecision, BadSpec
+from controller.policies.scheduling.policy import Decision, Policy, View
+from controller.policies.scheduling.speed import Interleaved
 from controller.policies.setup import Setup
-from controller.scheduling.checks import check
-from controller.scheduling.errors import BadDecision, BadSpec
-from controller.scheduling.policy import Decision, Policy, View
-from controller.scheduling.speed import Interleaved
 
 GROUP = "ina.policies"
 """The group of entry points."""
@@ -91,7 +91,8 @@ def make(name: str, config: SimulationConfig) -> Setup:
         getattr(run.policy, "name", 0), str
     ):
         raise BadSpec(
-            f"policy {name!r}: want a name and a method decide(view), as controller.scheduling.Policy has"
+            f"policy {name!r}: want a name and a method decide(view), "
+            "as controller.policies.scheduling.Policy has"
         )
     return replace(run, policy=Guarded(run.policy))
 

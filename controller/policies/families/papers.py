@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from controller.joint.policy import Joint
 from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.joint.policy import Joint
+from controller.policies.scheduling import baselines
+from controller.policies.scheduling.deadlines import MARGIN, Slack, edf
+from controller.policies.scheduling.gandiva import Gandiva
+from controller.policies.scheduling.gittins import Gittins
+from controller.policies.scheduling.model import RESOURCES
+from controller.policies.scheduling.muri import Muri
+from controller.policies.scheduling.on_time import OnTime
+from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.speed import Exclusive, Interleaved
+from controller.policies.scheduling.themis import Themis
+from controller.policies.scheduling.tiresias import Tiresias
+from controller.policies.scheduling.told import Told
+from controller.policies.scheduling.weave import POWER, SHORT, TRUST, Weave
 from controller.policies.setup import Setup
-from controller.scheduling import baselines
-from controller.scheduling.deadlines import MARGIN, Slack, edf
-from controller.scheduling.gandiva import Gandiva
-from controller.scheduling.gittins import Gittins
-from controller.scheduling.model import RESOURCES
-from controller.scheduling.muri import Muri
-from controller.scheduling.on_time import OnTime
-from controller.scheduling.policy import Policy
-from controller.scheduling.speed import Exclusive, Interleaved
-from controller.scheduling.themis import Themis
-from controller.scheduling.tiresias import Tiresias
-from controller.scheduling.told import Told
-from controller.scheduling.weave import POWER, SHORT, TRUST, Weave
 
 INTERVAL_S = 360.0
 """Interval at which Muri regroups: the paper's six minutes."""

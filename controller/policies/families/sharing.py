@@ -8,19 +8,25 @@ from functools import lru_cache
 from pathlib import Path
 
 from controller.policies.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
-from controller.policies.setup import Setup
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.lucid import config_by_columns
-from controller.scheduling.model import Submission
-from controller.scheduling.sharing import (
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid import config_by_columns
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.sharing import (
     Load,
     PreemptionCost,
     SharedSpeed,
     read_gavel_pairs,
     read_lucid_pairs,
 )
-from controller.scheduling.sharing.corun import name_of
-from controller.scheduling.sharing.policies import POLICIES, REFERENCES, Scenario, SharingConfig, of_kinds
+from controller.policies.scheduling.sharing.corun import name_of
+from controller.policies.scheduling.sharing.policies import (
+    POLICIES,
+    REFERENCES,
+    Scenario,
+    SharingConfig,
+    of_kinds,
+)
+from controller.policies.setup import Setup
 
 WITHIN_S, BEYOND_S = 40.0, 60.0
 """Cost of a preemption for jobs of one node and for larger ones."""

@@ -13,13 +13,13 @@ from controller.policies.families.base import (
     readable,
     resolve_settings,
 )
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.synergy import ModelProfile, read_profiles
+from controller.policies.scheduling.synergy.catalog import model_profiles
+from controller.policies.scheduling.synergy.policies import ALLOCATORS, synergy
+from controller.policies.scheduling.synergy.policy import RANKS, demands_by_matrix, servers_of
+from controller.policies.scheduling.synergy.speed import SharedSpeed
 from controller.policies.setup import Setup
-from controller.scheduling.model import Submission
-from controller.scheduling.synergy import ModelProfile, read_profiles
-from controller.scheduling.synergy.catalog import model_profiles
-from controller.scheduling.synergy.policies import ALLOCATORS, synergy
-from controller.scheduling.synergy.policy import RANKS, demands_by_matrix, servers_of
-from controller.scheduling.synergy.speed import SharedSpeed
 
 ROUND_S = 300.0
 ORDERS = {

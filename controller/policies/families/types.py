@@ -9,13 +9,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from controller.policies.families.base import Family, Setting, SimulationConfig, readable, resolve_settings
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.kinds import ByKind, Prefer, SpeedOn, parts
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group, Policy
+from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.throughputs import speeds_by_kind
 from controller.policies.setup import Setup
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.kinds import ByKind, Prefer, SpeedOn, parts
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Group, Policy
-from controller.scheduling.speed import Exclusive
-from controller.scheduling.throughputs import speeds_by_kind
 from controller.vocabulary import Cluster
 
 KINDS = ("v100", "p100", "k80")

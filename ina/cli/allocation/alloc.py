@@ -10,11 +10,11 @@ import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.memory import demand
-from controller.memory.explain import explain as explain_memory
-from controller.memory.policies import POLICIES
-from controller.memory.policy import Answer, Question, Standing
 from controller.policies.by_kind import AllocationSettings
+from controller.policies.memory import demand
+from controller.policies.memory.explain import explain as explain_memory
+from controller.policies.memory.policies import POLICIES
+from controller.policies.memory.policy import Answer, Question, Standing
 from controller.vocabulary import Job
 from ina.cli import job_files, options
 from ina.cli.allocation import common

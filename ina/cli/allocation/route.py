@@ -9,11 +9,11 @@ import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.placement.flows import State
 from controller.policies.by_kind import AllocationSettings
-from controller.routing.explain import explain as explain_route
-from controller.routing.policies import POLICIES
-from controller.routing.policy import Question
+from controller.policies.placement.flows import State
+from controller.policies.routing.explain import explain as explain_route
+from controller.policies.routing.policies import POLICIES
+from controller.policies.routing.policy import Question
 from controller.simulator.files import whole
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options

@@ -11,7 +11,7 @@ import pytest
 from hostlib import fallback, wire
 from hostlib.errors import ConfigError
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.hostlib.fallback.packets import (
     ENDPOINTS,
     LANES,

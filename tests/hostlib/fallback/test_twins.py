@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hostlib import wire
 from hostlib.fallback import Count, FallbackCore, FallbackJob, FallbackSettings
 from hostlib.fallback.native_core import NativeCore
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES, emitted, packet
 from tests.twins.fallback_core import NumpyCore

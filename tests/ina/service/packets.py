@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from hostlib import wire
 from softswitch.engine.switch import Switch

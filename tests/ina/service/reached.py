@@ -9,9 +9,8 @@ from functools import cache
 
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.errors import Unreachable
-from controller.switches.entries import Entry, Match, MulticastGroup, TableEntry
 from controller.switches.programs import ProgramBundle, objects
-from controller.switches.target import Kind, ProgramInfo, Revision
+from controller.switches.target import Entry, Kind, Match, MulticastGroup, ProgramInfo, Revision, TableEntry
 from ina.runtime.programs import bundle
 from softswitch.compiler import p4info
 from softswitch.engine.build import load

@@ -8,8 +8,8 @@ import pytest
 
 from bmv2_topos.testbeds.netns import forwarding
 from controller.vocabulary import Job, Link, Topology
-from controller.vocabulary.addresses import pinned
 from controller.vocabulary.catalog import leaf_spine
+from controller.vocabulary.graphs import pinned
 from ina.service.errors import Conflict
 from ina.service.wiring import Wiring
 from tests import effort

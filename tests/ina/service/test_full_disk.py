@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.speed.controller_process import NoFallbacks, NoWorkers, cluster
-from controller import Controller
+from controller import SwitchSession
 from controller.vocabulary import Job
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
@@ -42,9 +42,9 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def unused_switch(name: str, address: str) -> Controller:
+def unused_switch(name: str, address: str) -> SwitchSession:
     """Return a controller of a switch of this process: the jobs here are on one server each."""
-    return Controller(reached(name, 8192))
+    return SwitchSession(reached(name, 8192))
 
 
 def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
-from controller.core.surviving import surviving
+from controller.core.allocator import surviving
 from controller.vocabulary.catalog import leaf_spine
 
 BED = leaf_spine(2, 2, 1, servers=2)

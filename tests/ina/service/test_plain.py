@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from controller.core import Place, Run
-from controller.memory.policy import Standing
+from controller.policies.memory.policy import Standing
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Tree
 from ina.service import plain
 

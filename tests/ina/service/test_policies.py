@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from controller.core import Cancelled, Submitted, Tick
-from controller.core.submissions import submission_of
+from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.by_kind import SCHEDULER, AllocationSettings
-from controller.scheduling import BadDecision, Submission
-from controller.scheduling.policy import Decision, Group, ReportedJob, View
+from controller.policies.scheduling import BadDecision, Submission
+from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger

@@ -1,0 +1,138 @@
+"""Optimistic profiling: a whole sensitivity matrix from a few short runs (Synergy, OSDI'22, 3.1).
+
+Only CPUs are measured, with all of the memory. A cache that never thrashes (MinIO) has the same hit rate in
+every epoch, so that the effect of memory can be computed: misses are read from storage.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from controller.policies.scheduling.synergy.errors import BadMatrix
+from controller.policies.scheduling.synergy.matrix import Sensitivity
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A data set, read once per epoch: `samples` samples of `sample_mb` MB each."""
+
+    samples: int
+    sample_mb: float
+
+    def __post_init__(self) -> None:
+        if self.samples <= 0 or not (math.isfinite(self.sample_mb) and self.sample_mb > 0):
+            raise BadMatrix(
+                f"a dataset of {self.samples} samples of {self.sample_mb} MB; both must be positive"
+            )
+
+    def hit_rate(self, memory_gb: float) -> float:
+        """Return the fraction of the samples that a cache of this size holds.
+
+        >>> Dataset(samples=1000, sample_mb=1).hit_rate(0.25)
+        0.25
+        """
+        return min(1.0, memory_gb * 1000 / (self.samples * self.sample_mb))
+
+    def storage_bound(self, memory_gb: float, bandwidth_mbps: float) -> float:
+        """Return the samples per second at which the storage delivers all misses; infinite if there are none.
+
+        >>> Dataset(samples=1000, sample_mb=1).storage_bound(0.5, bandwidth_mbps=100)
+        200.0
+        """
+        misses = 1 - self.hit_rate(memory_gb)
+        return bandwidth_mbps / (self.sample_mb * misses) if misses > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """A matrix in samples per second and GPU, and the CPU counts at which it was measured."""
+
+    sensitivity: Sensitivity
+    measured: dict[int, float]
+
+
+def profile(
+    measure: Callable[[int], float],
+    *,
+    max_cpus: int,
+    memory_gb: Sequence[float],
+    dataset: Dataset,
+    bandwidth_mbps: float,
+    threshold: float = 0.1,
+) -> Profile:
+    """Build the matrix of a job from few measurements.
+
+    Takes O(log max_cpus) measurements for a job that is linear up to a knee and flat beyond. Counts that were
+    not measured are interpolated.
+
+    Args:
+        measure: Returns the samples per second of the job on one GPU with this many CPUs and all of the
+            memory.
+        max_cpus: Measurements are at 1 to `max_cpus` CPUs.
+        memory_gb: The memory sizes of the matrix, in GB.
+        dataset: The data that the job reads.
+        bandwidth_mbps: The storage bandwidth of one GPU's share.
+        threshold: Ranges of CPUs that add less than this fraction to the throughput are not searched.
+
+    Raises BadMatrix if a measurement is not a positive number.
+    """
+    if max_cpus < 1 or not (math.isfinite(bandwidth_mbps) and bandwidth_mbps > 0) or not 0 < threshold < 1:
+        raise BadMatrix(
+            f"profiling up to {max_cpus} CPUs at {bandwidth_mbps} MB/s with threshold {threshold}:"
+            " needs one CPU, some bandwidth and a threshold between 0 and 1"
+        )
+    measured = measure_cpus(measure, max_cpus, threshold)
+    cpus = range(1, max_cpus + 1)
+    bounds = [dataset.storage_bound(m, bandwidth_mbps) for m in memory_gb]
+    curve = [interpolate(measured, c) for c in cpus]
+    grid = [[min(speed, bound) for bound in bounds] for speed in curve]
+    return Profile(Sensitivity.build(cpus, memory_gb, grid, name="the profile"), measured)
+
+
+def measure_cpus(measure: Callable[[int], float], max_cpus: int, threshold: float) -> dict[int, float]:
+    """Find by binary search where the throughput still grows, and return the measurements by CPU count.
+
+    A range is halved unless more CPUs gain less than `threshold` over it (the search continues below it) or
+    its middle lies on the line between its ends.
+    """
+    found: dict[int, float] = {}
+
+    def at(cpus: int) -> float:
+        if cpus not in found:
+            found[cpus] = measure(cpus)
+            if not (math.isfinite(found[cpus]) and found[cpus] > 0):
+                raise BadMatrix(
+                    f"the throughput measured with {cpus} CPUs is {found[cpus]}; it must be positive"
+                )
+        return found[cpus]
+
+    stretches = [(1, max_cpus)]
+    while stretches:
+        low, high = stretches.pop()
+        if high - low < 2 or at(high) <= (1 + threshold) * at(low):
+            continue
+        middle = (low + high) // 2
+        expected = at(low) + (at(high) - at(low)) * (middle - low) / (high - low)
+        if abs(at(middle) - expected) > threshold * at(middle):
+            stretches += [(low, middle), (middle, high)]
+    at(1)
+    at(max_cpus)
+    return dict(sorted(found.items()))
+
+
+def interpolate(measured: dict[int, float], cpus: int) -> float:
+    """Return the throughput on the lines between measured counts; they have to enclose `cpus`.
+
+    >>> interpolate({1: 10.0, 3: 20.0}, 2)
+    15.0
+    """
+    counts = list(measured)
+    index = bisect_right(counts, cpus) - 1
+    low = counts[index]
+    if low == cpus:
+        return measured[low]
+    high = counts[index + 1]
+    return measured[low] + (measured[high] - measured[low]) * (cpus - low) / (high - low)
