@@ -34,7 +34,7 @@ from typing import Final, Literal
 
 from benchmarks.fill import asked, check, console, option, publish
 from benchmarks.p4.ptf_scripts import scripts_of
-from benchmarks.p4.tofino_programs import programs_in
+from bmv2_topos.harness import markdown
 from softswitch.compiler import CompileError, compile_file, ir
 from softswitch.stf import ScriptError, parse_script, run_script
 from softswitch.stf.script import Command, NoPacket, Packet, Statement
@@ -79,6 +79,7 @@ OUTCOMES: Final = ("passed", "failed", "refused")
 
 _IPV4 = slice(14, 34)
 """An IPv4 header without options in a frame."""
+_MAIN = re.compile(r"\bmain\s*;")
 _ERROR = re.compile(r"^(?:[^\s(]+\(\d+\): )?(?:\[--Werror=[\w-]+\] )?error: (.*)$", re.MULTILINE)
 _PROBLEM = re.compile(r"^(?:Compiler Bug|Unimplemented compiler support).*", re.MULTILINE)
 
@@ -179,6 +180,18 @@ def _all(args: argparse.Namespace) -> Iterator[Found]:
             wanted = [(path, chip) for path, chip in wanted if chip == args.chip]
         with ProcessPoolExecutor(args.processes) as pool:
             yield from pool.map(one, *map(list, zip(*wanted, strict=True)))
+
+
+def programs_in(folder: Path) -> list[Path]:
+    """Return the files that instantiate `main`, below a folder. Raises SystemExit if there are none."""
+    found = [
+        path
+        for path in sorted(folder.rglob("*.p4"))
+        if _MAIN.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+    if not found:
+        raise SystemExit(f"{folder}: no program, a file that instantiates main, is there")
+    return found
 
 
 def _one(
@@ -323,33 +336,27 @@ def _general(message: str) -> str:
 
 def counts(found: Sequence[Found]) -> str:
     """Return the table of programs and tests by source, chip and form of tests."""
-    head = (
-        "| programs of | chip | as | programs | with tests | tests | registers | passed | failed | refused |"
-    )
-    lines = [head, "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
-    for group in dict.fromkeys((each.source, each.chip, each.form) for each in found):
-        rows = [each for each in found if (each.source, each.chip, each.form) == group]
+    groups: dict[tuple[str, str, str], list[Found]] = {}
+    for each in found:
+        groups.setdefault((each.source, each.chip, each.form), []).append(each)
+    lines = []
+    for group, rows in groups.items():
         total = sum((Counter(each.outcomes) for each in rows), Counter[str]())
         tested, slots = sum(not each.no_tests for each in rows), sum(each.slots for each in rows)
         numbers = [len(rows), tested, total.total(), slots, *(total[outcome] for outcome in OUTCOMES)]
-        lines.append(f"| {' | '.join(group)} | {' | '.join(map(str, numbers))} |")
-    return "\n".join(lines)
+        lines.append([*group, *map(str, numbers)])
+    heads = ["programs of", "chip", "as", "programs", "with tests", "tests", "registers", *OUTCOMES]
+    return markdown(heads, lines)
 
 
 def exceptions(found: Sequence[Found]) -> str:
     """Return the table of what did not pass, program by program, and of programs without tests."""
-    lines = ["| program | chip | as | tests | what became of them |", "| --- | --- | --- | ---: | --- |"]
+    lines = []
     for each in found:
-        name = f"{each.source}: {each.program} | {each.chip} | {each.form}"
-        if each.no_tests:
-            lines.append(f"| {name} | none | p4testgen: {_cell(each.no_tests)} |")
-        for why, number in each.why.items():
-            lines.append(f"| {name} | {number} of {sum(each.outcomes.values())} | {_cell(why)} |")
-    return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+        head, tests = [f"{each.source}: {each.program}", each.chip, each.form], sum(each.outcomes.values())
+        lines += [[*head, "none", f"p4testgen: {each.no_tests}"]] if each.no_tests else []
+        lines += [[*head, f"{number} of {tests}", why] for why, number in each.why.items()]
+    return markdown(["program", "chip", "as", "tests", "what became of them"], lines)
 
 
 if __name__ == "__main__":
