@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from benchmarks.fill import asked, check, fill, option
 from bmv2_topos.harness.rows import markdown
-from bmv2_topos.soak.kinds import KINDS
+from bmv2_topos.soak.checks import KINDS
 
 Run = Mapping[str, Any]
 SOAK, SERVICE = "soak", "service-schedules"

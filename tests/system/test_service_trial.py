@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("fastapi")
 
 from benchmarks.service import compare
+from tests.system.clusters import needs_namespaces
 from tests.system.command import family
-from tests.system.test_testbeds import needs_namespaces
 
 
 @pytest.fixture(autouse=True)
