@@ -21,7 +21,6 @@ QUESTIONS: Final[Mapping[str, str]] = {
     " two",
     "loss": "how much goodput is left when links lose packets",
     "preemption": "what jobs gain when urgent packets take slots from others",
-    "windows": "whether windows that adapt are as fast as the best fixed one",
     "regions": "whether a job notices that its slots are changed while it runs",
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",
@@ -35,7 +34,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     " slowed down for it",
     "trees": "what NetPack's placement and GRID's trees bring beside simple policies",
     "which-policy": "which policies to use on which kind of cluster, what they gain, and who pays",
-    "mina": "what MINA's hosts, trees and turns bring beside simple policies",
+    "mina": "whether a replica of MINA's simulator comes to its published efficiencies, part by part",
     "cluster-validation": "how far off `ina cluster simulate` is from packets",
     "model": "how far virtual time is from real processes",
 }

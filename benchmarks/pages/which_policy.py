@@ -1,7 +1,7 @@
 """Which policies to use on which kind of cluster: whole stacks on families of workloads.
 
 Each family's jobs are run by the simplest policies, by the strongest simple ones, and by `joint`, which
-decides all at once. A bound says how many deadlines nobody can meet.
+decides all at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import Final
 
-from benchmarks.pages.families import LATER, NAMES, SEEDS, least_missed, workload
+from benchmarks.pages.families import LATER, NAMES, SEEDS, workload
 from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, selected
 from controller.policies.by_kind import SCHEDULER
 from controller.simulator.network.run import NetworkTask, run_network
@@ -84,8 +84,6 @@ def compared(
     jobs, topology = workload(family, seed)
     due = {job.name for job in jobs if job.deadline_s is not None}
     row: dict[str, float] = {"deadlines": len(due)}
-    if stacks is STACKS:
-        row["least"] = least_missed(jobs, topology)
     jobs = [replace(job, restart_s=start_s) for job in jobs]
     told = (("estimate_error", error), ("seed", float(seed))) if error else ()
     simplest: dict[str, float] = {}
@@ -151,11 +149,11 @@ def tables(rows: Rows) -> str:
     families = []
     for (family,), here in grouped(whole, "family").items():
         use, simple = to_use(here), best_simple(here)
-        counts = [_sum(here, "deadlines"), _sum(here, "least"), _missed(here, SIMPLEST)]
+        counts = [_sum(here, "deadlines"), _missed(here, SIMPLEST)]
         best = f"{_missed(here, simple)} (`{label(simple)}`)"
         pays = [f"{_others(here, use):+.0%}", f"{_mean(here, use, 'slower'):.0%}"]
         families.append([family, f"`{label(use)}`", *map(str, counts), best, str(_missed(here, OURS)), *pays])
-    heads = ["kind", "use", "deadlines", "nobody", "missed: simplest", "best simple", "`joint`", "others"]
+    heads = ["kind", "use", "deadlines", "missed: simplest", "best simple", "`joint`", "others"]
     together = [
         [
             f"`{label(names)}`",

@@ -167,18 +167,6 @@ def speed(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_several_jobs_are_measured_against_one() -> None:
-    tiny = ("--jobs", 2, "-np", 1, "--size", "64KB", "--iterations", 4, "--rounds", 1, "--lanes", 32)
-    done = speed("jobs", *tiny, "--json")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["setup"]["program"] == "shared"
-    metrics = report["metrics"]
-    for other in ("one_job", "alone"):
-        ratio = metrics["gradient_bps"] / metrics[f"{other}_gradient_bps"]
-        assert metrics[f"ratio_vs_{other}"] == pytest.approx(ratio)
-
-
 def test_the_fallback_server_is_measured_alone() -> None:
     done = speed("fallback", "--contributions", 4000, "--lanes", 32, "-np", 2, "--json")
     assert done.returncode == 0, done.stderr

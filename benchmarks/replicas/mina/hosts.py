@@ -6,42 +6,20 @@ many free hosts, or None if there are too few.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.replicas.mina.fabric import Fabric
-from controller.policies.placement.baselines import locality_first
-from controller.policies.placement.policy import Question as PlacementQuestion
-from controller.vocabulary import Job, Topology, fabrics
 
 ALPHA: Final = 0.5
 """Weight of a fragment that stays free; one that the job gets counts 1."""
 
 Choose = Callable[[Fabric, Sequence[bool], int], list[int] | None]
 Scores = npt.NDArray[np.float64]
-
-
-def locality(fabric: Fabric, free: Sequence[bool], count: int) -> list[int] | None:
-    """Take the hosts that our own placement by locality takes: of one rack, or of few."""
-    servers = [f"h{host + 1}" for host in range(fabric.hosts)]
-    topology = _topology(fabric)
-    question = PlacementQuestion(topology, (), random.Random(0))
-    vars(question)["free"] = {name: int(idle) for name, idle in zip(servers, free, strict=True)}
-    job = Job(name="job", workers=count, layers_bytes=(1,))
-    chosen = locality_first(question, job)
-    return None if chosen is None else [int(name[1:]) - 1 for name in chosen]
-
-
-@cache
-def _topology(fabric: Fabric) -> Topology:
-    """Return a topology with the racks of a fabric, by which locality goes."""
-    return fabrics.leaf_spine(1, fabric.racks, fabric.hosts_in_rack, fabrics.Parts(gpus=1))
 
 
 def first_fit(_fabric: Fabric, free: Sequence[bool], count: int) -> list[int] | None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from benchmarks.pages import which_policy
-from benchmarks.pages.families import LATER, NAMES, ONE_SWITCH, SEEDS, least_missed, workload
+from benchmarks.pages.families import LATER, NAMES, ONE_SWITCH, SEEDS, workload
 from benchmarks.pages.which_policy import DOUBTING, OURS, SIMPLE, SIMPLEST, STACKS, Names, label, to_use
 from bmv2_topos.harness import ResultRow
-from controller.vocabulary import Job, fabrics
 
 
 @pytest.mark.parametrize(
@@ -40,22 +37,6 @@ def test_what_misses_fewest_is_used_and_of_equals_the_simplest() -> None:
     assert to_use([row({OURS: 10, SIMPLE[2]: 11}, {OURS: 90.0})]) == OURS
     assert to_use([row({OURS: 10, SIMPLE[2]: 13}, {})]) == OURS
     assert to_use([row({OURS: 50}, {OURS: 98.0})]) == SIMPLEST
-
-
-def test_deadlines_that_nobody_meets_are_counted() -> None:
-    """Two jobs of all GPUs that are due at the same time, and one that is due before it can be done."""
-    star = fabrics.star(3, fabrics.Parts(gpus=2, slots=0))
-    wide = Job(name="wide", workers=6, iterations=100, layers_bytes=(1000,), compute_s=0.1, deadline_s=15.0)
-    assert least_missed([wide], star) == 0
-    assert least_missed([wide, replace(wide, name="other")], star) == 1
-    assert least_missed([wide, replace(wide, name="other", arrival_s=5.1)], star) == 0
-    assert (
-        least_missed([replace(wide, deadline_s=9.0), replace(wide, name="any", deadline_s=None)], star) == 1
-    )
-    sends = replace(wide, layers_bytes=(10**8,), workers=4)  # 10 ms each, twice that without sums
-    assert least_missed([replace(sends, deadline_s=11.5)], star) == 1
-    sums = fabrics.star(3, fabrics.Parts(gpus=2))
-    assert least_missed([replace(sends, deadline_s=11.5)], sums) == 0
 
 
 def test_each_family_has_the_jobs_and_the_cluster_that_it_is_named_for() -> None:
