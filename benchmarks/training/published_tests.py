@@ -19,14 +19,9 @@ from tempfile import TemporaryDirectory
 from rich.table import Table
 
 from benchmarks.fill import console
-from benchmarks.training.published_tests.outcomes import KINDS, Outcome
+from benchmarks.training.published_ranks import KINDS, Outcome
 
 GLOO, INA = "gloo", "ina"
-_MODULES = {
-    "torch": "benchmarks.training.published_tests.torch_tests",
-    "horovod": "benchmarks.training.published_tests.horovod_tests",
-}
-
 Outcomes = Mapping[str, Sequence[Outcome]]
 """What became of the tests, by what they ran with."""
 
@@ -62,7 +57,8 @@ def _run(arguments: Sequence[str], asked: argparse.Namespace, only: Sequence[str
         command = [
             sys.executable,
             "-m",
-            _MODULES[asked.tests],
+            "benchmarks.training.published_ranks",
+            asked.tests,
             *arguments,
             str(asked.ranks),
             str(lines),
@@ -101,7 +97,7 @@ def _arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     kinds = parser.add_subparsers(dest="tests", required=True)
-    for kind in _MODULES:
+    for kind in ("torch", "horovod"):
         command = kinds.add_parser(kind)
         if kind == "horovod":
             command.add_argument("file", type=Path, metavar="FILE", help="test_torch.py of Horovod")
