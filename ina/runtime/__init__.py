@@ -9,8 +9,8 @@ and into the errors of `ina.runtime.errors`.
 `run`                  one run from start to end: start reading here
 `fabric`               the switches of a run, started or found running, and the fallback server
 `hosts`                where workers run, and how they reach their switch (`testbed_hosts`, `machine_hosts`)
-`admission`, `lease`   a job's entries in the switches, and their renewal
-`served`               a job that this process admits, from its admission to its removal
+`admission`            a job's entries in the switches
+`served`               a job that this process admits, from its admission to its removal: its lease
 `launch`               the workers of an admitted job, whoever admitted it
 `jobs`, `job_group`    jobs at the same time; in turns on storage, CPU, GPU and network
 `fabric_jobs`          the two together: jobs that this process admits and launches

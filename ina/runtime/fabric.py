@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ from controller import ControllerError, Fleet, SwitchSession, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
-from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Link, Server, Topology
@@ -44,8 +42,6 @@ from ina.runtime.topology import has_slow_links, plan
 _log = logging.getLogger(__name__)
 RESTARTS = 5
 """How often the switches of a run are started again, all together."""
-SWEEP_S = 5.0
-"""Time after which a run looks at the leases of all jobs again; less if its own is short."""
 
 
 def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
@@ -145,7 +141,6 @@ class SwitchFabric:
     _restarts: int = field(default=0, init=False)
     _offers: SwitchInfo | None = field(default=None, init=False)
     _taken: set[str] = field(default_factory=set, init=False)
-    _swept_s: float = field(default=0.0, init=False)
 
     @property
     def root(self) -> str:
@@ -193,18 +188,6 @@ class SwitchFabric:
     def asked_by_others(self) -> bool:
         """True if others can reach the switches' P4Runtime."""
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
-
-    def sweep(self) -> None:
-        """Remove jobs without a holder, also those of other launchers; checks them from time to time only.
-
-        Raises ControllerError.
-        """
-        if self.lease_s is None:
-            return
-        with self.lock:
-            if time.monotonic() - self._swept_s > min(SWEEP_S, self.lease_s / RENEWALS_PER_LEASE / 2):
-                self._swept_s = time.monotonic()
-                self.fleet.sweep()
 
     @property
     def server_host(self) -> str:
