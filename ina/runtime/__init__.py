@@ -12,10 +12,13 @@ and into the errors of `ina.runtime.errors`.
 `admission`            a job's entries in the switches
 `served`               a job that this process admits, from its admission to its removal: its lease
 `launch`               the workers of an admitted job, whoever admitted it
-`jobs`, `job_group`    jobs at the same time; in turns on storage, CPU, GPU and network
+`jobs`                 jobs at the same time; in turns on storage, CPU, GPU and network
 `fabric_jobs`          the two together: jobs that this process admits and launches
 `profiling`            the stage times of a job, measured
 `job_file`             jobs from a job file and the options beside it
 `metrics`              metrics of jobs that ran
 =====================  =========================================================================
 """
+
+PRIVATE = "unix"
+"""P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/private.py)."""

@@ -25,11 +25,13 @@ import contextlib
 import json
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
+from hostlib.launch import keeper
 from hostlib.launch.launcher import SETTINGS, LaunchError, Workers
 from hostlib.version import version
 from ina.runtime.addresses import server_address
@@ -110,3 +112,9 @@ class Agent:
                     self._orders.put(order)
         self._over.set()
         self._orders.put(None)
+
+
+if __name__ == "__main__":
+    keeper.adopt()
+    Agent(sys.stdin, sys.stdout).run()
+    keeper.end_adopted()

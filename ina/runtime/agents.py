@@ -208,7 +208,7 @@ class Agents:
 
         Raises BadRun, LaunchError.
         """
-        command = command_line.module("ina.machine.agent")
+        command = command_line.module("ina.runtime.agent")
         commands = {
             name: command if name == here else launch_command(template, name, address, command)
             for name, address in machines.items()

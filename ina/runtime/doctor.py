@@ -132,7 +132,7 @@ def _alike(one: SwitchInfo, other: SwitchInfo) -> bool:
 
 
 def _facts(topology: Topology, machine: str, launch_with: str) -> tuple[Facts | Finding, tuple[float, float]]:
-    command = command_line.module("ina.machine.facts", topology.ip(machine), str(INA_UDP_PORT))
+    command = command_line.module("ina.runtime.machine_facts", topology.ip(machine), str(INA_UDP_PORT))
     argv = launch_command(launch_with, machine, reached_at(topology, machine), command)
     before = time.time()
     remedy = f"see to it that this works: {' '.join(argv[:4])} …"
@@ -161,7 +161,7 @@ def _try(
     slots: int | None = None,
 ) -> None:
     """Sum on machines, one rank on each, and note how fast, or what went wrong."""
-    command = tuple(command_line.module("ina.machine.probe"))
+    command = tuple(command_line.module("ina.runtime.probe"))
     spec = LaunchSpec(
         job=Job(name=NAMELESS, workers=len(machines), slots=slots, command=command),
         timeout_s=TIMEOUT_S,

@@ -21,13 +21,12 @@ from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Link, Server, Topology
 from controller.vocabulary.places import spread
 from hostlib.launch.launcher import parse_address
-from ina.runtime import programs
+from ina.runtime import PRIVATE, programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import Fallback, FallbackProcess
 from ina.runtime.hosts import Hosts, PortHosts, UdpHosts
 from ina.runtime.launch import ONE_PORT_EACH
-from ina.runtime.private import PRIVATE
 from ina.runtime.spec import (
     DEFAULT_LANES,
     DEFAULT_PROGRAM,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from hostlib import interleave
 from ina.runtime.errors import NotMeasured
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import OnOutput
+from ina.runtime.jobs import GroupRun, OnOutput
 from ina.runtime.spec import LaunchSpec
 
 LOOK_S = 0.2
@@ -41,8 +39,7 @@ def measure(
                 wait([run], timeout=LOOK_S)
         finally:
             group.cancel()
-    with contextlib.suppress(Cancelled):
-        group.check(run.result())
+    group.check(run.result())
     try:
         return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(name)])
     except interleave.StageError as error:

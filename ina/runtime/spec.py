@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from controller.switches.model import SWITCH_IP
+from ina.runtime import PRIVATE
 from ina.runtime.errors import BadRun
-from ina.runtime.private import PRIVATE
 
 if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller import Tls

@@ -47,13 +47,11 @@ from ina.service.ledger import Ledger
 from ina.service.measures import Measures
 from ina.service.network import Network
 from ina.service.policies import Policies
-from ina.service.quotas import Quota, QuotaState
-from ina.service.rates import Rates
+from ina.service.quotas import Quota, QuotaState, Rates
 from ina.service.records import Audit, Difference, JobRecord, Said, id_of
 from ina.service.reports import Reports
 from ina.service.runner import left_behind, log_file
 from ina.service.runs import PROGRESS_S, Runs
-from ina.service.servers import see_servers
 from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
@@ -157,7 +155,7 @@ class Daemon:
     def _round(self) -> None:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
         self._ledger.keep_time()
-        see_servers(self._ledger, self._executor)
+        self._runs.see_servers()
         if self._ledger.due_s <= self._ledger.now_s:  # who has ended in time has not missed it
             self._runs.look_soon()
         self._runs.look()

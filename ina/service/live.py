@@ -30,8 +30,7 @@ from ina.runtime.admission import at_one_switch
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.fallback_process import Fallback, description
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import JobEnd, OnOutput
+from ina.runtime.jobs import GroupRun, JobEnd, OnOutput
 from ina.runtime.programs import bundle
 from ina.runtime.spec import LaunchSpec
 from ina.service.clock import Clock
@@ -149,8 +148,6 @@ class _Run:
     def _carry_out(self) -> None:
         try:
             self.group.run()
-        except Cancelled:
-            pass
         except BaseException as error:
             self.error = error
             self.status.failure = f"{type(error).__name__}: {error}"

@@ -34,8 +34,7 @@ from hostlib.launch import keeper
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from ina.runtime.agents import Agents
 from ina.runtime.hosts import Hosts
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import JobEnd
+from ina.runtime.jobs import GroupRun, JobEnd
 from ina.runtime.launch import Admitted, JobRun, met
 from ina.runtime.machine_hosts import MachineHosts, StartAgents
 from ina.runtime.spec import JobResult, LaunchSpec
@@ -317,8 +316,7 @@ class Runner:
             watcher = threading.Thread(target=self._watch, args=(group, names))
             watcher.start()
             try:
-                with contextlib.suppress(Cancelled):
-                    group.run()
+                group.run()
             finally:
                 self._over.set()
                 watcher.join()

@@ -1,11 +1,11 @@
-"""Runs are looked at: how far they are, how their jobs have ended, and whether their runners live."""
+"""Runs are looked at: how far they are, how their jobs have ended, whether their runners and servers live."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 
-from controller.core import Ended, Event, Interrupted, Progressed
+from controller.core import Ended, Event, Interrupted, Progressed, ServerBack, ServerGone
 from ina.service.executor import Executor
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.holds import Hold
@@ -60,6 +60,17 @@ class Runs:
     def look_soon(self) -> None:
         """Have them be looked at in the next round."""
         self._next_s = 0.0
+
+    def see_servers(self) -> None:
+        """Tell the core which servers the engine cannot use, and which it can again. Raises StoreError."""
+        ledger, gone = self._ledger, self._executor.gone()
+        for name, why in gone.items():
+            if name not in ledger.lost and name not in ledger.drained:
+                ledger.record([ServerGone(ledger.now_s, name, why)])
+        for name in ledger.lost.keys() - gone.keys():
+            ledger.record([ServerBack(ledger.now_s, name)])
+            if name in ledger.drained:
+                ledger.record([ServerGone(ledger.now_s, name, ledger.drained[name])], drained=True)
 
     def look(self) -> None:
         """See what has become of all runs, if it is time."""

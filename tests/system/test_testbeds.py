@@ -434,7 +434,7 @@ def servers(testbed: str) -> list[int]:
     for each in pids(f"ina.{testbed}.p1"):
         with contextlib.suppress(OSError):
             found[int(each)] = Path(f"/proc/{each}/cmdline").read_bytes()
-    return [each for each, command in found.items() if b"ina.machine.fallback" in command]
+    return [each for each, command in found.items() if b"ina.runtime.testbed_fallback" in command]
 
 
 def until(condition: Callable[[], T], within_s: float = 60) -> T:

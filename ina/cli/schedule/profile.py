@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +30,7 @@ from ina.cli.output import table
 from ina.cli.plain import Result, seconds
 from ina.runtime.fabric import open_fabric
 from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import JobEnd
+from ina.runtime.jobs import GroupRun, JobEnd
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
@@ -152,8 +151,7 @@ def running(command: list[str]) -> Iterator[JobOnCpus]:
             yield JobOnCpus(group.turns, spec.job.name, lambda: _end(future))
         finally:
             group.cancel()
-            with suppress(Cancelled):
-                future.result()
+            future.result()
 
 
 def _end(future: Future[list[JobEnd]]) -> str | None:

@@ -38,8 +38,7 @@ from controller.policies.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
 from ina.service.policies import Policies
-from ina.service.quotas import Quota, Quotas, QuotaState
-from ina.service.rates import Rates
+from ina.service.quotas import Quota, Quotas, QuotaState, Rates
 from ina.service.records import Audit, Difference, JobRecord, Said, State, id_of
 from ina.service.service import (
     Admission,
