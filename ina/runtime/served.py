@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from controller import ControllerError, NoSuchJob, Registration
 from controller.errors import SwitchRestarted
-from controller.switches.holders import this_process
-from controller.switches.leases import RENEWALS_PER_LEASE
+from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from hostlib.launch.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric

@@ -1,4 +1,4 @@
-"""Where ranks of srun meet; with a real Slurm: tests/system/test_cluster_launchers.py."""
+"""Where ranks of srun meet; with a real Slurm: tests/system/test_every_launcher.py."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.speed import jobs as bench_jobs
 from benchmarks.speed.jobs import throughput_bps
-from controller.switches.layout import Branch, Deployment, lay_out
-from controller.switches.routed import deployment_of
+from controller.switches.layout import Branch, Deployment, deployment_of, lay_out
 from controller.vocabulary import Job, Tree
 from controller.vocabulary.places import spread
 from ina.cli.errors import Failure

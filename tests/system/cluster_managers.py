@@ -1,16 +1,21 @@
-"""Slurm on the machines of a test's cluster: slurmctld on ``p1``, and a slurmd on each other one."""
+"""Slurm and Ray on the machines of a test's cluster."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.system.clusters import Cluster, until
+import pytest
+
+from tests.system.clusters import Cluster
+from tests.system.command import until
 
 SLURM = all(map(shutil.which, ("slurmctld", "slurmd", "srun", "sbatch", "munged")))
 CONFIGURATION = """\
@@ -62,7 +67,7 @@ class Slurm:
             if node is None or node.poll() is not None:
                 command = ["slurmd", "-D", "-f", str(self.configuration), "-N", machine]
                 self.nodes[machine] = _started([*self.here.on(machine), *command])
-        until(lambda: self._sinfo("%D %t") == f"{len(self.machines)} idle", 120.0, self._state)
+        until(lambda: self._sinfo("%D %t") == f"{len(self.machines)} idle", state=self._state)
 
     def _state(self) -> str:
         return self._sinfo("%N %T %E") + f"\n{ {name: node.poll() for name, node in self.nodes.items()} }"
@@ -110,7 +115,7 @@ def slurm_on(here: Cluster, folder: Path, *, cpus: int = 2, more: str = "") -> I
     munged += [f"--pid-file={files['pid']}", f"--seed-file={folder}/munge.seed", "--log-file=/dev/null"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(_running(munged))
-        until(files["socket"].exists, 60.0)
+        until(files["socket"].exists)
         options = ["-D", "-f", str(configuration)]
         stack.enter_context(_running([*here.on("p1"), "slurmctld", *options]))
         slurm = Slurm(here, configuration, machines)
@@ -140,3 +145,45 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+# --------------------------------------------------------------------------- Ray
+
+RAY = all(importlib.util.find_spec(name) for name in ("ray", "pyarrow", "tensorboardX"))
+"""Whether Ray is installed with what Ray Train needs."""
+
+PATIENT = {
+    "RAY_raylet_start_wait_time_s": "300",
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_gcs_server_request_timeout_seconds": "300",
+    "RAY_gcs_rpc_server_connect_timeout_s": "60",
+    "RAY_num_prestart_python_workers": "0",
+}
+"""Ray gives up on a machine that is loaded after half a minute."""
+
+
+def ray_on(here: Cluster, cpus: Mapping[str, int]) -> str:
+    """Start Ray on machines with so many CPUs; return the address of the first one, the head.
+
+    It ends with the cluster. Skips the test if Ray itself does not start, as on a machine that is loaded.
+    """
+    topology, ray = here.state.topology, str(Path(sys.executable).with_name("ray"))
+    head, *_ = cpus
+    address = f"{topology.ip(head)}:6379"
+    for machine, number in cpus.items():
+        node = [ray, "start", "--block", f"--node-ip-address={topology.ip(machine)}"]
+        node += [f"--node-name={machine}", f"--num-cpus={number}"]
+        node += ["--object-store-memory=80000000", "--disable-usage-stats"]
+        first = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={here.private}/ray"]
+        more = first if machine == head else [f"--address={address}"]
+        process = here.start(machine, [*node, *more], PATIENT)
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if "Ray runtime started" in line:
+                break
+        else:  # its raylet gives its agent some fifteen seconds, whatever one sets
+            errors = process.communicate()[1]
+            pytest.skip(f"Ray cannot be started on this machine now: {''.join(said)}{errors}"[-2000:])
+    return address
