@@ -38,7 +38,7 @@ from ina.service import plain, views
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
-from ina.service.external import LEASE_S, ExternalRuns, Holders, is_external
+from ina.service.external import ExternalRuns, Holders, is_external
 from ina.service.fallback import FallbackServing
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
@@ -52,7 +52,7 @@ from ina.service.records import Audit, Difference, JobRecord, Said, id_of
 from ina.service.reports import Reports
 from ina.service.runner import left_behind, log_file
 from ina.service.runs import PROGRESS_S, Runs
-from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
+from ina.service.service import ClusterState, Decision, Explanation, Grant, Slots
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
 
@@ -438,7 +438,7 @@ class Daemon:
         except BadRun as error:
             raise BadSpec(str(error)) from error
 
-    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> JobRecord:
         """Take in a job whose workers somebody else starts, on the servers that it names.
 
         Args:
@@ -458,13 +458,16 @@ class Daemon:
             )
         (record,) = await self._take([job], tenant, key, holder=holder)
         self._holders.hear(record.name)
-        return self._admission(record)
+        return record
 
-    async def renew(self, name: str, done: int | None = None) -> Admission:
-        """Begin the lease of such a job again; `done`: iterations in this run, if they are known."""
+    async def renew(self, name: str, done: int | None = None) -> str:
+        """Begin the lease of such a job again; return why its workers have to end, "": they need not.
+
+        `done` are its iterations in this run, if they are known.
+        """
         record = self._held(name)
         self._holders.renew(name, done)
-        return self._admission(record)
+        return self._to_stop(record)
 
     def grant(self, name: str) -> Grant:
         """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
@@ -473,7 +476,7 @@ class Daemon:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
         hold, offers = self._ledger.holds[record.run], self._network.offers
         return Grant(
-            plain.of_admission(hold.admissions[name]),
+            switches=plain.of_admission(hold.admissions[name]),
             crosses=hold.held.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,
@@ -481,8 +484,8 @@ class Daemon:
             address=switch_address(self.topology),
         )
 
-    async def leave(self, name: str, failure: str = "") -> Admission:
-        """Note that its workers have ended, with a failure or well."""
+    async def leave(self, name: str, failure: str = "") -> str:
+        """Note that its workers have ended, with a failure or well; return as `renew`."""
         self._held(name)
         run = self._holders.run_of(name)  # of a job that was cancelled, too
         self._holders.end(name, failure)
@@ -490,7 +493,7 @@ class Daemon:
         if run is not None:
             self._effects.again(run)
         await self._tell()
-        return self._admission(self.record(name))
+        return self._to_stop(self.record(name))
 
     def _held(self, name: str) -> JobRecord:
         record = self.record(name)
@@ -501,11 +504,10 @@ class Daemon:
             )
         return record
 
-    def _admission(self, record: JobRecord) -> Admission:
-        stop = ""
+    def _to_stop(self, record: JobRecord) -> str:
         if record.over or (record.run is not None and self._external.to_stop(record.run)):
-            stop = record.reason or f"the job is {record.state}"
-        return Admission(record, LEASE_S, stop)
+            return record.reason or f"the job is {record.state}"
+        return ""
 
     async def take_in(self, jobs: Sequence[Submitted]) -> None:
         """Take in jobs as the core is to see them. Raises StoreError."""

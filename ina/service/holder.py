@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import Rendezvous
@@ -22,7 +23,10 @@ from ina.runtime.metrics import summed_bytes
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
 from ina.service import plain
 from ina.service.client import Client, ClientError, Refused
-from ina.service.views import AdmissionView, GrantView
+
+if TYPE_CHECKING:  # all that decides
+    from ina.service.service import Grant
+    from ina.service.views import AdmissionView
 
 RENEW_S = 2.0
 """Interval at which a lease is renewed."""
@@ -57,7 +61,7 @@ class Held:
     listen: str | None = None
 
 
-def _granted(spec: LaunchSpec, grant: GrantView) -> Admitted:
+def _granted(spec: LaunchSpec, grant: Grant) -> Admitted:
     """Return a job that a controller has admitted; nothing of its switches is asked here."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
     tree, hosts = plain.admission_of(grant["switches"]), UdpHosts(grant["address"])

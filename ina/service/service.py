@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from typing_extensions import TypedDict
+
 from controller.core import Entry
 from controller.core.reasons import Kind as Kind
 from controller.policies.memory.policy import Standing
@@ -76,24 +78,8 @@ class Explanation:
     """What it waits for, or what slows it, and what it would take to be faster, with numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """A job whose workers somebody else starts, as it stands for who holds it.
-
-    Attributes:
-        record: The job.
-        lease_s: Time within which its holder has to be heard of again.
-        stop: Why its workers have to end; "": they need not.
-    """
-
-    record: JobRecord
-    lease_s: float
-    stop: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What the workers of such a job have to know, once its switches serve it.
+class Grant(TypedDict):
+    """What the workers of a job that somebody else has started have to know, once its switches serve it.
 
     Attributes:
         switches: What each switch of its tree holds of it, as plain data (`ina.service.plain`).
@@ -104,7 +90,7 @@ class Grant:
         address: Where workers send packets, HOST:PORT.
     """
 
-    switches: Mapping[str, Any]
+    switches: dict[str, Any]
     crosses: bool
     lanes: int
     salted: bool
@@ -178,7 +164,7 @@ class Service(Protocol):
     def machine(self, known_as: Sequence[str]) -> str:
         """Return the server that is known by one of these names and addresses. Raises BadSpec."""
 
-    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> JobRecord:
         """Take in a job whose workers somebody else starts, on the servers that it names.
 
         Args:
@@ -188,14 +174,17 @@ class Service(Protocol):
             key: The same one again gives the same job.
         """
 
-    async def renew(self, name: str, done: int | None = None) -> Admission:
-        """Begin the lease of such a job again; `done`: iterations in this run, if they are known."""
+    async def renew(self, name: str, done: int | None = None) -> str:
+        """Begin the lease of such a job again; return why its workers have to end, "": they need not.
+
+        `done` are its iterations in this run, if they are known.
+        """
 
     def grant(self, name: str) -> Grant:
         """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
 
-    async def leave(self, name: str, failure: str = "") -> Admission:
-        """Note that its workers have ended, with a failure or well."""
+    async def leave(self, name: str, failure: str = "") -> str:
+        """Note that its workers have ended, with a failure or well; return as `renew`."""
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Have a server or switch be used by nobody; `back`: have it be used again."""

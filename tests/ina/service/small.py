@@ -41,7 +41,6 @@ from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas, QuotaState, Rates
 from ina.service.records import Audit, Difference, JobRecord, Said, State, id_of
 from ina.service.service import (
-    Admission,
     ClusterState,
     Decision,
     Explanation,
@@ -145,25 +144,32 @@ class SmallService:
                 return name
         raise BadSpec(f"there is no server {', '.join(known_as)}")
 
-    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> JobRecord:
         (record,) = await self.submit([job], tenant=tenant, key=key, holder=holder)
-        return Admission(record, 20.0)
+        return record
 
-    async def renew(self, name: str, done: int | None = None) -> Admission:
+    async def renew(self, name: str, done: int | None = None) -> str:
         record = self.record(name)
-        return Admission(record, 20.0, record.reason if record.over else "")
+        return record.reason if record.over else ""
 
     def grant(self, name: str) -> Grant:
         record = self.record(name)
         if record.place is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
-        return Grant({}, record.place.tree is not None, 32, False, False, "10.0.255.1:47000")
+        return Grant(
+            switches={},
+            crosses=record.place.tree is not None,
+            lanes=32,
+            salted=False,
+            paced=False,
+            address="10.0.255.1:47000",
+        )
 
-    async def leave(self, name: str, failure: str = "") -> Admission:
+    async def leave(self, name: str, failure: str = "") -> str:
         if not self.record(name).over:
             self._handle(Ended(self.now_s, name, failure, final=True))
             await self.tell()
-        return Admission(self.record(name), 20.0)
+        return ""
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         record = self.record(name)
