@@ -23,8 +23,8 @@ from hostlib.core.state import RtoLimits
 from hostlib.launch import command_line
 from hostlib.wire.quantize import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
-from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
 

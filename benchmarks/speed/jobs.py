@@ -29,9 +29,9 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.live import print_output
 from ina.cli.plain import parse_size
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.metrics import metrics, total
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import FabricSpec, LaunchSpec
 from ina.runtime.topology import MAX_CHILDREN
 

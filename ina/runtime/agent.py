@@ -45,7 +45,7 @@ START_S: Final = 120.0
 """Longest wait for what to start: other machines may be slower."""
 
 
-class Agent:
+class MachineAgent:
     """Says what the ranks do, and hears when they are to end."""
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
@@ -116,5 +116,5 @@ class Agent:
 
 if __name__ == "__main__":
     keeper.adopt()
-    Agent(sys.stdin, sys.stdout).run()
+    MachineAgent(sys.stdin, sys.stdout).run()
     keeper.end_adopted()

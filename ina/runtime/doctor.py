@@ -21,10 +21,10 @@ from ina.runtime.agents import launch_command
 from ina.runtime.checkup import Finding, of_machine, of_silence, of_speeds
 from ina.runtime.cluster_fabric import address_of, opened, server_for
 from ina.runtime.errors import BadRun, RunError
-from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs
-from ina.runtime.machine_facts import Facts
+from ina.runtime.machine_facts import MachineFacts
 from ina.runtime.machine_hosts import reached_at
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, ClusterSpec, FabricSpec, LaunchSpec
 
 LOOK_S: Final = 30.0
@@ -131,7 +131,9 @@ def _alike(one: SwitchInfo, other: SwitchInfo) -> bool:
     return one.covers(other) and other.covers(one)
 
 
-def _facts(topology: Topology, machine: str, launch_with: str) -> tuple[Facts | Finding, tuple[float, float]]:
+def _facts(
+    topology: Topology, machine: str, launch_with: str
+) -> tuple[MachineFacts | Finding, tuple[float, float]]:
     command = command_line.module("ina.runtime.machine_facts", topology.ip(machine), str(INA_UDP_PORT))
     argv = launch_command(launch_with, machine, reached_at(topology, machine), command)
     before = time.time()
@@ -141,7 +143,7 @@ def _facts(topology: Topology, machine: str, launch_with: str) -> tuple[Facts | 
             argv, capture_output=True, text=True, timeout=LOOK_S, stdin=subprocess.DEVNULL, check=False
         )
         said = done.stdout.strip().splitlines()
-        facts: Facts | Finding = Facts.from_json(said[-1] if said else "")
+        facts: MachineFacts | Finding = MachineFacts.from_json(said[-1] if said else "")
     except OSError as error:
         facts = Finding(machine, f"nothing can be started on it: {error.strerror}", remedy)
     except subprocess.TimeoutExpired:

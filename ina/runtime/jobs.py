@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from hostlib.launch.launcher import Output
-from ina.runtime.errors import GroupBroken, WorkerFailed
+from ina.runtime.errors import GroupFailed, WorkerFailed
 from ina.runtime.hosts import Hosts
 from ina.runtime.launch import JobRun
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
@@ -226,7 +226,7 @@ class GroupRun:
         self._stopping.set()
 
     def check(self, ends: Sequence[JobEnd]) -> None:
-        """Raise GroupBroken if the group broke, naming the job that failed, or any other error.
+        """Raise GroupFailed if the group broke, naming the job that failed, or any other error.
 
         Nothing is wrong with a group that was cancelled.
         """
@@ -235,7 +235,7 @@ class GroupRun:
         if why := self.turns.broken:
             names = ", ".join(spec.job.name for spec in self._specs)
             how = next((end.failure() for end in ends if end.spec.job.name == self.turns.culprit), None)
-            raise GroupBroken(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
+            raise GroupFailed(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
         for end in ends:
             end.check()
 

@@ -21,7 +21,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """Facts of a machine."""
 
     version: str
@@ -83,4 +83,4 @@ def _taken(ip: str, udp_port: int) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(Facts.here(sys.argv[1], int(sys.argv[2])))))
+    print(json.dumps(asdict(MachineFacts.here(sys.argv[1], int(sys.argv[2])))))

@@ -30,7 +30,7 @@ Reports = Mapping[int, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineAtPort:
     """A machine of workers at a running switch: the port, and the machine's addresses there."""
 
     port: int
@@ -60,7 +60,7 @@ class Attachment:
     """The host at its port p is bound to this UDP port plus p; None: as it tells, or `WORKER_BASE`."""
     ports: tuple[int, ...] = tuple(range(1, 256))
     """Those that may be used."""
-    machines: tuple[Machine, ...] = ()
+    machines: tuple[MachineAtPort, ...] = ()
     """Where workers are, if they are on machines of their own, with ordinary UDP sockets; then the two bases
     above do not matter."""
     ip: str = SWITCH_IP

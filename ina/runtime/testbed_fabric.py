@@ -26,7 +26,7 @@ LEASE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class RunningSwitch(FoundSwitch):
+class TestbedSwitch(FoundSwitch):
     """A switch of a testbed, which is a process of this machine."""
 
     name: str
@@ -82,7 +82,7 @@ def opened(state: State) -> Iterator[SwitchFabric]:
             spec=FabricSpec(state.program.name, state.program.lanes, topology=state.topology),
             topology=state.topology,
             switches={
-                name: RunningSwitch(f"unix:{state.socket(name)}", name, state.switches[name])
+                name: TestbedSwitch(f"unix:{state.socket(name)}", name, state.switches[name])
                 for name in state.topology.ports
             },
             fleet=Fleet(at),
@@ -100,7 +100,7 @@ def opened(state: State) -> Iterator[SwitchFabric]:
 
 def _check_switches(state: State) -> None:
     for switch, process in state.switches.items():
-        if why := RunningSwitch("", switch, process).ended():
+        if why := TestbedSwitch("", switch, process).ended():
             raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
 
 

@@ -27,7 +27,7 @@ import httpx
 from ina.service.errors import ServiceError
 
 if TYPE_CHECKING:
-    from ina.service.service import Grant
+    from ina.service.service import JobGrant
     from ina.service.views import (
         AdmissionView,
         AuditView,
@@ -213,9 +213,9 @@ class Client:
         """Renew the lease of such a job; `done`: iterations in this run."""
         return cast("AdmissionView", self._ask("PUT", _admission(name), json={"done": done}))
 
-    def grant(self, name: str) -> Grant:
+    def grant(self, name: str) -> JobGrant:
         """Return the grant of such a job, which its workers need, once it runs."""
-        return cast("Grant", self._ask("GET", _admission(name)))
+        return cast("JobGrant", self._ask("GET", _admission(name)))
 
     def leave(self, name: str, failure: str = "") -> AdmissionView:
         """Say that the workers of such a job have ended, with a failure or well."""

@@ -48,11 +48,11 @@ from ina.service.measures import Measures
 from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState, Rates
-from ina.service.records import Audit, Difference, JobRecord, Said, id_of
+from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
 from ina.service.reports import Reports
 from ina.service.runner import left_behind, log_file
 from ina.service.runs import PROGRESS_S, Runs
-from ina.service.service import ClusterState, Decision, Explanation, Grant, Slots
+from ina.service.service import ClusterState, JobExplanation, JobGrant, LogLine, SlotsChange
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
 
@@ -312,7 +312,7 @@ class Daemon:
         assert self._ledger.core.log is not None
         return self._ledger.core.log.counts
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str) -> JobExplanation:
         """Say why a job stands as it does."""
         return self._reports.explain(name)
 
@@ -325,11 +325,11 @@ class Daemon:
         """Return the cluster as it is."""
         return self._reports.cluster()
 
-    def decisions(self, after: int = 0) -> Sequence[Decision]:
+    def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log later than number `after`."""
         return self._reports.decisions(after)
 
-    async def watch(self, after: int = 0) -> AsyncIterator[Decision]:
+    async def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
         """Yield the lines of the log later than number `after`, and all to come."""
         while True:
             for decision in self.decisions(after):
@@ -349,7 +349,7 @@ class Daemon:
         """Compare what is intended with what switches and servers hold."""
         found = await self._switches.audit()
         lost = [
-            Difference(", ".join(hosts(place.servers)), f"job {name} should run, and its runner is gone")
+            Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, and its runner is gone")
             for number, hold in self._ledger.holds.items()
             if hold.held.stage == "running" and not self._executor.lives(number)
             for name, place in hold.held.places.items()
@@ -358,7 +358,7 @@ class Daemon:
         known, runs = {*self._executor.known()}, self._ledger.folder / "runs"
         left = left_behind(runs) if runs.exists() else {}
         stray = [
-            Difference("this machine", f"process {process} of run {run}, which is over, still runs")
+            Discrepancy("this machine", f"process {process} of run {run}, which is over, still runs")
             for process, run in sorted(left.items())
             if run not in known
         ]
@@ -469,13 +469,13 @@ class Daemon:
         self._holders.renew(name, done)
         return self._to_stop(record)
 
-    def grant(self, name: str) -> Grant:
+    def grant(self, name: str) -> JobGrant:
         """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
         record = self._held(name)
         if record.state != "running" or record.run is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
         hold, offers = self._ledger.holds[record.run], self._network.offers
-        return Grant(
+        return JobGrant(
             switches=plain.of_admission(hold.admissions[name]),
             crosses=hold.held.places[name].tree is not None,
             lanes=offers.lanes,
@@ -581,7 +581,7 @@ class Daemon:
         await self._tell()
         return notes
 
-    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[SlotsChange]:
         """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
 
         Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
@@ -598,7 +598,7 @@ class Daemon:
         question, answer = allocation.allocator.question, allocation.allocator.answer
         after = ledger.desired().places
         found = [
-            Slots(
+            SlotsChange(
                 each,
                 answer.standing[each],
                 before[each].regions if each in before else {},

@@ -16,8 +16,8 @@ from ina.service.network import Network
 from ina.service.records import JobRecord, Said, State
 from ina.service.service import (
     ClusterState,
-    Decision,
-    Explanation,
+    JobExplanation,
+    LogLine,
     ServerState,
     Share,
     SwitchState,
@@ -149,7 +149,7 @@ class Reports:
             late=due_s is not None and now_s + left_s > due_s,
         )
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str) -> JobExplanation:
         """Say why a job stands as it does."""
         record = self.record(name)
         about = tuple(each for each in self.decisions() if name in each.entry.jobs)
@@ -161,7 +161,7 @@ class Reports:
             advice.append(f"it will miss its deadline by about {late_s:.1f} s")
         if why := self._why_fallback(record):
             advice.append(why)
-        return Explanation(record, about, tuple(advice))
+        return JobExplanation(record, about, tuple(advice))
 
     def _why_fallback(self, record: JobRecord) -> str:
         """Return whose slots had a job's packets go to the fallback server; "": they did not, or too few."""
@@ -231,8 +231,8 @@ class Reports:
             found += most
         return found
 
-    def decisions(self, after: int = 0) -> Sequence[Decision]:
+    def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log later than number `after`."""
         log = self._ledger.core.log
         assert log is not None
-        return [Decision(number, entry) for number, entry in log.after(after)]
+        return [LogLine(number, entry) for number, entry in log.after(after)]

@@ -273,7 +273,7 @@ class GivenLauncher:
         """Return None: a switch that has ended may come back."""
 
 
-class Runner:
+class RunProcess:
     """Carries out one order."""
 
     def __init__(self, folder: Path, order: RunOrder) -> None:
@@ -454,7 +454,7 @@ def main(arguments: Sequence[str]) -> int:
         os.chdir("/")
         keeper.adopt()
         try:
-            Runner(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+            RunProcess(folder, RunOrder.of(files.read(folder / "run.json"))).run()
         finally:
             if left := keeper.end_adopted():
                 print(f"its workers left {left} processes in sessions of their own, which are ended")

@@ -18,7 +18,7 @@ from ina.service.quotas import Quota, QuotaState
 from ina.service.records import Audit, JobRecord, Said
 
 
-class Decision(NamedTuple):
+class LogLine(NamedTuple):
     """A line of the core's log, by number."""
 
     number: int
@@ -69,16 +69,16 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class JobExplanation:
     """Why a job stands as it does: what was decided of it, oldest first, and what it would take."""
 
     record: JobRecord
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[LogLine, ...] = ()
     advice: tuple[str, ...] = field(default_factory=tuple)
     """What it waits for, or what slows it, and what it would take to be faster, with numbers."""
 
 
-class Grant(TypedDict):
+class JobGrant(TypedDict):
     """What the workers of a job that somebody else has started have to know, once its switches serve it.
 
     Attributes:
@@ -99,7 +99,7 @@ class Grant(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class SlotsChange:
     """The slots of a job before and after a division of memory, by switch, and why it has them."""
 
     job: str
@@ -180,7 +180,7 @@ class Service(Protocol):
         `done` are its iterations in this run, if they are known.
         """
 
-    def grant(self, name: str) -> Grant:
+    def grant(self, name: str) -> JobGrant:
         """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
 
     async def leave(self, name: str, failure: str = "") -> str:
@@ -189,7 +189,7 @@ class Service(Protocol):
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Have a server or switch be used by nobody; `back`: have it be used again."""
 
-    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[SlotsChange]:
         """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
 
         Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
@@ -231,7 +231,7 @@ class Service(Protocol):
     def archived(self, reference: str) -> Sequence[Mapping[str, Any]]:
         """Return the same of jobs that are over and forgotten, as `views.JobView`, the latest first."""
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str) -> JobExplanation:
         """Say why a job stands as it does."""
 
     @property
@@ -241,13 +241,13 @@ class Service(Protocol):
     def cluster(self) -> ClusterState:
         """Return the cluster as it is."""
 
-    def decisions(self, after: int = 0) -> Sequence[Decision]:
+    def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log later than number `after`."""
 
     def counted(self) -> Mapping[str, int]:
         """Return how many lines the log has had, by event, also those that are not kept."""
 
-    def watch(self, after: int = 0) -> AsyncIterator[Decision]:
+    def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
         """Yield the lines of the log later than number `after`, and all to come."""
 
     def log(self, name: str, rank: int) -> Path:

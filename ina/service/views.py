@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from controller.vocabulary import Region
 from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
-from ina.service.service import ClusterState, Decision, Explanation, Slots, SwitchState
+from ina.service.service import ClusterState, JobExplanation, LogLine, SlotsChange, SwitchState
 
 
 class SlotsView(TypedDict):
@@ -310,7 +310,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
     }
 
 
-def of_decision(decision: Decision) -> DecisionView:
+def of_decision(decision: LogLine) -> DecisionView:
     """Return a line of the log as JSON."""
     entry = decision.entry
     return {
@@ -323,7 +323,7 @@ def of_decision(decision: Decision) -> DecisionView:
     }
 
 
-def of_explanation(found: Explanation, now_s: float) -> ExplanationView:
+def of_explanation(found: JobExplanation, now_s: float) -> ExplanationView:
     """Return an explanation as JSON."""
     return {
         "now_s": now_s,
@@ -414,7 +414,7 @@ def of_cluster(
     }
 
 
-def of_reallocation(found: Iterable[Slots], now_s: float) -> ReallocationView:
+def of_reallocation(found: Iterable[SlotsChange], now_s: float) -> ReallocationView:
     """Return a division of memory as JSON."""
     return {
         "at_s": now_s,

@@ -29,8 +29,8 @@ from ina.cli.live import print_output
 from ina.cli.output import table
 from ina.cli.plain import Result, seconds
 from ina.runtime.fabric import open_fabric
-from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import GroupRun, JobEnd
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)

@@ -21,7 +21,7 @@ from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
 from ina.service.api.openapi import MAX_RANKS, NAME, refusals
 from ina.service.api.problems import Problem, pointer
 from ina.service.external import LEASE_S
-from ina.service.service import Grant, Service
+from ina.service.service import JobGrant, Service
 
 router = APIRouter(prefix="/v1/admissions", dependencies=[Depends(BEARER)], responses=refusals())
 
@@ -122,7 +122,7 @@ async def renew(name: Held, renewed: Renewed, service: Serving) -> Response:
     return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
-@router.get("/{name}", response_model=Grant)
+@router.get("/{name}", response_model=JobGrant)
 async def grant(name: Held, service: Serving) -> Response:
     """Show what the workers of such a job have to know, once its state is running."""
     return Json(service.grant(name))

@@ -47,7 +47,7 @@ from ina.service.api.users import as_user
 from ina.service.errors import Unknown
 from ina.service.quotas import Quota
 from ina.service.records import State
-from ina.service.service import Decision, Kind, Reload, Service
+from ina.service.service import Kind, LogLine, Reload, Service
 from ina.service.tokens import Person
 
 SMALL_BYTES = 1 << 14
@@ -446,7 +446,7 @@ async def _decisions(
             yield event("decision", views.of_decision(decision), decision.number)
 
 
-def _may_see(service: Service, person: Person, decision: Decision, left_out: Container[Kind]) -> bool:
+def _may_see(service: Service, person: Person, decision: LogLine, left_out: Container[Kind]) -> bool:
     """Return whether this is about a job of the person's, or all is to be seen, but for these kinds."""
     if decision.entry.event in left_out:
         return False
