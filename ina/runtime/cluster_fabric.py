@@ -18,7 +18,7 @@ from controller.vocabulary import Topology
 from ina.runtime import programs
 from ina.runtime.agents import Agents
 from ina.runtime.errors import BadRun
-from ina.runtime.fabric import FoundSwitch, SwitchFabric
+from ina.runtime.fabric import SwitchFabric
 from ina.runtime.machine_hosts import MachineHosts, identified, reached_at, switch_ip
 from ina.runtime.remote_fallback import RemoteFallback
 from ina.runtime.spec import Attachment, ClusterSpec, FabricSpec
@@ -88,7 +88,6 @@ def opened(
         fabric = SwitchFabric(
             spec=spec,
             topology=topology,
-            switches={name: FoundSwitch(address_of(topology, name)) for name in at},
             fleet=Fleet(at),
             hosts=hosts,
             lease_s=cluster.lease_s,
