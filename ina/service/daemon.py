@@ -181,7 +181,7 @@ class Daemon:
             if number not in ledger.holds:  # it died before it had forgotten this one
                 self._effects.spawn(self._effects.clear(number))
         for number, hold in ledger.holds.items():
-            if hold.held.stage == "preparing":  # its last step is that the runner is started
+            if hold.stage == "preparing":  # its last step is that the runner is started
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
     async def _settle(self) -> None:
@@ -195,10 +195,10 @@ class Daemon:
             name: "it was running"
             for number, hold in ledger.holds.items()
             if executor.status(number) is None
-            for name in hold.held.run.jobs
-            if name not in hold.held.over
+            for name in hold.run.jobs
+            if name not in hold.over
         }
-        held = {name for hold in ledger.holds.values() for name in hold.held.run.jobs}
+        held = {name for hold in ledger.holds.values() for name in hold.run.jobs}
         for name in ledger.core.jobs.keys() - held:
             written = ledger.logs(ledger.submitted[name]).glob("*")
             latest = max((each.stat().st_mtime for each in written), default=-math.inf)
@@ -351,9 +351,9 @@ class Daemon:
         lost = [
             Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, and its runner is gone")
             for number, hold in self._ledger.holds.items()
-            if hold.held.stage == "running" and not self._executor.lives(number)
-            for name, place in hold.held.places.items()
-            if name not in hold.held.over
+            if hold.stage == "running" and not self._executor.lives(number)
+            for name, place in hold.places.items()
+            if name not in hold.over
         ]
         known, runs = {*self._executor.known()}, self._ledger.folder / "runs"
         left = left_behind(runs) if runs.exists() else {}
@@ -477,7 +477,7 @@ class Daemon:
         hold, offers = self._ledger.holds[record.run], self._network.offers
         return JobGrant(
             switches=plain.of_admission(hold.admissions[name]),
-            crosses=hold.held.places[name].tree is not None,
+            crosses=hold.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,
             paced=self._network.paced or has_slow_links(self.topology),

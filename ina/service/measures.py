@@ -70,7 +70,7 @@ class Measures:
         running = {
             (number, name): admission
             for number, hold in ledger.holds.items()
-            if hold.held.stage == "running"
+            if hold.stage == "running"
             for name, admission in hold.of_switches().items()
         }
         keys = list(running)
