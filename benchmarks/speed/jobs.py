@@ -29,7 +29,8 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.live import print_output
 from ina.cli.plain import parse_size
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.jobs import run_jobs
+from ina.runtime.launch import JobRun
 from ina.runtime.metrics import metrics, total
 from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import FabricSpec, LaunchSpec
@@ -145,7 +146,7 @@ def _measure(
             command += ["--name", f"job{index}", "--jobs", str(len(shape))]
             job = Job(name=f"job{index}", workers=workers, command=tuple(command), slots=slots)
             specs.append(LaunchSpec(job=job))
-        ends = [JobEnd(spec) for spec in specs]
+        ends = [JobRun(spec) for spec in specs]
         run_jobs(FabricLauncher(fabric), ends, on_output=print_output)
         for end in ends:
             end.check()

@@ -21,7 +21,8 @@ from benchmarks.pages.real import DELAY_S, to_stderr
 from bmv2_topos.testbeds import netns
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
-from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.jobs import run_jobs
+from ina.runtime.launch import JobRun
 from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
@@ -54,7 +55,7 @@ def trained(module: str, rate_bps: float, slots: int, options: argparse.Namespac
         given = [f"--{key}={getattr(options, key)}" for key in ("turns", "steps", "width")]
         command = [sys.executable, "-m", module, "--rank", folder, *given]
         job = Job(name=NAMELESS, workers=options.hosts, command=tuple(command), slots=slots)
-        end = JobEnd(LaunchSpec(job=job))
+        end = JobRun(LaunchSpec(job=job))
         run_jobs(FabricLauncher(fabric), [end], on_output=to_stderr)
         end.check()
         return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(options.hosts)]

@@ -21,7 +21,8 @@ from ina.runtime.agents import launch_command
 from ina.runtime.checkup import Finding, of_machine, of_silence, of_speeds
 from ina.runtime.cluster_fabric import address_of, opened, server_for
 from ina.runtime.errors import BadRun, RunError
-from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.jobs import run_jobs
+from ina.runtime.launch import JobRun
 from ina.runtime.machine_facts import MachineFacts
 from ina.runtime.machine_hosts import reached_at
 from ina.runtime.run import FabricLauncher
@@ -180,7 +181,7 @@ def _try(
     before = _refused(cluster)
     try:
         with opened(FabricSpec(), cluster, machines, launch_with) as fabric:
-            end = JobEnd(spec)
+            end = JobRun(spec)
             run_jobs(FabricLauncher(fabric), [end], on_output=on_output)
         failure = end.failure()
     except (RunError, ControllerError, LaunchError) as error:

@@ -9,11 +9,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 from hostlib.launch.launcher import Output
-from ina.runtime.errors import GroupFailed, WorkerFailed
+from ina.runtime.errors import GroupFailed
 from ina.runtime.hosts import Hosts
 from ina.runtime.launch import JobRun
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
@@ -44,44 +44,14 @@ class Launcher(Protocol):
         """Return which part that jobs need has ended for good, and how; None while all run."""
 
 
-@dataclass(slots=True)
-class JobEnd:
-    """End of a job: its result, or the error that prevented one."""
-
-    spec: LaunchSpec
-    result: JobResult | None = None
-    error: BaseException | None = None
-    at_s: float = 0.0
-    over: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def interrupted(self) -> bool:
-        """True if its workers were ended because `run_jobs` was."""
-        return self.result is not None and self.result.interrupted
-
-    def check(self) -> None:
-        """Raise the error, if there is one."""
-        if failure := self.failure():
-            raise failure
-
-    def failure(self) -> BaseException | None:
-        """Return the error with which it failed, the one raised or WorkerFailed; None if it did not fail."""
-        if self.error is not None:
-            return self.error
-        if self.result is not None and (failed := self.result.failure):
-            who = f"rank {failed.rank} " if failed.rank >= 0 else ""
-            return WorkerFailed(f"{who}{failed.reason}")
-        return None
-
-
 def run_jobs(
     launcher: Launcher,
-    ends: Sequence[JobEnd],
+    runs: Sequence[JobRun],
     *,
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
     granted: Granted = lambda name: 0,
-    on_end: Callable[[JobEnd], None] = lambda end: None,
+    on_end: Callable[[JobRun], None] = lambda end: None,
 ) -> None:
     """Run jobs at the same time; if one fails, the others continue.
 
@@ -89,64 +59,64 @@ def run_jobs(
 
     Args:
         launcher: Runs each.
-        ends: The jobs; results and errors are filled in.
+        runs: The jobs, of which none has begun.
         on_output: Called with the output of workers.
         on_progress: Called with the reports of all ranks.
         granted: Bounds the jobs' packets in flight.
         on_end: Called with each job's end at once, in a thread of its own.
     """
-    runs = [JobRun(end.spec, _for_job(on_output, end.spec)) for end in ends]
+    for run in runs:
+        run.on_output = _for_job(on_output, run.spec)
     threads = [
-        threading.Thread(target=_run, args=(launcher, run, end, on_end), name=end.spec.job.name)
-        for run, end in zip(runs, ends, strict=True)
+        threading.Thread(target=_run, args=(launcher, run, on_end), name=run.spec.job.name) for run in runs
     ]
 
     def grant() -> None:
-        for end, run in zip(ends, runs, strict=True):
-            run.grant(granted(end.spec.job.name))
+        for run in runs:
+            run.grant(granted(run.spec.job.name))
 
     try:
         grant()
         for thread in threads:
             thread.start()
-        while not all(end.over.wait(TICK_S) for end in ends):
+        while not all(run.over.wait(TICK_S) for run in runs):
             if why := launcher.ended():
                 for run in runs:
                     run.fault(why)
             grant()
-            on_progress({end.spec.job.name: run.reports() for end, run in zip(ends, runs, strict=True)})
+            on_progress({run.spec.job.name: run.reports() for run in runs})
     except BaseException:
         for run in runs:
             run.cancel()
         raise
     finally:
         # Not by Thread.join: if a signal interrupts it, Python takes the thread for ended.
-        for thread, end in zip(threads, ends, strict=True):
+        for thread, run in zip(threads, runs, strict=True):
             if thread.ident is not None:
-                end.over.wait()
+                run.over.wait()
 
 
-def first_failure(ends: Sequence[JobEnd]) -> JobEnd | None:
+def first_failure(runs: Sequence[JobRun]) -> JobRun | None:
     """Return the job that failed first."""
-    failed = [end for end in ends if end.failure()]
+    failed = [run for run in runs if run.failure()]
     return min(failed, key=_failed_at_s, default=None)
 
 
-def _failed_at_s(end: JobEnd) -> float:
+def _failed_at_s(run: JobRun) -> float:
     # The other workers of a job that failed take their time to notice.
-    return end.result.failure.at_s if end.result and end.result.failure else end.at_s
+    return run.result.failure.at_s if run.result and run.result.failure else run.at_s
 
 
-def _run(launcher: Launcher, run: JobRun, end: JobEnd, on_end: Callable[[JobEnd], None]) -> None:
+def _run(launcher: Launcher, run: JobRun, on_end: Callable[[JobRun], None]) -> None:
     try:
-        end.result = launcher.launch(run)
+        run.result = launcher.launch(run)
     except BaseException as error:
-        end.error = error
-    end.at_s = time.monotonic()
+        run.error = error
+    run.at_s = time.monotonic()
     try:
-        on_end(end)
+        on_end(run)
     finally:
-        end.over.set()
+        run.over.set()
 
 
 def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:
@@ -167,7 +137,7 @@ class GroupRun:
         offsets: Sequence[int],
         *,
         on_output: OnOutput,
-        on_end: Callable[[JobEnd], None] = lambda end: None,
+        on_end: Callable[[JobRun], None] = lambda end: None,
         granted: Granted = lambda name: 0,
     ) -> None:
         """Prepare a group. Raises GroupError.
@@ -199,13 +169,13 @@ class GroupRun:
             for spec in specs
         ]
 
-    def run(self) -> list[JobEnd]:
+    def run(self) -> list[JobRun]:
         """Run all jobs to their ends, in the order given; if one fails, the others end, too.
 
         After `cancel` their workers are ended. An exception here (an interrupt) ends all jobs before it is
         raised further.
         """
-        ends = [JobEnd(spec) for spec in self._specs]
+        ends = [JobRun(spec) for spec in self._specs]
         with self.turns, contextlib.suppress(_Stopped):
             run_jobs(
                 self._launcher,
@@ -225,7 +195,7 @@ class GroupRun:
         """End the jobs soon."""
         self._stopping.set()
 
-    def check(self, ends: Sequence[JobEnd]) -> None:
+    def check(self, ends: Sequence[JobRun]) -> None:
         """Raise GroupFailed if the group broke, naming the job that failed, or any other error.
 
         Nothing is wrong with a group that was cancelled.
@@ -239,7 +209,7 @@ class GroupRun:
         for end in ends:
             end.check()
 
-    def _ended(self, end: JobEnd) -> None:
+    def _ended(self, end: JobRun) -> None:
         failure = end.failure()
         # of a job that was cancelled nothing is told, unless its workers had ended before
         if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):

@@ -14,7 +14,7 @@ from hostlib.launch.launcher import JobLog
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.groups import Groups
 from ina.runtime.hosts import Hosts
-from ina.runtime.jobs import JobEnd, OnOutput, OnProgress, run_jobs
+from ina.runtime.jobs import OnOutput, OnProgress, run_jobs
 from ina.runtime.launch import JobRun, attend
 from ina.runtime.metrics import metrics
 from ina.runtime.served import ServedJob, served
@@ -25,7 +25,7 @@ from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec
 class RunReport:
     """Report of a run."""
 
-    ends: Sequence[JobEnd]
+    ends: Sequence[JobRun]
     """Of its jobs, in the order of their specs."""
     refused: Mapping[str, int]
     """Packets of no job during the run, by reason; nothing if the switches were gone."""
@@ -60,7 +60,7 @@ def run(
     Raises the errors of `open_fabric`; no job has started then.
     """
     started = time.monotonic()
-    ends = [JobEnd(spec) for spec in specs]
+    runs = [JobRun(spec) for spec in specs]
     interrupt: BaseException | None = None
     if opened is None:
         opened = open_fabric(fabric_spec, [spec.children for spec in specs], on_listening=on_listening)
@@ -69,11 +69,11 @@ def run(
         before = _refused(fabric) if fabric.lease_s is not None else {}
         on_ready()
         try:
-            run_jobs(FabricLauncher(fabric), ends, on_output=on_output, on_progress=on_progress)
+            run_jobs(FabricLauncher(fabric), runs, on_output=on_output, on_progress=on_progress)
         except (KeyboardInterrupt, SystemExit) as error:
             interrupt = error
         refused = _since(before, _refused(fabric))
-    return RunReport(ends, refused, time.monotonic() - started, interrupt)
+    return RunReport(runs, refused, time.monotonic() - started, interrupt)
 
 
 def _refused(fabric: SwitchFabric) -> dict[str, int]:
@@ -186,7 +186,7 @@ def run_alone(
     Raises WorkerFailed if it failed, or the error that prevented it from running.
     """
     with open_fabric(fabric_spec, [spec.children]) as fabric:
-        end = JobEnd(spec)
+        end = JobRun(spec)
         run_jobs(FabricLauncher(fabric), [end], on_output=on_output, on_progress=on_progress)
     end.check()
     assert end.result is not None

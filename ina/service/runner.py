@@ -34,7 +34,7 @@ from hostlib.launch import keeper
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from ina.runtime.agents import Agents
 from ina.runtime.hosts import Hosts
-from ina.runtime.jobs import GroupRun, JobEnd
+from ina.runtime.jobs import GroupRun
 from ina.runtime.launch import Admitted, JobRun, met
 from ina.runtime.machine_hosts import MachineHosts, StartAgents
 from ina.runtime.spec import JobResult, LaunchSpec
@@ -383,7 +383,7 @@ class RunProcess:
             self._status.engine = said
         self._write()
 
-    def _ended(self, end: JobEnd, group: GroupRun) -> None:
+    def _ended(self, end: JobRun, group: GroupRun) -> None:
         failure = end.failure()
         with self._lock:
             self._status.note_end(group, end.spec.job.name, "" if failure is None else str(failure))

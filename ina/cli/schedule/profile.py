@@ -23,7 +23,8 @@ from ina.cli.live import print_output
 from ina.cli.output import table
 from ina.cli.plain import Result, seconds
 from ina.runtime.fabric import open_fabric
-from ina.runtime.jobs import GroupRun, JobEnd
+from ina.runtime.jobs import GroupRun
+from ina.runtime.launch import JobRun
 from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
@@ -148,7 +149,7 @@ def running(command: list[str]) -> Iterator[JobOnCpus]:
             future.result()
 
 
-def _end(future: Future[list[JobEnd]]) -> str | None:
+def _end(future: Future[list[JobRun]]) -> str | None:
     if not future.done():
         return None
     (end,) = future.result()
