@@ -75,7 +75,11 @@ _log = logging.getLogger(__name__)
 
 
 class Daemon:
-    """The service behind `ina.service.service.Service`. Made and used in the thread of its event loop."""
+    """The service, made and used in the thread of its event loop. Jobs are named by their ids.
+
+    Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
+    there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
+    """
 
     def __init__(
         self,
@@ -556,7 +560,10 @@ class Daemon:
         return self.record(name)
 
     async def reload(self, policies: Policies) -> None:
-        """Have other policies decide from now on; what runs runs on until they decide otherwise."""
+        """Have other policies decide from now on; what runs runs on until they decide otherwise.
+
+        Raises Conflict if they cannot follow those that decide now.
+        """
         if policies != self._ledger.policies:
             try:
                 self._ledger.change(policies)
@@ -567,7 +574,8 @@ class Daemon:
     async def change_cluster(self, cluster: Topology) -> Sequence[str]:
         """Have another cluster from now on; return what differs, one sentence each.
 
-        Jobs that it does not touch run on; others get other places, or fail if it has none for them.
+        Jobs that it does not touch run on; others get other places, or fail if it has none for them. Raises
+        Conflict if it cannot follow that of now; nothing has changed then.
         """
         ledger = self._ledger
         if cluster == ledger.topology:

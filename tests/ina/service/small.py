@@ -55,7 +55,7 @@ POLICIES = AllocationSettings(memory="deadline-lazy", routing="grid")
 
 
 class SmallService:
-    """A `Service`; see the module."""
+    """What the API asks of a `Daemon`; see the module."""
 
     def __init__(self, cluster: Topology, folder: Path, scheduler: str = "fifo-backfill") -> None:
         parts = networked(cluster, scheduler, POLICIES)
