@@ -27,8 +27,8 @@ from bmv2_topos.testbeds import netns
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
 from ina.bench.allreduce import Operation
-from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
 
