@@ -14,7 +14,7 @@ from controller import connect
 from controller.switches import forwarding
 from tests.own_programs import COUNTING, copied, with_ingress
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, here, worker
+from tests.system.command import PATIENT, good, here, worker
 
 MAC = "02:00:00:00:00:07"
 TABLELESS = with_ingress("""\
@@ -29,8 +29,7 @@ def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attached]:
     path = copied(tmp_path_factory.mktemp("copy"), *COUNTING) / "shared.p4"
     with open_switch("--program", path, "--lanes", 32) as switch:
         command = worker("exact.py", 640)
-        done = here("run", "-np", 2, *PATIENT, *switch.options, "--slots", 64, "--window", 4, *command)
-        assert done.returncode == 0, done.stderr
+        good("run", "-np", 2, *PATIENT, *switch.options, "--slots", 64, "--window", 4, *command)
         with connect(switch.address) as controller:
             controller.install([forwarding.bridge(MAC, 1)])
         yield switch

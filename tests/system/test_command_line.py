@@ -19,16 +19,14 @@ from typer.testing import CliRunner
 
 from ina.cli.commands import app
 from ina.cli.plain import parse_size, plural, rate, seconds
-from tests.system.command import PATIENT, ROOT, here, ina, worker
+from tests.system.command import PATIENT, ROOT, good, here, ina, report, worker
 
 
 def test_run_sums_and_reports() -> None:
-    done = here("run", "-np", 3, *PATIENT, "--lanes", 32, "--json", *worker("sums.py", "--times", 20))
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["name"] == "run"
-    assert report["setup"]["workers"] == 3
-    metrics = report["metrics"]
+    found = report("run", "-np", 3, *PATIENT, "--lanes", 32, *worker("sums.py", "--times", 20))
+    assert found["name"] == "run"
+    assert found["setup"]["workers"] == 3
+    metrics = found["metrics"]
     assert metrics["allreduces"] == 20
     assert metrics["summed_bytes"] == 20 * 5000 * 4
     assert metrics["switch_completed_packets"] > 0
@@ -38,9 +36,12 @@ def test_run_sums_and_reports() -> None:
 def test_run_counts_all_calls_of_a_script_that_ends_without_shutdown() -> None:
     """Ranks report now and then: the summary once had the first call alone."""
     script = "import hostlib\nhostlib.init()\nfor _ in range(50): hostlib.allreduce([1.0])"
-    done = here("run", "-np", 2, *PATIENT, "--lanes", 32, "--json", "--", sys.executable, "-c", script)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["allreduces"] == 50
+    assert (
+        report("run", "-np", 2, *PATIENT, "--lanes", 32, "--", sys.executable, "-c", script)["metrics"][
+            "allreduces"
+        ]
+        == 50
+    )
 
 
 def test_run_recovers_from_every_impairment_at_once() -> None:
@@ -55,8 +56,7 @@ def test_run_recovers_from_every_impairment_at_once() -> None:
 
 
 def test_n_is_short_for_np_and_a_run_without_sums_tells_of_none() -> None:
-    done = here("run", "-n", 2, "--lanes", 32, "--", "sh", "-c", "echo rank")
-    assert done.returncode == 0, done.stderr
+    done = good("run", "-n", 2, "--lanes", 32, "--", "sh", "-c", "echo rank")
     assert "[1] rank" in done.stdout
     assert "allreduces" in done.stdout
     for row in ("per worker", " MB in "):
@@ -333,9 +333,9 @@ def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> No
 
 def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
     c, p4info = tmp_path / "x.c", tmp_path / "x.txtpb"
-    done = here("compile", "exclusive", "--lanes", 32, "-o", c, "--p4info", p4info, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["tables"] >= 7
+    assert (
+        report("compile", "exclusive", "--lanes", 32, "-o", c, "--p4info", p4info)["metrics"]["tables"] >= 7
+    )
     assert "p4_program" in c.read_text()
     assert "InaIngress.admission.job" in p4info.read_text()
 
@@ -402,8 +402,7 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
 
 
 def test_numbers_agree_with_their_nouns_and_a_table_says_what_it_compares() -> None:
-    done = here("bench", "allreduce", "-np", 1, "--size", "4KB", "--iterations", 2)
-    assert done.returncode == 0, done.stderr
+    done = good("bench", "allreduce", "-np", 1, "--size", "4KB", "--iterations", 2)
     assert "allreduce of 4KB of float32, 1 worker, 256 lanes" in done.stdout
     assert "time relative to ina" in done.stdout
     assert (plural(1, "process"), plural(1200, "process"), plural(0, "job")) == (

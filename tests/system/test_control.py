@@ -18,7 +18,7 @@ from controller.p4runtime_shim.mastership import ArbitrationStream
 from p4src.messages import p4runtime_pb2_grpc
 from tests.certificates import make
 from tests.system.attached import open_switch
-from tests.system.command import begun, children, here, start, worker
+from tests.system.command import begun, children, good, here, start, worker
 
 LANES = ("--lanes", 32)
 FOREIGN = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "entries.p4"
@@ -106,8 +106,7 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
     with open_switch(*server, "--tls-ca", pem / "ca.pem", p4runtime="localhost:0") as attached:
         run = ("run", "-np", 2, *LANES, *attached.options)
         ours = ("--tls-cert", pem / "client.pem", "--tls-key", pem / "client.key")
-        done = here(*run, "--tls-ca", pem / "ca.pem", *ours, *SUMS)
-        assert done.returncode == 0, done.stderr
+        done = good(*run, "--tls-ca", pem / "ca.pem", *ours, *SUMS)
         for options, reason in (
             ((), "it speaks TLS, and was asked without (check --tls-ca, --tls-cert and --tls-key)"),
             (("--tls-ca", pem / "client.pem"), "its certificate does not hold before the CA in"),
@@ -144,8 +143,7 @@ def test_a_foreign_program_is_replaced_on_request_only() -> None:
             r" 0x[0-9a-f]+, not 0x[0-9a-f]+\), with \d+ table entries; give --replace-program to replace it",
             done.stderr,
         )
-        done = here(*run, "--replace-program", *SUMS)
-        assert done.returncode == 0, done.stderr
+        done = good(*run, "--replace-program", *SUMS)
         done = here(*run, *SUMS)  # it is there now
         assert done.returncode == 0, done.stderr
         done = here(*run, "--program", "shared", *SUMS)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.system.command import here
+from tests.system.command import good, here, report
 
 STEPS = {
     "iterations": 2,
@@ -21,12 +21,9 @@ def test_captures_and_log_of_a_run_name_its_straggler(tmp_path: Path) -> None:
     captures, log = tmp_path / "captures", tmp_path / "run.log"
     worker = [sys.executable, "-P", "-m", "hostlib.demos.steps", json.dumps(STEPS)]
     shape = ["single-switch:2", "--runner", "loopback", "--rate", 0, "--lanes", 32, "--slots", 64]
-    done = here("topo", "run", *shape, "--pcap", captures, "--log", log, "--", *worker)
-    assert done.returncode == 0, done.stderr
+    good("topo", "run", *shape, "--pcap", captures, "--log", log, "--", *worker)
 
-    told = here("trace", captures, "--explain", log, "--json")
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)
+    found = report("trace", captures, "--explain", log)
     ((_, job),) = found["jobs"].items()
     logged = [json.loads(line) for line in log.read_text().splitlines()]
     # where ranks agree on a sum they wait for each other; how long is a matter of both

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.system.command import PATIENT, here, said_by, worker
+from tests.system.command import PATIENT, good, here, said_by, worker
 
 SURVIVOR_S = 60.0  # a tenth of what a rank that lives is waited for; they need about one second
 SILENCE_S = 4
@@ -48,8 +48,7 @@ def test_a_worker_that_leaves_early_is_named_by_the_others_at_once(program: str)
 
 def test_a_forked_process_of_a_rank_is_no_rank() -> None:
     """It was one: with the packet numbers of its parent, who was then handed the sums of what it had sent."""
-    done = here("run", "-np", 2, "--lanes", 32, *PATIENT, *worker("odd_ranks.py", "forks"))
-    assert done.returncode == 0, done.stderr
+    done = good("run", "-np", 2, "--lanes", 32, *PATIENT, *worker("odd_ranks.py", "forks"))
     for rank in range(2):
         assert done.stdout.count(f" was forked from rank {rank}, process ") == 5
         assert f"[{rank}] 10.0 10.0 10.0" in done.stdout

@@ -13,7 +13,7 @@ import pytest
 
 import hostlib
 from hostlib.core.counters import KEYS
-from tests.system.command import PATIENT, ROOT, here
+from tests.system.command import PATIENT, ROOT, good
 
 PAGE, TORCH_PAGE, HOROVOD_PAGE = (
     (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("hostlib", "torch", "horovod")
@@ -49,8 +49,7 @@ def test_a_program_of_a_guide_runs(command: str, text: str, tmp_path: Path) -> N
         return
     assert words[:2] == ["ina", "run"]
     assert words[-2:] == ["--", "python"]
-    done = here(*words[1:-2], *PATIENT, "--", sys.executable, script)
-    assert done.returncode == 0, done.stderr
+    good(*words[1:-2], *PATIENT, "--", sys.executable, script)
 
 
 def test_the_table_of_counters_has_each_key_once() -> None:

@@ -16,7 +16,7 @@ from controller.simulator.traces import read
 from hostlib.interleave.stages import Iteration
 from ina.bench.interleave import pool, steady
 from tests.controller.simulator.commands import schedule
-from tests.system.command import ROOT, here
+from tests.system.command import ROOT, good, here
 
 SCRIPT = ROOT / "examples" / "four_stages.py"
 
@@ -140,8 +140,7 @@ def test_a_long_job_makes_room_and_goes_on_where_it_was(tmp_path: Path) -> None:
         },
         {"name": "short", "workers": 1, "arrival_s": 1.5, "duration_s": 20, "command": f"touch {flag}"},
     )
-    done = here("schedule", "live", "--jobs", jobs, "--policy", "srtf", "--gpus", 1, "--json")
-    assert done.returncode == 0, done.stderr
+    done = good("schedule", "live", "--jobs", jobs, "--policy", "srtf", "--gpus", 1, "--json")
     result = json.loads(done.stdout)
     log = [(entry["event"], entry["jobs"]) for entry in result["setup"]["log"]]
     assert log == [
@@ -198,8 +197,7 @@ def test_stage_times_that_nobody_gave_are_measured_first(tmp_path: Path) -> None
         {"name": "a", "workers": 1, "duration_s": 12, "command": train(12, "--views", 200)},
         {"name": "b", "workers": 1, "duration_s": 12, "command": train(12, "--masks", 200)},
     )
-    done = here("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
-    assert done.returncode == 0, done.stderr
+    done = good("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
     measured = {
         line[0]: [float(word) for word in re.findall(r"[\d.]+", line.partition(":")[2])]
         for line in done.stderr.splitlines()
@@ -225,8 +223,7 @@ def test_jobs_on_a_network_start_with_the_servers_trees_and_slots_they_were_give
     options = ("--policy", "srtf", "--placement", "gpu-balance", "--memory", "static", "--json")
     cluster = ROOT / "examples" / "cluster" / "racks.toml"
     jobs = ROOT / "examples" / "schedule" / "live.toml"
-    done = here("schedule", "live", "--jobs", jobs, "--cluster", cluster, *options)
-    assert done.returncode == 0, done.stderr
+    done = good("schedule", "live", "--jobs", jobs, "--cluster", cluster, *options)
     result = json.loads(done.stdout)
     assert result["metrics"]["ended"] == 4
     said: dict[str, dict[str, str]] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.controller.simulator.commands import schedule
-from tests.system.command import ROOT, here
+from tests.system.command import ROOT, good, here
 
 # Does five steps, saves, and breaks until ten are done.
 FRAIL = """
@@ -60,8 +60,7 @@ def test_a_job_without_room_on_the_switch_fails(tmp_path: Path) -> None:
 
 def test_a_name_in_brackets_is_no_style(tmp_path: Path) -> None:
     jobs = jobs_file(tmp_path, "true", name="[/x]")
-    done = here("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1)
-    assert done.returncode == 0, done.stderr
+    done = good("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1)
     assert "│ [/x]" in done.stdout
 
 

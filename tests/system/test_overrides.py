@@ -9,7 +9,7 @@ import pytest
 
 from controller.vocabulary import Job, parse_jobs
 from ina.runtime.job_file import Overrides
-from tests.system.command import here
+from tests.system.command import report
 
 KEYS = {
     "slots": (16, 32),
@@ -86,9 +86,7 @@ def test_run_takes_jobs_as_the_file_says_unless_options_are_given(
 ) -> None:
     file = tmp_path / "jobs.toml"
     file.write_text(SAYS)
-    done = here("run", "--program", "shared", "--lanes", 32, "--jobs", file, *options, "--json")
-    assert done.returncode == 0, done.stderr
-    jobs = json.loads(done.stdout)["setup"]["jobs"]
+    jobs = report("run", "--program", "shared", "--lanes", 32, "--jobs", file, *options)["setup"]["jobs"]
     keys = ("window", "preempt", "congestion", "numbers")
     assert {name: tuple(job[key] for key in keys) for name, job in jobs.items()} == wanted
 
@@ -103,7 +101,5 @@ def test_an_exclusive_job_has_the_slots_of_the_option_if_given(
     file = tmp_path / "jobs.toml"
     job = "[[job]]\nworkers = 1\ncommand = 'true'\n"
     file.write_text(f"{job}slots = 64\n{job}window = 8\n{job}")
-    done = here("run", "--lanes", 32, "--jobs", file, *options, "--json")
-    assert done.returncode == 0, done.stderr
-    jobs = json.loads(done.stdout)["setup"]["jobs"]
+    jobs = report("run", "--lanes", 32, "--jobs", file, *options)["setup"]["jobs"]
     assert tuple(job["slots"] or 1024 for job in jobs.values()) == wanted

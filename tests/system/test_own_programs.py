@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.own_programs import COUNTING, EVICTION, WITHOUT_PRIORITY, WITHOUT_UPLINK, copied
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, here, worker
+from tests.system.command import PATIENT, good, here, report, worker
 
 LANES = ("--lanes", 32)
 SUMS = worker("exact.py", 1, 5000)
@@ -78,9 +77,7 @@ def test_a_copy_runs_on_sockets(
     copies: Callable[[str], Path], kind: str, program: str, options: tuple[object, ...]
 ) -> None:
     path = copies(kind) / f"{program}.p4"
-    done = here("run", "-np", 2, *PATIENT, *LANES, "--program", path, *options, "--json", *SUMS)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    result = report("run", "-np", 2, *PATIENT, *LANES, "--program", path, *options, *SUMS)
     assert result["setup"]["program"] == str(path)
     assert result["metrics"]["switch_completed_packets"] > 0
 
@@ -91,28 +88,27 @@ def test_a_copy_runs_in_virtual_time(copies: Callable[[str], Path], tmp_path: Pa
     jobs.write_text(JOBS)
     ran = {}
     for program in ("shared", copies(kind) / "shared.p4"):
-        done = here("sim", jobs, "--program", program, "--lanes", 32, "--slots", 8, "--json")
-        assert done.returncode == 0, done.stderr
-        ran[str(program)] = json.loads(done.stdout)["jobs"]
+        ran[str(program)] = report("sim", jobs, "--program", program, "--lanes", 32, "--slots", 8)["jobs"]
     ours, own = ran.values()
     assert (own == ours) == (kind == "plain"), "another eviction rule evicts others"
 
 
 def test_a_copy_runs_in_soak_and_its_failures_are_replayed_with_it(copies: Callable[[str], Path]) -> None:
     path = copies("edited") / "shared.p4"
-    done = here("soak", "--program", path, "--seed", 0, "--schedules", 20, "--processes", 1, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["happened"]["switch: preempted"] > 0
-    done = here("soak", "--program", path, "--replay", 3, "--json")
-    assert done.returncode == 0, done.stderr
+    assert (
+        report("soak", "--program", path, "--seed", 0, "--schedules", 20, "--processes", 1)["metrics"][
+            "happened"
+        ]["switch: preempted"]
+        > 0
+    )
+    good("soak", "--program", path, "--replay", 3, "--json")
 
 
 def test_a_copy_runs_in_a_scenario_beside_its_file(copies: Callable[[str], Path]) -> None:
     folder = copies("edited")
     (folder / "own.toml").write_text(SCENARIO)
     for runner in ("virtual", "loopback"):
-        done = here("scenario", "run", folder / "own.toml", "--runner", runner)
-        assert done.returncode == 0, done.stderr
+        done = good("scenario", "run", folder / "own.toml", "--runner", runner)
     (folder / "none.toml").write_text(SCENARIO.replace("shared.p4", "none.p4"))
     done = here("scenario", "run", folder / "none.toml")
     assert done.returncode == 2
@@ -127,11 +123,8 @@ def attached(copies: Callable[[str], Path]) -> Attached:
 
 def test_a_switch_with_an_edited_program_is_attached_to_if_no_file_is_asked_for(attached: Attached) -> None:
     run = ("run", "-np", 2, *PATIENT, *attached.options, "--slots", 16)
-    done = here(*run, "--json", *SUMS)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["setup"]["lanes"] == 32, "as many as the switch's program has"
-    done = here(*run, "--program", "shared", *SUMS)
-    assert done.returncode == 0, done.stderr
+    assert report(*run, *SUMS)["setup"]["lanes"] == 32, "as many as the switch's program has"
+    done = good(*run, "--program", "shared", *SUMS)
     assert "runs another program than 'shared' that offers jobs as much: it stays" in done.stderr
 
 

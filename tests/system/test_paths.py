@@ -10,7 +10,7 @@ import pytest
 
 from ina.cli.errors import USAGE, Failure
 from ina.cli.paths import check_output
-from tests.system.command import here
+from tests.system.command import good, here
 from tests.system.test_option_helps import declared
 
 PATHS = [
@@ -70,7 +70,7 @@ def test_files_that_are_named_in_another_way_have_to_be_there_as_well(arguments:
 
 def test_a_file_is_made_with_the_directories_above_it(tmp_path: Path) -> None:
     made = tmp_path / "new" / "deep" / "exclusive.c"
-    assert here("compile", "exclusive", "--lanes", 32, "-o", made).returncode == 0
+    good("compile", "exclusive", "--lanes", 32, "-o", made)
     assert "#include" in made.read_text()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hostlib.io.joblog import JobLog
-from tests.system.command import here, worker
+from tests.system.command import good, here, worker
 
 LANES = 32
 TIMES = 20
@@ -30,8 +30,7 @@ def test_each_collective_of_each_rank_has_a_line_and_each_job_its_beginning_and_
     path.write_text("of an earlier run")
     shared = ("--program", "shared", "--slots", 16, "--loss", 0.02)
     command = worker("sums.py", "--times", TIMES, "--length", LENGTH)
-    done = here("run", "-np", 2, "--lanes", LANES, *shared, "--json", "--log", path, *command)
-    assert done.returncode == 0, done.stderr
+    done = good("run", "-np", 2, "--lanes", LANES, *shared, "--json", "--log", path, *command)
     first, *lines = lines_of(path)
     assert (first["event"], first["name"], first["workers"]) == ("start", "", 2)
     assert {line["job"] for line in lines} == {first["job"]}

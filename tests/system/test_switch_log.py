@@ -17,7 +17,7 @@ import pytest
 from controller import Member, Part, Registration, connect
 from tests.controller import single
 from tests.system.attached import open_switch
-from tests.system.command import here, ina, start, worker
+from tests.system.command import good, here, ina, start, worker
 
 LANES = ("--lanes", 32)
 MEMBER = Member(0, 100, "02:00:00:00:00:01", "10.0.0.1", 9000)
@@ -36,8 +36,7 @@ def lines(log: Path) -> list[dict[str, Any]]:
 def test_the_log_of_a_switch_says_who_had_which_job_admitted_and_removed(tmp_path: Path) -> None:
     log = tmp_path / "jobs.log"
     with open_switch("--log", log) as attached:
-        done = here("run", *LANES, *attached.options, *SUMS)
-        assert done.returncode == 0, done.stderr
+        good("run", *LANES, *attached.options, *SUMS)
         started, loaded, admitted, removed = lines(log)
         with connect(attached.address) as controller:
             job = single.admit(controller, Part((MEMBER,), 2)).job
@@ -67,8 +66,7 @@ def test_a_log_that_cannot_be_opened_is_named() -> None:
 
 def test_a_log_on_a_full_disk_is_named_and_the_switch_goes_on() -> None:
     with open_switch("--log", "/dev/full") as attached:
-        done = here("run", *LANES, *attached.options, *SUMS)
-        assert done.returncode == 0, done.stderr
+        good("run", *LANES, *attached.options, *SUMS)
 
 
 def test_jobs_are_served_for_prometheus() -> None:
