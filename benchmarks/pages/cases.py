@@ -20,7 +20,7 @@ from controller.policies.memory.demand import Reading
 from controller.policies.memory.policies import POLICIES
 from controller.policies.memory.policy import Question
 from controller.simulator.network.run import Simulated, simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology
 from controller.vocabulary.graphs import with_memory
 

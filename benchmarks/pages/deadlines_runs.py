@@ -18,7 +18,7 @@ from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
 from controller.policies.memory.demand import Reading
 from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology, fabrics, float32_bytes
 
 FLOWS: Final = "flows"

@@ -19,7 +19,7 @@ from controller.policies.routing.policies import POLICIES as ROUTINGS
 from controller.policies.routing.policy import Policy, Question
 from controller.simulator.network.generate import generate
 from controller.simulator.network.run import NetworkTask, run_network, simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)

@@ -50,7 +50,7 @@ from controller.policies.scheduling.lucid import (
 from controller.policies.scheduling.lucid.durations import Facts
 from controller.policies.scheduling.lucid.measured import Config
 from controller.policies.scheduling.lucid.throughput import features
-from controller.simulator.by_name import make
+from controller.simulator.policy_run import make
 from controller.simulator.runs import Source
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

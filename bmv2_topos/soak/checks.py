@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from bmv2_topos.soak.network import BedNetwork
 from bmv2_topos.soak.schedule import Schedule
-from controller.switches.outcomes import OUTCOMES
+from controller.switches.model import OUTCOMES
 
 _BESIDE = frozenset({"overflow", "disagree", "evicted", "no_uplink"})
 """Counted beside another outcome of the same packet."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from bmv2_topos.soak.schedule import Schedule
 from bmv2_topos.soak.strangers import KINDS as _STRANGERS
-from controller.switches.outcomes import OUTCOMES
+from controller.switches.model import OUTCOMES
 from hostlib.wire.quantize import ENCODINGS
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {

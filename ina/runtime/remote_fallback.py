@@ -115,10 +115,6 @@ class RemoteFallback:
         """Return whether it has served the owner's jobs since it was told of them last."""
         return self.check() is None and not self._lapsed
 
-    def latest(self, job: int) -> dict[str, float]:
-        """Return the latest known counters of a job, without waiting."""
-        return self._statistics.get(job, {})
-
     def check(self) -> str | None:
         """Return why there is no fallback server any more, or None. Call it several times per second."""
         now = time.monotonic()

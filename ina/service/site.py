@@ -130,7 +130,7 @@ class TestbedSite:
         def connect(cluster: Topology, server: str, *, start: bool) -> TestbedFallback:
             return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)
 
-        return FallbackServers(self.cluster, connect)
+        return FallbackServers(connect)
 
     def _connect(self, name: str, address: str) -> SwitchSession:
         return connect(f"unix:{self.bed.socket(name)}", at_once=False)

@@ -38,7 +38,7 @@ from controller.errors import Unreachable
 from controller.switches import names
 from controller.switches.programs import P4C
 from controller.vocabulary import Link, Server, Switch, Topology, named, tree
-from ina.runtime.testbed_fabric import NamespaceFabric, opened
+from ina.runtime.testbed_fabric import hosts_for, opened
 
 
 def test_every_link_joins_the_interfaces_of_its_two_namespaces() -> None:
@@ -251,10 +251,9 @@ def test_jobs_that_start_at_once_each_find_the_hosts_that_are_free(
     (tmp_path / "lab").mkdir()
     topology = tree([4])
     state = State("lab", "netns", topology, Program(), switches=dict.fromkeys(topology.ports, os.getpid()))
-    fabric = NamespaceFabric(state, {})
 
     def reserve(_: int) -> list[str]:
-        with fabric.reserved(2) as hosts:
+        with hosts_for(state, 2) as hosts:
             return hosts
 
     with ThreadPoolExecutor(2) as pool:

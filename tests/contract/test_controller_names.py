@@ -1,6 +1,8 @@
 """Every table, action and parameter that the controller names is in the P4Info of every program variant."""
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,14 +10,14 @@ import pytest
 from controller import Admission, Member, Region, Uplink
 from controller.p4runtime_shim.codec import Codec
 from controller.switches import forwarding, names
-from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import job_row, supporting_rows
-from controller.switches.model import INA_UDP_PORT
-from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.model import COLUMNS, INA_UDP_PORT, OUTCOMES
+from controller.switches.target import MulticastGroup, TableEntry
 from p4src.programs import LANES
 from softswitch.compiler import p4info
 from tests.programs import p4src_program
 
+OUTCOMES_P4 = Path(__file__).parents[2] / "p4src" / "include" / "outcomes.p4"
 PROGRAMS = ("exclusive", "shared", "atp")
 WHERE = {
     "JOB_REGISTER": ("shared", "atp"),
@@ -99,3 +101,12 @@ def test_a_counter_row_has_a_column_for_every_outcome(info: Any) -> None:
     (outcomes,) = (c for c in info.counters if c.preamble.name == names.OUTCOMES)
     assert outcomes.size % COLUMNS == 0
     assert max(OUTCOMES.values()) < COLUMNS
+
+
+def test_the_outcomes_are_those_of_the_programs() -> None:
+    source = OUTCOMES_P4.read_text()
+    declared = re.search(r"enum bit<(\d+)> outcome_t {([^}]*)}", source)
+    assert declared is not None
+    numbered = re.findall(r"^ *(\w+) *= (\d+)\b", declared[2], re.MULTILINE)
+    assert {name.lower(): int(number) for name, number in numbered} == OUTCOMES
+    assert 1 << int(declared[1]) == COLUMNS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from controller.vocabulary import CONGESTION, ENCODINGS
-from controller.vocabulary.slots import CONGESTION_GROUP
+from controller.vocabulary.job import CONGESTION_GROUP
 from hostlib import collectives, windows
 from hostlib.config import JobConfig
 from hostlib.core import congestion

@@ -23,7 +23,7 @@ from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 from hostlib import wire
 from hostlib.core.congestion import SPREAD, Congestion
 from hostlib.core.kernel import Kernel

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, check_tree, shortest_tree
-from controller.switches.cabling import grow, plugged
-from controller.switches.layout import Branch
+from controller.switches.layout import Branch, grow, plugged
 from controller.switches.model import INA_UDP_PORT
 from controller.vocabulary import BadSpec, Job, Link, Region, Topology
 from controller.vocabulary.catalog import star, tree

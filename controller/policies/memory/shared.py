@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from controller.errors import BadJob
 from controller.vocabulary import Region
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 
 def place(total: int, wanted: Region | None) -> Region:

@@ -25,7 +25,7 @@ from controller.policies.placement.server import choose_fallback
 from controller.policies.placement.switching import without_useless_sums
 from controller.policies.placement.trees import tree_of
 from controller.vocabulary import Job, Topology
-from controller.vocabulary.words import kind, plural
+from controller.vocabulary.errors import kind, plural
 
 GROUP = "ina.placement"
 

@@ -11,7 +11,7 @@ from controller.policies.scheduling.placement import Slots
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.told import TRUTH, Told
 from controller.vocabulary import Cluster
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 SpeedOn = Callable[[Submission, str], float]
 """Speed of a job on a kind of GPU, relative to the kind on which it is fastest."""

@@ -12,10 +12,9 @@ import numpy as np
 
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.errors import Unreachable
-from controller.switches.entries import Entry, Match, MulticastGroup, TableEntry
+from controller.switches.layout import TreeAdmission
 from controller.switches.programs import ProgramBundle, objects
-from controller.switches.target import Kind, ProgramInfo, Revision
-from controller.switches.tree import TreeAdmission
+from controller.switches.target import Entry, Kind, Match, MulticastGroup, ProgramInfo, Revision, TableEntry
 from controller.vocabulary import Topology
 from hostlib import wire
 from ina.runtime.programs import bundle

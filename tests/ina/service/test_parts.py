@@ -10,10 +10,10 @@ import pytest
 
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from controller.core import Desired, Place, Run
-from controller.core.surviving import surviving
+from controller.core.allocator import surviving
 from controller.policies.memory.policy import Standing
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Tree
 from controller.vocabulary.catalog import leaf_spine
 from ina.service import plain

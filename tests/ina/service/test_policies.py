@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.core import Cancelled, Submitted, Tick
-from controller.core.submissions import submission_of
+from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.by_kind import SCHEDULER, AllocationSettings

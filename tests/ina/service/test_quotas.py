@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from controller.core import Cancelled, Ended, Retried, Submitted
-from controller.core.submissions import submission_of
+from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.vocabulary import Job
 from ina.service.ledger import Ledger

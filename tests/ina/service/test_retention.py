@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from controller.core import Ended, Submitted
+from controller.core.compose import submission_of
 from controller.core.core import Core
-from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.vocabulary import Job
 from ina.service.clock import Clock

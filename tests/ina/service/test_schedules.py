@@ -10,8 +10,8 @@ import pytest
 from benchmarks.service import schedules as page
 from bmv2_topos.testbeds.netns import forwarding
 from controller.vocabulary import Link, Topology
-from controller.vocabulary.addresses import pinned
 from controller.vocabulary.catalog import leaf_spine
+from controller.vocabulary.graphs import pinned
 from ina.service.errors import Conflict
 from ina.service.store import Store
 from ina.service.wiring import Wiring

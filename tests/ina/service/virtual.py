@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from bmv2_topos.testbeds.netns import forwarding
 from controller import Fleet, SwitchSession
 from controller.p4runtime_shim.ports import PortEnds, Told
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.service import plain
 from ina.service.errors import RunnerGone
@@ -93,17 +93,11 @@ class Fallbacks:
     def __init__(self) -> None:
         self.served: dict[str, list[TreeAdmission]] = {}
 
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
         self.served |= {server: list(jobs) for server, jobs in wanted.items()}
 
-    def lives(self, server: str) -> bool:
+    def lives(self, server: str, cluster: Topology) -> bool:
         return server in self.served
-
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        return {}
-
-    def change_cluster(self, cluster: Topology) -> None:
-        pass
 
     def kill(self, server: str) -> None:
         """Have one end, and forget all."""

@@ -15,8 +15,8 @@ from controller.policies.scheduling.speed import Exclusive
 from controller.policies.scheduling.told import TRUTH, Told
 from controller.policies.scheduling.urgency import UNSEEN
 from controller.simulator import measure, simulate
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster
 
 TWO = Cluster.uniform(1, 2)
