@@ -21,7 +21,7 @@ import hostlib
 from hostlib.launch.hosting import MEETING_S
 from hostlib.launch.launched_rank import launched_rank
 from hostlib.meet.private_folder import private_folder
-from tests.system.command import ROOT, ina, start
+from tests.system.command import ROOT, begun, ina, start
 
 LAUNCHES = itertools.count()
 SUM = (
@@ -150,8 +150,7 @@ def test_a_first_rank_that_dies_while_it_is_waited_for_is_named() -> None:
         while not own_meetings(private_folder(), zero.pid) and time.monotonic() < deadline:
             time.sleep(0.001)
         (one,) = launch(looks + SUM, environments[1:])
-        assert one.stdout is not None
-        assert one.stdout.readline() == "looked\n"
+        begun(one, word="looked")
         zero.kill()
         zero.communicate()
         errors = one.communicate(timeout=60)[1]

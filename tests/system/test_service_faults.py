@@ -28,7 +28,7 @@ from ina.service.executor import LocalRuns
 from ina.service.views import JobView
 from tests import effort
 from tests.system.clusters import needs_namespaces
-from tests.system.command import ROOT, family, freeze
+from tests.system.command import ROOT, begun, family, freeze
 from tests.system.controllers import PREFIX
 
 WIDE = ("left1", "right1")
@@ -285,8 +285,7 @@ def test_a_runner_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
     command = [sys.executable, "-c", HANGING, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as runner:
         try:
-            assert runner.stdout is not None
-            assert runner.stdout.readline() == "lives\n"
+            begun(runner, word="lives")
             assert files.process_of(folder) == runner.pid
             with contextlib.suppress(RunnerGone):  # the machine is slow: it is tried again
                 LocalRuns(tmp_path).stop(7)
