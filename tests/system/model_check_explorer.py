@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.network import describe
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.schedule import Bed, JobPlan
-from bmv2_topos.soak.trace import describe
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology

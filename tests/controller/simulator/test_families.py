@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import FAMILIES, dress, family, find_family, full_name, known
 from controller.policies.scheduling import BadSpec, BadTrace, ExtraMissing, Submission
 from controller.simulator.estimates import expect, read_estimates
@@ -232,6 +232,8 @@ import sys
 from controller.policies.scheduling import Cluster
 from controller.policies.families.base import SimulationConfig
 from controller.simulator.policy_run import make
+from controller.policies.family import SimulationConfig
+from controller.simulator.by_name import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
 room = "controller.policies.scheduling"
 print(*(part for part in ("lucid", "sharing", "synergy") if f"{room}.{part}" in sys.modules))
@@ -246,7 +248,7 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.policies.scheduling import Cluster
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import known
 from controller.simulator.policy_run import make
 config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
