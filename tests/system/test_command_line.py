@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from ina.cli.commands import app
 from ina.cli.plain import parse_size, plural, rate, seconds
-from tests.system.command import PATIENT, ROOT, good, here, ina, report, worker
+from tests.system.command import PATIENT, ROOT, good, here, ina, refused, report, worker
 
 
 def test_run_sums_and_reports() -> None:
@@ -69,10 +69,11 @@ def test_run_without_a_c_compiler_ends_at_once_and_names_what_to_install(
     """In a checkout: installed packages have the stock programs (`tests/project/test_wheel.py`)."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    done = here("run", "-np", 2, "--lanes", 32, *worker("sums.py", "--times", 2, "--length", 500))
-    assert done.returncode == 1, done.stderr
-    assert "no C compiler: cc is not on PATH; install one (Debian: gcc libc6-dev" in done.stderr
-    assert "does not answer" not in done.stderr
+    errors = refused(
+        "run", "-np", 2, "--lanes", 32, *worker("sums.py", "--times", 2, "--length", 500), status=1
+    )
+    assert "no C compiler: cc is not on PATH; install one (Debian: gcc libc6-dev" in errors
+    assert "does not answer" not in errors
 
 
 @pytest.mark.parametrize(
@@ -84,9 +85,8 @@ def test_run_without_a_c_compiler_ends_at_once_and_names_what_to_install(
     ],
 )
 def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: str, said: str) -> None:
-    done = here("run", "--lanes", 32, "--", "sh", "-c", how)
-    assert done.returncode == 1
-    assert done.stderr == f"ina: rank 0 {said}\n"
+    errors = refused("run", "--lanes", 32, "--", "sh", "-c", how, status=1)
+    assert errors == f"ina: rank 0 {said}\n"
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,8 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
     ],
 )
 def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], reason: str) -> None:
-    done = here(*arguments)
-    assert done.returncode == 2, done.stderr
-    assert reason in " ".join(done.stderr.split())
+    said = refused(*arguments)
+    assert reason in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
@@ -198,9 +197,8 @@ def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], rea
 def test_what_is_found_wrong_by_another_process_or_on_the_way_is_told(
     arguments: tuple[object, ...], status: int, reason: str
 ) -> None:
-    done = here(*arguments)
-    assert done.returncode == status, done.stderr
-    assert reason in " ".join(done.stderr.split())
+    said = refused(*arguments, status=status)
+    assert reason in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
@@ -217,11 +215,10 @@ def test_a_bad_job_file_is_refused_with_file_job_and_key(tmp_path: Path, line: s
     file = tmp_path / "jobs.toml"
     workers = "" if "workers" in line else "\nworkers = 2"
     file.write_text(f"[[job]]\nname = 'vision'\n{line}{workers}\n")
-    done = here("run", "--program", "shared", "--jobs", file)
-    assert done.returncode == 2, done.stderr
-    assert reason in done.stderr
+    said = refused("run", "--program", "shared", "--jobs", file)
+    assert reason in said
     if "40" not in line:  # the file is right, the options are not for it
-        assert str(file) in done.stderr
+        assert str(file) in said
 
 
 def test_a_busy_port_is_refused_with_the_reason() -> None:
@@ -245,9 +242,8 @@ def test_a_busy_p4runtime_port_is_refused_with_the_reason() -> None:
 def test_a_program_that_does_not_compile_is_shown_with_a_caret(tmp_path: Path) -> None:
     source = tmp_path / "broken.p4"
     source.write_text("#include <core.p4>\nheader h_t { bit<8 x; }\n")
-    done = here("compile", source)
-    assert done.returncode == 3
-    first, line, caret, *_ = done.stderr.splitlines()
+    said = refused("compile", source, status=3)
+    first, line, caret, *_ = said.splitlines()
     assert first.startswith(f"{source}:2:20: ")
     assert line.strip() == "header h_t { bit<8 x; }"
     assert caret.strip() == "^"
@@ -391,7 +387,6 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stderr is not None
     fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, PIPE_BUF)
     assert any(re.search(r"[|] +grpc$", line) for line in process.stderr)
     process.send_signal(signal.SIGINT)

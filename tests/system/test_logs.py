@@ -20,7 +20,7 @@ from controller import Member, Part, Registration, connect
 from hostlib.io.joblog import JobLog
 from tests.controller import single
 from tests.system.attached import open_switch
-from tests.system.command import good, here, ina, start, worker
+from tests.system.command import good, here, ina, refused, start, worker
 
 # --------------------------------------------------------------------- ``ina run --log``
 
@@ -102,9 +102,8 @@ def test_jobs_of_a_file_are_told_apart_and_failures_are_in_the_log(tmp_path: Pat
 def test_a_log_that_cannot_be_written_is_refused_before_anything_starts(
     tmp_path: Path, name: str, reason: str
 ) -> None:
-    done = here("run", "--log", tmp_path / name, "--", "touch", tmp_path / "started")
-    assert done.returncode == 2
-    assert done.stderr == f"ina: --log {tmp_path / name}: {reason}\n"
+    said = refused("run", "--log", tmp_path / name, "--", "touch", tmp_path / "started")
+    assert said == f"ina: --log {tmp_path / name}: {reason}\n"
     assert not (tmp_path / "started").exists()
 
 
@@ -166,9 +165,8 @@ def test_the_log_of_a_switch_says_who_had_which_job_admitted_and_removed(tmp_pat
 
 
 def test_a_log_that_cannot_be_opened_is_named() -> None:
-    done = here("switch", "--port", "1=memory", "--log", "/none/jobs.log")
-    assert done.returncode == 2
-    assert "--log /none/jobs.log: No such file or directory" in done.stderr
+    said = refused("switch", "--port", "1=memory", "--log", "/none/jobs.log")
+    assert "--log /none/jobs.log: No such file or directory" in said
 
 
 def test_a_log_on_a_full_disk_is_named_and_the_switch_goes_on() -> None:
@@ -182,7 +180,6 @@ def test_jobs_are_served_for_prometheus() -> None:
         with connect(attached.address) as controller:
             job = single.admit(controller, Part((MEMBER,), 64), registration=said).job
         process = start("slots", *attached.options[:2], "--metrics-port", 0)
-        assert process.stdout is not None
         place = process.stdout.readline().removeprefix("serving ").strip()
         with urlopen(place) as answer:
             text = answer.read().decode()

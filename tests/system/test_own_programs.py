@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_programs import COUNTING, EVICTION, WITHOUT_PRIORITY, WITHOUT_UPLINK, copied
+from tests.programs import COUNTING, EVICTION, WITHOUT_PRIORITY, WITHOUT_UPLINK, copied
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, good, here, report, worker
+from tests.system.command import PATIENT, good, refused, report, worker
 
 LANES = ("--lanes", 32)
 SUMS = worker("exact.py", 1, 5000)
@@ -108,11 +108,10 @@ def test_a_copy_runs_in_a_scenario_beside_its_file(copies: Callable[[str], Path]
     folder = copies("edited")
     (folder / "own.toml").write_text(SCENARIO)
     for runner in ("virtual", "loopback"):
-        done = good("scenario", "run", folder / "own.toml", "--runner", runner)
+        good("scenario", "run", folder / "own.toml", "--runner", runner)
     (folder / "none.toml").write_text(SCENARIO.replace("shared.p4", "none.p4"))
-    done = here("scenario", "run", folder / "none.toml")
-    assert done.returncode == 2
-    assert "none.p4" in done.stderr
+    said = refused("scenario", "run", folder / "none.toml")
+    assert "none.p4" in said
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +129,9 @@ def test_a_switch_with_an_edited_program_is_attached_to_if_no_file_is_asked_for(
 
 def test_a_file_is_asked_for_as_it_is(attached: Attached, copies: Callable[[str], Path]) -> None:
     path = copies("plain") / "shared.p4"
-    done = here("run", "-np", 2, *LANES, *attached.options, "--slots", 16, "--program", path, *SUMS)
-    assert done.returncode == 2
-    assert f"runs another program than '{path}' (it offers jobs the same, and is compiled from" in done.stderr
-    assert done.stderr.endswith("give --replace-program to replace it\n")
+    errors = refused("run", "-np", 2, *LANES, *attached.options, "--slots", 16, "--program", path, *SUMS)
+    assert f"runs another program than '{path}' (it offers jobs the same, and is compiled from" in errors
+    assert errors.endswith("give --replace-program to replace it\n")
 
 
 @pytest.mark.parametrize(
@@ -156,9 +154,8 @@ def test_what_is_missing_is_named(
     copies: Callable[[str], Path], kind: str, options: tuple[object, ...], said: str
 ) -> None:
     path = copies(kind) / "shared.p4"
-    done = here("run", "-np", 2, *LANES, "--program", path, "--slots", 16, *options, *SUMS)
-    assert done.returncode == 2
-    assert said.format(path=path) in done.stderr
+    errors = refused("run", "-np", 2, *LANES, "--program", path, "--slots", 16, *options, *SUMS)
+    assert said.format(path=path) in errors
 
 
 def test_a_job_of_a_file_that_wants_what_the_program_lacks_is_refused_by_name(
@@ -166,16 +163,12 @@ def test_a_job_of_a_file_that_wants_what_the_program_lacks_is_refused_by_name(
 ) -> None:
     jobs = tmp_path / "jobs.toml"
     jobs.write_text(JOBS)
-    done = here("sim", jobs, "--program", copies("unranked") / "shared.p4", "--lanes", 32)
-    assert done.returncode == 2
-    assert (
-        "lacks register 'InaIngress.aggregator.slot_priority', which jobs with preemption need" in done.stderr
-    )
+    said = refused("sim", jobs, "--program", copies("unranked") / "shared.p4", "--lanes", 32)
+    assert "lacks register 'InaIngress.aggregator.slot_priority', which jobs with preemption need" in said
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     for command in (("run", "-np", 1), ("sim", "examples/sim.toml"), ("soak",)):
         rest = ("--", "true") if command[0] == "run" else ()
-        done = here(*command, "--program", tmp_path / "none.p4", *rest)
-        assert done.returncode == 2
-        assert done.stderr == f"ina: {tmp_path}/none.p4: No such file or directory\n"
+        said = refused(*command, "--program", tmp_path / "none.p4", *rest)
+        assert said == f"ina: {tmp_path}/none.p4: No such file or directory\n"

@@ -130,7 +130,6 @@ def test_a_job_whose_switch_hangs_gets_another_tree_and_the_switch_is_used_again
     name = site.submit("hung", servers=list(WIDE), iterations=60)
     site.until_running(name)
     tree = site.client.job(name)["tree"]
-    assert tree is not None
     root = site.bed.switch_process(tree["root"])
     freeze(root)
     try:

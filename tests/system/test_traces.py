@@ -13,7 +13,7 @@ import pytest
 from bmv2_topos.trace.captures import CaptureError
 from ina.cli.errors import USAGE, Failure
 from ina.cli.trace import trace
-from tests.system.command import ROOT, good, here, ina, report
+from tests.system.command import ROOT, good, here, ina, refused, report
 
 # --------------------------------------------------------------------- ``ina trace``, ``ina sim --exp
 
@@ -119,9 +119,8 @@ def test_captures_and_log_of_a_run_name_its_straggler(tmp_path: Path) -> None:
     assert "straggler" in lines
 
     (captures / "s1-port2.pcapng").unlink()
-    refused = here("trace", captures, "--explain", log)
-    assert refused.returncode == 1
-    assert "no captures of s1/2, where the workers are" in refused.stderr
+    said = refused("trace", captures, "--explain", log, status=1)
+    assert "no captures of s1/2, where the workers are" in said
 
 
 # --------------------------------------------------------------------- ``--pcap`` of ``ina switch`` a
@@ -171,10 +170,9 @@ def test_captures_that_cannot_be_are_one_error_and_leave_no_folder(
     file.touch()
     folder = tmp_path / "folder"
     given = [option.format(file=file, folder=folder) for option in options]
-    done = here("run", "-np", "2", *given, "--", "true")
-    assert done.returncode == status
-    assert said.format(file=file) in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    errors = refused("run", "-np", "2", *given, "--", "true", status=status)
+    assert said.format(file=file) in errors
+    assert len(errors.splitlines()) == 1
     assert not folder.exists()
 
 

@@ -200,10 +200,8 @@ class SmallService:
     async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
         self._handle(Reallocated(self.now_s))
         allocation = self._core.allocation
-        assert allocation is not None
         question, answer = allocation.allocator.question, allocation.allocator.answer
         assert question is not None
-        assert answer is not None
         return [
             Slots(
                 each,
@@ -291,7 +289,6 @@ class SmallService:
         return []
 
     def counted(self) -> Mapping[str, int]:
-        assert self._core.log is not None
         return self._core.log.counts
 
     def explain(self, name: str) -> Explanation:
@@ -334,7 +331,6 @@ class SmallService:
         return ClusterState(self._cluster, self._policies, tuple(servers), tuple(switches))
 
     def _entries(self) -> list[Entry]:
-        assert self._core.log is not None
         return self._core.log.entries
 
     def _when(self, name: str, *kinds: str) -> float | None:

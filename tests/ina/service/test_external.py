@@ -47,7 +47,6 @@ async def test_the_default_scheduler_leaves_jobs_on_the_servers_that_they_name(s
     await served.state("job", "running")
     for name, servers in (("named", ("h3",)), ("job", (LEFT, RIGHT))):
         place = served.daemon.record(name).place
-        assert place is not None
         assert place.servers == servers
     await served.daemon.leave("job")
     await served.over()
