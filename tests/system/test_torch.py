@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from benchmarks.training.sharded.__main__ import both
-from benchmarks.training.sharded.links import PACKET_BYTES
+from benchmarks.training.sharded import PACKET_BYTES, both
 from ina.runtime.groups import slots_to_try
 from tests.effort import if_thorough
 from tests.extras import needs

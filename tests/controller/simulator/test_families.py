@@ -230,10 +230,8 @@ def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
     code = """
 import sys
 from controller.policies.scheduling import Cluster
-from controller.policies.families.base import SimulationConfig
-from controller.simulator.policy_run import make
 from controller.policies.family import SimulationConfig
-from controller.simulator.by_name import make
+from controller.simulator.policy_run import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
 room = "controller.policies.scheduling"
 print(*(part for part in ("lucid", "sharing", "synergy") if f"{room}.{part}" in sys.modules))
