@@ -25,6 +25,7 @@ from benchmarks.speed.shown import show
 from controller.vocabulary import Job
 from ina.bench.allreduce import Data
 from ina.cli import options
+from ina.cli.declared import Json
 from ina.cli.errors import USAGE, Failure
 from ina.cli.live import print_output
 from ina.cli.plain import parse_size
@@ -90,7 +91,7 @@ def jobs(
     program: options.Program = "shared",
     lanes: options.Lanes = 256,
     slots: Annotated[int | None, typer.Option(min=0)] = None,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Compare the throughput of one switch process with several concurrent jobs and with one job.
 

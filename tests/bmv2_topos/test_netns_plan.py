@@ -178,10 +178,10 @@ def test_a_kernel_without_netem_is_found_out_by_trying(
     with pytest.raises(
         NotHere, match=r"link h1 - s1: delay 1000us needs netem, .* none \(tc -n: Specified qdisc"
     ):
-        TARGETS[BMV2].check_here(slow)
+        TARGETS[BMV2].check_here(slow, ON_BMV2)
     (tmp_path / "tc").write_text("#!/bin/sh\n")
     lacks_netem.cache_clear()
-    TARGETS[BMV2].check_here(slow)
+    TARGETS[BMV2].check_here(slow, ON_BMV2)
     lacks_netem.cache_clear()
 
 
@@ -221,15 +221,15 @@ def test_missing_tools_are_named_with_where_they_come_from(
         NotHere,
         match=r"simple_switch_grpc on PATH .*behavioral-model.* and p4c-bm2-ss or p4c on .*opensuse.org",
     ):
-        target.check_here(tree([1]))
+        target.check_here(tree([1]), ON_BMV2)
     tools(tmp_path, "simple_switch_grpc")
     with pytest.raises(
         NotHere, match=r"the target bmv2 needs p4c-bm2-ss or p4c on PATH .*package p4lang-p4c"
     ):
-        target.check_here(tree([1]))
+        target.check_here(tree([1]), ON_BMV2)
     for tool in P4C:
         tools(tmp_path, tool)
-        target.check_here(tree([1]))  # either is enough
+        target.check_here(tree([1]), ON_BMV2)  # either is enough
         (tmp_path / tool).unlink()
     with pytest.raises(
         NotHere, match=r"no 'ip' command: install iproute2 .* virtual and loopback do without"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ina.cli.encoding import instead
+from ina.cli.screen import instead
 
 ROOT = Path(__file__).parents[2]
 

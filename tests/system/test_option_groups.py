@@ -9,29 +9,30 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ina.cli.option_groups import flattened
+from ina.cli.commands import for_typer
+from ina.cli.declared import Declared
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
     """How large."""
 
-    width: Annotated[int, typer.Option(help="Across.")]
-    height: Annotated[int | None, typer.Option(help="Up.")] = None
+    width: Annotated[int, Declared(help="Across.")]
+    height: Annotated[int | None, Declared(help="Up.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Size):
     """The same, with a height of its own."""
 
-    height: Annotated[int | None, typer.Option(help="Up.")] = 1
+    height: Annotated[int | None, Declared(help="Up.")] = 1
 
 
-def draw(*, name: Annotated[str, typer.Argument()], size: Size, json: bool = False) -> None:
+def draw(*, name: Annotated[str, Declared(argument=True)], size: Size, json: bool = False) -> None:
     print(name, size, json)
 
 
-def draw_flat(*, size: Flat, width_of: Annotated[str, typer.Option()] = "") -> None:
+def draw_flat(*, size: Flat, width_of: Annotated[str, Declared()] = "") -> None:
     print(size, width_of)
 
 
@@ -45,14 +46,14 @@ def draw_flat(*, size: Flat, width_of: Annotated[str, typer.Option()] = "") -> N
 )
 def test_a_command_gets_its_groups_made(command: object, arguments: list[str], printed: str) -> None:
     app = typer.Typer()
-    app.command()(flattened(command))  # type: ignore[arg-type]
+    app.command()(for_typer(command))  # type: ignore[arg-type]
     done = CliRunner().invoke(app, arguments)
     assert (done.exit_code, done.stdout) == (0, printed)
 
 
 def test_what_a_group_needs_is_asked_for() -> None:
     app = typer.Typer()
-    app.command()(flattened(draw))
+    app.command()(for_typer(draw))
     done = CliRunner(env={"TERM": "dumb"}).invoke(app, ["a"])
     assert done.exit_code == 2
     assert "--width" in done.stderr

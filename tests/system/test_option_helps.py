@@ -6,14 +6,13 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 from typer.main import get_command
 
-from ina.cli import register
-from ina.cli.commands import app
+from ina.cli.commands import app, load
 
 # Options that mean different things, or have different defaults or limits, at different commands.
 DIFFERENT = frozenset(
@@ -36,7 +35,7 @@ def commands(group: Any = None, path: str = "ina") -> Iterator[tuple[str, Any]]:
     """Yield every command with what people type."""
     for name, later in (group or get_command(app)).commands.items():
         place = getattr(inspect.unwrap(later.callback), "place", None) if later.callback else None
-        command = register._load(name, place) if place else later
+        command = load(name, place) if place else later
         if hasattr(command, "commands"):
             yield from commands(command, f"{path} {name}")
         else:
@@ -66,14 +65,19 @@ def test_an_option_has_one_help_text_wherever_it_means_the_same() -> None:
     assert sorted(DIFFERENT - several.keys()) == [], "they have one text now: take them off the list"
 
 
+def kinds(of: Any) -> set[Any]:
+    """Return the types in an annotation."""
+    return {of, *(kind for part in get_args(of) for kind in kinds(part))}
+
+
 def declared(kind: type) -> Iterator[tuple[str, Any, Any, Any]]:
     """Yield each option and argument of a type: its command's name, command, itself, and its declaration."""
     for name, command in commands():
         annotations = inspect.signature(command.callback).parameters
         for parameter in command.params:
             if parameter.name in annotations:  # all but --help
-                kinds, option = register._declared(annotations[parameter.name].annotation)
-                if kind in kinds:
+                of, option, _ = get_args(annotations[parameter.name].annotation)
+                if kind in kinds(of):
                     yield name, command, parameter, option
 
 

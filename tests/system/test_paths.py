@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ina.cli.declared import check_output
 from ina.cli.errors import USAGE, Failure
-from ina.cli.paths import check_output
 from tests.system.command import here
 from tests.system.test_option_helps import declared
 

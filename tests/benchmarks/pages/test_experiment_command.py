@@ -13,13 +13,14 @@ from benchmarks.pages import RESULTS
 from benchmarks.pages.__main__ import arguments, listing
 from benchmarks.pages.index import QUESTIONS, load
 from bmv2_topos.harness.page import rows_of
+from ina.cli.commands import for_typer
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.experiment import experiment
 
 
 def call(*given: object) -> Result:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(experiment)
+    app.command()(for_typer(experiment))
     command, *rest = arguments([str(argument) for argument in given])
     assert command == "experiment"
     return CliRunner().invoke(app, rest)

@@ -24,12 +24,13 @@ from benchmarks.pages.mina_runs import (
 )
 from bmv2_topos.harness import number, selected
 from bmv2_topos.harness.page import rows_of
+from ina.cli.commands import for_typer
 from ina.cli.experiment import experiment
 
 
 def test_the_quick_page_is_made_by_its_command(tmp_path: Path) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(experiment)
+    app.command()(for_typer(experiment))
     command = ["benchmarks.pages.mina", "--quick", "--processes", "1", "--output", str(tmp_path)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output

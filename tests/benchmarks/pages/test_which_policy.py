@@ -31,12 +31,13 @@ from controller.policies.by_kind import SCHEDULER
 from controller.simulator.network.run import simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, fabrics
+from ina.cli.commands import for_typer
 from ina.cli.experiment import experiment
 
 
 def test_the_quick_page_is_made_by_its_command(tmp_path: Path) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(experiment)
+    app.command()(for_typer(experiment))
     command = ["benchmarks.pages.which_policy", "--quick", "--processes", "1", "--output", str(tmp_path)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output

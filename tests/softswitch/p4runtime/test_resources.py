@@ -16,7 +16,7 @@ from softswitch.engine.meters import GREEN, RED, YELLOW, MeterRates
 from softswitch.engine.pipeline import Copy, Pipeline
 from softswitch.p4runtime import cells, digests, tables
 from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, RequestError, Unimplemented
-from softswitch.p4runtime.state import Backend, Bundle, Subscription, prepare
+from softswitch.p4runtime.state import Backend, Bundle, Loading, Subscription, prepare
 from tests import effort
 
 INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
@@ -52,7 +52,7 @@ def bundle(request: pytest.FixtureRequest, text: str, clock: Clock) -> Bundle:
     backend: Backend = request.param
     info = p4info(compile_once(text))
     config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode())
-    return prepare(config, backend=backend, now_us=clock)
+    return prepare(config, Loading(backend=backend), now_us=clock)
 
 
 def send(pipeline: Pipeline, key: int, now_us: int = 0, length: int = 4) -> bytes:

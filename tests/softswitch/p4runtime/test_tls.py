@@ -10,7 +10,7 @@ import pytest
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.switch import Switch
-from softswitch.p4runtime import Tls, serve
+from softswitch.p4runtime import Serving, Tls, serve
 from tests.certificates import make
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
@@ -31,7 +31,7 @@ def version(port: int, credentials: Any) -> str:
 def test_a_server_with_a_certificate(certificates: Path) -> None:
     tls = Tls(certificates / "server.pem", certificates / "server.key")
     with Switch({}) as switch:
-        service = serve(switch, address="localhost:0", tls=tls)
+        service = serve(switch, serving=Serving(address="localhost:0", tls=tls))
         ca = (certificates / "ca.pem").read_bytes()
         assert version(service.port, grpc.ssl_channel_credentials(ca)) == "1.4.1"
         service.close()
@@ -41,7 +41,7 @@ def test_clients_must_show_a_certificate_if_a_ca_for_them_is_given(certificates:
     ca = certificates / "ca.pem"
     tls = Tls(certificates / "server.pem", certificates / "server.key", client_ca=ca)
     with Switch({}) as switch:
-        service = serve(switch, address="localhost:0", tls=tls)
+        service = serve(switch, serving=Serving(address="localhost:0", tls=tls))
         key, chain = ((certificates / f"client.{kind}").read_bytes() for kind in ("key", "pem"))
         with pytest.raises(grpc.RpcError) as error:
             version(service.port, grpc.ssl_channel_credentials(ca.read_bytes()))

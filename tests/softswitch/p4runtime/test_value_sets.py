@@ -11,7 +11,7 @@ from softswitch.engine.cache import compile_once
 from softswitch.engine.pipeline import Copy
 from softswitch.p4runtime import tables
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, ResourceExhausted
-from softswitch.p4runtime.state import Backend, Bundle, prepare
+from softswitch.p4runtime.state import Backend, Bundle, Loading, prepare
 from tests.softswitch.lowering import source
 
 PARSER = """
@@ -35,7 +35,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     file.write_text(TEXT)
     text = preprocess_file(file)
     config = p4.ForwardingPipelineConfig(p4info=p4info(compile_once(text)), p4_device_config=text.encode())
-    return prepare(config, backend=backend)
+    return prepare(config, Loading(backend=backend))
 
 
 def set_id(bundle: Bundle, name: str) -> int:
