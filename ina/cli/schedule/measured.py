@@ -98,9 +98,9 @@ def profile(asked: ProfileSettings) -> Reply:
     """Measure how the speed of a job depends on its number of CPUs.
 
     Runs the program as a job of one worker. The program must mark its stages (hostlib.interleave.stages) and
-    run long enough. Its processes are bound to one CPU, to all CPUs, and to numbers between as long as these add
-    information; then the program is ended. The effect of memory is computed, not measured: a cache holds its
-    share of the data set, and the rest is read from storage (Synergy, OSDI'22, 3.1).
+    run long enough. Its processes are bound to one CPU, to all CPUs, and to numbers between as long as these
+    add information; then the program is ended. The effect of memory is computed, not measured: a cache holds
+    its share of the data set, and the rest is read from storage (Synergy, OSDI'22, 3.1).
 
     Examples:
         ina schedule profile -- python examples/four_stages.py --iterations 500 --views 24 --threads 4 --batch
