@@ -17,7 +17,7 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Listing, Reply, Result, plural, print_json, say
 
 
-class Pass(StrEnum):
+class CompilerPass(StrEnum):
     """Passes that ``--dump`` can show."""
 
     PREPROCESS = "preprocess"
@@ -57,7 +57,7 @@ class CompileSettings:
             help="Write the P4Runtime device config to this file: the preprocessed source.",
         ),
     ] = None
-    dump: Annotated[Pass | None, Declared(help="Print the output of this compiler pass.")] = None
+    dump: Annotated[CompilerPass | None, Declared(help="Print the output of this compiler pass.")] = None
     build: Annotated[
         bool, Declared(help="Run the C compiler, too, and print the path of the shared object.")
     ] = False
@@ -129,8 +129,8 @@ def compile_(asked: CompileSettings) -> Reply | None:
     def show(name: str, render: Callable[[], str]) -> None:
         if asked.device_config and name == "preprocess":
             _write(asked.device_config, render())
-        if asked.dump in (Pass(name), Pass.ALL):
-            whole = asked.dump is Pass.ALL
+        if asked.dump in (CompilerPass(name), CompilerPass.ALL):
+            whole = asked.dump is CompilerPass.ALL
             print(f"==== {name}" if whole else "", render(), sep="\n" if whole else "")
 
     with _told_as_json(path, asked.json):

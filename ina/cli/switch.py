@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ina.runtime.switch_log import SwitchLog
 
 
-class Architecture(StrEnum):
+class SwitchArchitecture(StrEnum):
     """Architectures of the programs that the embedded switch runs."""
 
     V1MODEL = "v1model"
@@ -65,7 +65,7 @@ class EmbeddedSettings:
     lanes: options.Lanes = 256
     define: options.Defines = None
     arch: Annotated[
-        Architecture | None,
+        SwitchArchitecture | None,
         Declared(
             help="Accept only programs for this architecture. Default: any; the file that a program "
             "includes decides.",

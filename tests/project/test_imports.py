@@ -176,7 +176,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
         *("controller.vocabulary/", "ina.service.errors", "ina.service.records", "ina.service.service"),
-        *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views"),
+        *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views", "softswitch"),
     ),
     "ina.runtime": (
         *(

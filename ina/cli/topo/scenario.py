@@ -12,7 +12,7 @@ from ina.cli import job_files
 from ina.cli.declared import Declared, Json
 from ina.cli.output import table
 from ina.cli.plain import Listing, Reply, Result, say, seconds
-from ina.cli.topo.testbed import Target, TargetOption
+from ina.cli.topo.testbed import TargetKind, TargetOption
 
 if TYPE_CHECKING:
     from bmv2_topos.scenarios import Outcome, Scenario, Verdict
@@ -56,7 +56,7 @@ def run(
             "namespaces as root (netns, mininet)."
         ),
     ] = "virtual",
-    target: TargetOption = Target.EMBEDDED,
+    target: TargetOption = TargetKind.EMBEDDED,
     json: Json = False,
 ) -> Reply:
     """Run scenarios one after the other, and check their outcome; exit with status 1 if a check fails.
@@ -116,7 +116,7 @@ def _show(scenario: Scenario, outcome: Outcome, found: list[Verdict]) -> None:
 
 def _result(
     runner: str,
-    target: Target,
+    target: TargetKind,
     said: dict[str, tuple[Outcome, list[Verdict]]],
     failed: list[str],
 ) -> Result:

@@ -36,7 +36,7 @@ Testbed = Annotated[
 ]
 
 
-class Target(StrEnum):
+class TargetKind(StrEnum):
     """Kinds of switches."""
 
     EMBEDDED = "embedded"
@@ -44,7 +44,7 @@ class Target(StrEnum):
 
 
 TargetOption = Annotated[
-    Target,
+    TargetKind,
     Declared(
         help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c, and the kernel's netem "
         "for delay and loss."
@@ -61,7 +61,7 @@ class TestbedProgram:
         int | None,
         Declared(help="Put this many values into each packet: 32, 64 or 256. Default: 256, or 32 on BMv2."),
     ] = None
-    target: TargetOption = Target.EMBEDDED
+    target: TargetOption = TargetKind.EMBEDDED
     pcap: Annotated[
         Path | None,
         Declared(

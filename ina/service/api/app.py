@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
 from ina.service import views
 from ina.service.api import admissions, metrics
-from ina.service.api.access import Gate, gone, own
+from ina.service.api.access import Gate, as_user, gone, own
 from ina.service.api.asking import (
     BEARER,
     MAX_PAGE,
@@ -33,17 +33,14 @@ from ina.service.api.asking import (
     Operator,
     Own,
     Serving,
+    Tenant,
     Tenants,
+    Wanted,
 )
 from ina.service.api.guard import Guard
-from ina.service.api.history import History
-from ina.service.api.logs import following, piece
-from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
-from ina.service.api.problems import Problem, register
-from ina.service.api.quotas import Tenant, Wanted
-from ina.service.api.shared import Shared
-from ina.service.api.streams import EventStream, Streams, event
-from ina.service.api.users import as_user
+from ina.service.api.history import History, Shared
+from ina.service.api.problems import MAX_JOBS, STREAM, SUBMISSION, TEXT, Problem, refusals, register
+from ina.service.api.streams import EventStream, Streams, event, following, piece
 from ina.service.errors import Unknown
 from ina.service.quotas import Quota
 from ina.service.records import State
@@ -96,7 +93,7 @@ def app(
     made.state.shared = Shared(service)
     made.state.answers = Counter()
     register(made)
-    made.add_middleware(_Counting, answers=made.state.answers)
+    made.add_middleware(_CountingAnswers, answers=made.state.answers)
     made.add_middleware(Guard, hosts=hosts)
     made.include_router(_open)
     made.include_router(_v1)
@@ -109,7 +106,7 @@ def _complain(task: asyncio.Task[None]) -> None:
         _log.error("the history of memory has ended: %s", error, exc_info=error)
 
 
-class _Counting:
+class _CountingAnswers:
     """ASGI middleware: counts answers by their status codes."""
 
     def __init__(self, app: ASGIApp, *, answers: Counter[int]) -> None:

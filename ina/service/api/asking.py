@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from starlette.responses import Response
 
 from ina.service.api.access import Gate, operator, own
-from ina.service.api.peers import Peer
+from ina.service.api.guard import Peer
 from ina.service.api.problems import Problem
 from ina.service.records import JobRecord
 from ina.service.service import Service
@@ -84,3 +85,24 @@ Last = Annotated[
     int,
     Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: continue after this event."),
 ]
+
+
+MOST = 1_000_000_000
+Number = Annotated[StrictInt, Field(ge=0, le=MOST)]
+Tenant = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="The name of a tenant.")
+]
+
+
+class Wanted(BaseModel):
+    """A quota and a reservation, as they are asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    gpus: Number | None = Field(
+        default=None, description="Most GPUs of the tenant's jobs at once; more jobs wait. null: no limit."
+    )
+    per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
+        default=None, description="Most jobs that the tenant may submit in a minute. null: no limit."
+    )
+    reserved: Number = Field(default=0, description="GPUs that other tenants leave free for it.")

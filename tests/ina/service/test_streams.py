@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from ina.service.api import logs, streams
+from ina.service.api.history import FRESH_S, MOST, Shared
 from ina.service.api.problems import Problem
-from ina.service.api.shared import FRESH_S, MOST, Shared
 from ina.service.client import Client
 from ina.service.tokens import Person, Role
 from tests.ina.service.bed import TIMEOUT_S, Bed, job
