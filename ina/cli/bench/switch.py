@@ -9,7 +9,7 @@ from typing import Annotated
 import softswitch
 from controller.switches.programs import source_of
 from ina.bench.pipeline import PipelineBench, bench_pipeline
-from ina.bench.switch import Measured, bench_switch
+from ina.bench.switch import SwitchBench, bench_switch
 from ina.bench.veth import VethBench, bench_veth
 from ina.cli import options
 from ina.cli.declared import Declared
@@ -184,7 +184,7 @@ def switch(
     return Reply(Result("bench switch", setup, _switch_numbers(measured) | _veth_numbers(through)), parts)
 
 
-def _switch_numbers(measured: Measured) -> dict[str, object]:
+def _switch_numbers(measured: SwitchBench) -> dict[str, object]:
     return {
         "cases": [
             {
@@ -220,7 +220,7 @@ def _veth_numbers(found: VethBench | None) -> dict[str, object]:
     }
 
 
-def _switch_parts(measured: Measured) -> Iterator[Listing | str]:
+def _switch_parts(measured: SwitchBench) -> Iterator[Listing | str]:
     yield Listing(
         "forwarding in memory on one core, parser to deparser",
         ["", "entries", "packets/s", "per packet", "without fetching ahead"],

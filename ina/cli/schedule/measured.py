@@ -28,8 +28,19 @@ from controller.policies.scheduling.synergy.matrix_csv import write_profile
 from controller.vocabulary import Job
 from hostlib import interleave as turns
 from hostlib.demos.four_stages import make
-from ina.bench.cpu_counts import MOST_ITERATIONS, NO_STORAGE, JobOnCpus, Measured, profile_job
-from ina.bench.interleave import GROUPS, KINDS, Comparison, compare, pool, steady
+from ina.bench.interleave import (
+    GROUPS,
+    KINDS,
+    MOST_ITERATIONS,
+    NO_STORAGE,
+    Comparison,
+    CpuMeasurement,
+    JobOnCpus,
+    compare,
+    pool,
+    profile_job,
+    steady,
+)
 from ina.cli import options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
@@ -169,7 +180,7 @@ def _end(future: Future[list[JobEnd]]) -> str | None:
     return str(end.failure() or "the program ended before all was measured: give it more work")
 
 
-def _by_cpus(measured: list[Measured], profile: ModelProfile) -> list[Listing | str]:
+def _by_cpus(measured: list[CpuMeasurement], profile: ModelProfile) -> list[Listing | str]:
     slowest_s = measured[0].profile.iteration_s
     rows = [
         (
