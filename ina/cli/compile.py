@@ -29,16 +29,29 @@ class CompilerPass(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompileSettings:
-    """A program, and what is made of it."""
+class SourceOptions:
+    """How the source of a program is read."""
 
-    source: Annotated[str, Declared(argument=True, help="Compile this .p4 file, or this program of p4src/.")]
     lanes: options.Lanes = 256
     define: options.Defines = None
     include: Annotated[
         list[Path] | None,
         Declared("-I", "--include", help="Search this directory for #include files. Repeatable."),
     ] = None
+    undefined: options.Undefined = None
+
+    def of(self, program: str) -> tuple[Path, dict[str, str]]:
+        """Return the file of a program, and its macros. Raises Failure, ProgramMismatch."""
+        path, defines = source_of(program, self.lanes)
+        return path, defines | options.parse_defines(self.define or [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSettings:
+    """A program, and what is made of it."""
+
+    source: Annotated[str, Declared(argument=True, help="Compile this .p4 file, or this program of p4src/.")]
+    of_source: SourceOptions
     output: Annotated[
         Path | None,
         Declared(
@@ -61,7 +74,6 @@ class CompileSettings:
     build: Annotated[
         bool, Declared(help="Run the C compiler, too, and print the path of the shared object.")
     ] = False
-    undefined: options.Undefined = None
     check_undefined: Annotated[
         bool,
         Declared(
@@ -114,13 +126,12 @@ def compile_(asked: CompileSettings) -> Reply | None:
 
         ina compile mine.p4 --explain --packets mine.stf
     """
-    path, defines = source_of(asked.source, asked.lanes)
-    defines |= options.parse_defines(asked.define or [])
+    path, defines = asked.of_source.of(asked.source)
     if asked.dump and asked.json:
         raise Failure("--dump and --json are mutually exclusive: --dump prints text", exit_code=USAGE)
     if asked.packets and not asked.explain:
         raise Failure("--packets needs --explain, which measures them: give both", exit_code=USAGE)
-    include = asked.include or ()
+    include = asked.of_source.include or ()
     if asked.check_undefined:
         with _told_as_json(path, asked.json):
             found = softswitch.find_undefined(path, defines=defines, include_dirs=include)
@@ -138,7 +149,7 @@ def compile_(asked: CompileSettings) -> Reply | None:
             path,
             defines=defines,
             include_dirs=include,
-            undefined=options.choice(asked.undefined),
+            undefined=options.choice(asked.of_source.undefined),
             single_access=asked.single_access,
             dump=show,
         )

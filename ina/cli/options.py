@@ -226,6 +226,28 @@ def make_folder(pcap: Path | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskingOptions:
+    """When a scheduling policy is asked, and how often a failed job is retried."""
+
+    interval: Annotated[
+        float,
+        Declared(
+            metavar="SECONDS",
+            min=0,
+            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
+        ),
+    ] = 0.0
+    retries: Annotated[
+        int,
+        Declared(
+            metavar="TIMES",
+            min=0,
+            help="Retry a failed job up to this many times, from its last checkpoint.",
+        ),
+    ] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
     """Options of the connection to a running switch."""
 

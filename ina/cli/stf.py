@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import softswitch
-from controller.switches.programs import source_of
 from ina.cli import options
-from ina.cli.compile import script_errors
+from ina.cli.compile import SourceOptions, script_errors
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Reply, Result, plural
@@ -44,13 +43,7 @@ class StfSettings:
     backend: Annotated[Backend, Declared(help="Run the program as C, interpreted in Python, or both.")] = (
         Backend.BOTH
     )
-    lanes: options.Lanes = 256
-    define: options.Defines = None
-    include: Annotated[
-        list[Path] | None,
-        Declared("-I", "--include", help="Search this directory for #include files. Repeatable."),
-    ] = None
-    undefined: options.Undefined = None
+    of_source: SourceOptions
     trace: Annotated[
         bool,
         Declared(
@@ -81,10 +74,9 @@ def stf(asked: StfSettings) -> Reply:
     """
     if asked.trace and asked.backend is Backend.C:
         raise Failure("--trace needs the interpreter: leave --backend c out", exit_code=USAGE)
-    path, defines = source_of(asked.program, asked.lanes)
-    defines |= options.parse_defines(asked.define or [])
-    include = asked.include or ()
-    undefined = options.choice(asked.undefined)
+    path, defines = asked.of_source.of(asked.program)
+    include = asked.of_source.include or ()
+    undefined = options.choice(asked.of_source.undefined)
     compiled = softswitch.compile_file(path, defines=defines, include_dirs=include, undefined=undefined)
     with script_errors(asked.script):
         statements = parse_script(asked.script.read_text())

@@ -68,22 +68,7 @@ class LiveSettings:
             "0: do not measure.",
         ),
     ] = 0
-    interval: Annotated[
-        float,
-        Declared(
-            metavar="SECONDS",
-            min=0,
-            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
-        ),
-    ] = 0.0
-    retries: Annotated[
-        int,
-        Declared(
-            metavar="TIMES",
-            min=0,
-            help="Retry a failed job up to this many times, from its last checkpoint.",
-        ),
-    ] = 0
+    asking: options.AskingOptions
     settings: inputs.Settings = None
     cluster: Annotated[
         Path | None,
@@ -136,7 +121,7 @@ def live(asked: LiveSettings) -> Reply:
         network = load_cluster(asked.cluster, LIVE)
         allocation = AllocationSettings(**asdict(asked.on_cluster))
     there = network or fabrics.star(1, fabrics.Parts(gpus=asked.gpus))
-    policies = Policies(name, allocation, interval_s=asked.interval, retries=asked.retries)
+    policies = Policies(name, allocation, interval_s=asked.asking.interval, retries=asked.asking.retries)
     servers = policies.servers(there)
     policies = replace(policies, settings=inputs.parse_settings(asked.settings, [name]))
     policies.core(there)  # says what is wrong with them before anything is started

@@ -11,6 +11,7 @@ import typer
 from ina.cli.commands import for_typer, group, register
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
+from ina.cli.options import AskingOptions
 from ina.runtime.quickly import quickly
 
 
@@ -132,14 +133,7 @@ class ControllerSettings:
             help="Divide memory anew at this interval; 0: only when jobs start, end or move.",
         ),
     ] = 60.0
-    interval: Annotated[
-        float,
-        Declared(
-            metavar="SECONDS",
-            min=0,
-            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
-        ),
-    ] = 0.0
+    asking: AskingOptions
     policies_file: Annotated[
         Path | None,
         Declared(
@@ -150,14 +144,6 @@ class ControllerSettings:
             "SIGHUP read it again.",
         ),
     ] = None
-    retries: Annotated[
-        int,
-        Declared(
-            metavar="TIMES",
-            min=0,
-            help="Retry a failed job up to this many times, from its last checkpoint.",
-        ),
-    ] = 0
     executor: Annotated[
         str | None,
         Declared(

@@ -127,8 +127,8 @@ def _policies(asked: ControllerSettings, site: Site) -> Policies:
         len(site.cluster.servers),
         {kind: name for kind, name in names.items() if name is not None},
         AllocationSettings(period_s=asked.period),
-        interval_s=asked.interval,
-        retries=asked.retries,
+        interval_s=asked.asking.interval,
+        retries=asked.asking.retries,
     )
 
 

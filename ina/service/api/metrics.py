@@ -22,7 +22,7 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
     done_late = sum(record.late and record.state == "completed" for record in records)
     found_none = [(each.name, each.fallback_share) for each in records]
     servers, switches = cluster.servers, cluster.switches
-    gauges = [
+    gauges: list[tuple[str, str, dict[str, float]]] = [
         ("start_time_seconds", "When the service was first started.", {"": service.began_at}),
         (
             "clock_seconds",
@@ -62,7 +62,7 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
         ),
         ("http_streams", "Streams of events that are open.", {"": streams}),
     ]
-    counters = [
+    counters: list[tuple[str, str, dict[str, float]]] = [
         ("decisions_total", "Decisions by kind.", _by("event", service.counted().items())),
         ("http_responses_total", "Answers to requests by status code.", _by("code", sorted(answers.items()))),
     ]
