@@ -87,7 +87,7 @@ def test_a_row_that_differs_fails_the_check(own: Path) -> None:
     rows.write_text(json.dumps(document))
     done = call(own, "--check")
     assert done.exit_code == FAILED
-    assert "own is stale: product is 3, but 4 is published (size 1, seed 1)" in done.output
+    assert str(done.exception) == "own is stale: product is 3, but 4 is published (size 1, seed 1)"
 
 
 def test_a_file_without_an_experiment_is_refused(own: Path) -> None:

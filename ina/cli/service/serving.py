@@ -33,8 +33,9 @@ def serve(asked: ControllerSettings, folder: Path) -> None:
     address = Address.parse(asked.listen)
     engine = EngineChoice(asked.launched, asked.licence, asked.launch_with, tuple(asked.pass_env or ()))  # type: ignore[arg-type]  # checked
     retention = Retention(asked.keep_jobs, asked.keep_days * DAY_S)
+    around = AllocationSettings(period_s=asked.period)
     site = _site(asked)
-    policies = _policies(asked, site)
+    policies = _policies(asked, around, len(site.cluster.servers))
     given = policies if asked.policies_file is None else read_policies(asked.policies_file, policies)
     files = Files(
         asked.cluster and asked.cluster.absolute(),
@@ -115,7 +116,7 @@ def _site(asked: ControllerSettings) -> Site:
     )
 
 
-def _policies(asked: ControllerSettings, site: Site) -> Policies:
+def _policies(asked: ControllerSettings, around: AllocationSettings, servers: int) -> Policies:
     """Return the policies that the options name."""
     names = {
         "scheduler": asked.scheduler,
@@ -124,9 +125,9 @@ def _policies(asked: ControllerSettings, site: Site) -> Policies:
         "memory": asked.memory,
     }
     return Policies.by_default(
-        len(site.cluster.servers),
+        servers,
         {kind: name for kind, name in names.items() if name is not None},
-        AllocationSettings(period_s=asked.period),
+        around,
         interval_s=asked.asking.interval,
         retries=asked.asking.retries,
     )

@@ -59,7 +59,8 @@ def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
     done = call("regions", "--check", "--output", tmp_path)
     assert done.exit_code == 1
     assert re.search(
-        r"regions is stale: \w+_s is [0-9.e-]+, but 77 is published \(network .*, seed 1\)", done.output
+        r"regions is stale: \w+_s is [0-9.e-]+, but 77 is published \(network .*, seed 1\)",
+        str(done.exception),
     )
 
 
