@@ -15,7 +15,7 @@ from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.policies.grouping.efficiency import efficiency, round_s
-from controller.policies.scheduling.synergy import Dataset, Profile, profile
+from controller.policies.scheduling.synergy.profiling import Dataset, Profile, profile
 from hostlib.interleave import Ranks, StageProfile, TurnServer, job_profile
 from hostlib.launch import command_line
 

@@ -7,9 +7,7 @@
 `translate`             P4Runtime messages to and from the entries of pipelines; packets' metadata
 `schema`                a P4Info by ids and names
 `roles`                 who is the primary controller, and what a role may do
-`journal`               what controllers write to tables, for a log
-`private`               Unix sockets that only one user can reach
-`codes`                 errors as gRPC has them, and what a client may make the service hold
+`written`               what controllers write to tables, for a log and for the next program
 ======================  =============================================================
 
 `docs/p4runtime.md` says which requirement of the specification which test holds.
@@ -19,10 +17,9 @@ from collections.abc import Callable
 
 from softswitch import gnmi
 from softswitch.engine.switch import Switch
-from softswitch.p4runtime.private import private_socket
-from softswitch.p4runtime.reconcile import carry_over
-from softswitch.p4runtime.server import Service, Serving, Tls
+from softswitch.p4runtime.server import Service, Serving, Tls, private_socket
 from softswitch.p4runtime.state import Device, Loading
+from softswitch.p4runtime.written import carry_over
 
 __all__ = ["Loading", "Service", "Serving", "Tls", "private_socket", "serve"]
 

@@ -11,9 +11,9 @@ from controller.core.allocator import Allocator
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.memory import demand
 from controller.policies.memory.explain import explain as explain_memory
-from controller.policies.memory.policies import POLICIES
 from controller.policies.memory.policy import Answer as Division
 from controller.policies.memory.policy import Question, Standing
+from controller.policies.registry import MEMORIES
 from controller.vocabulary import Job
 from ina.cli.allocation import common
 from ina.cli.declared import Declared
@@ -32,7 +32,7 @@ class AllocSettings(common.Deciding):
         str,
         Declared(
             metavar="NAME,…",
-            help=f"Divide slots by this policy: {', '.join(POLICIES)}; or one of your own: path.py:NAME, or "
+            help=f"Divide slots by this policy: {', '.join(MEMORIES)}; or one of your own: path.py:NAME, or "
             "a name that an installed package offers. Compares several, separated by commas.",
         ),
     ] = "deadline"

@@ -11,9 +11,8 @@ from controller.core.allocator import Allocator
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import State
-from controller.policies.placement.policies import POLICIES as PLACEMENTS
+from controller.policies.registry import PLACEMENTS, ROUTINGS
 from controller.policies.routing.explain import explain as explain_route
-from controller.policies.routing.policies import POLICIES as ROUTINGS
 from controller.policies.routing.policy import Question
 from controller.vocabulary import Job
 from ina.cli.allocation import common

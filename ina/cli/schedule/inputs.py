@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import check_known, check_settings, parse_setting
 from controller.policies.scheduling import BadSpec
 from controller.simulator.clusters import read_cluster, uniform

@@ -9,12 +9,11 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated
 
 from controller import plugins
-from controller.policies.families.base import Family, SimulationConfig
-from controller.policies.families.lucid import packing_tree, usage_of
-from controller.policies.families.outside import GROUP
-from controller.policies.grouping.timeline import Span
-from controller.policies.registry import FAMILIES, family, find_family, full_name, known
+from controller.policies.family import Family, SimulationConfig
+from controller.policies.grouping.efficiency import Span
+from controller.policies.registry import FAMILIES, GROUP, family, find_family, full_name, known
 from controller.policies.scheduling import RESOURCES
+from controller.policies.scheduling.lucid.family import packing_tree, usage_of
 from controller.policies.scheduling.policy import JobState
 from controller.simulator.estimates import expect, facts_of, learn, predict
 from controller.simulator.files import whole
@@ -31,7 +30,7 @@ from ina.cli.plain import Listing, Reply, plural
 from ina.cli.schedule import inputs
 
 if TYPE_CHECKING:
-    from controller.policies.scheduling.lucid import DurationModel
+    from controller.policies.scheduling.lucid.estimates import DurationModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +121,7 @@ def plan(asked: PlanSettings) -> Reply:
     unused_keys = job_files.note("schedule plan", asked.jobs, asked.cluster.cluster)
     decided = decide_once(specs, servers, make(name, around))
     if model is not None and asked.shapes is not None:
-        from controller.policies.scheduling.lucid.plots import draw_shapes
+        from controller.policies.scheduling.lucid.additive import draw_shapes
 
         with whole(asked.shapes) as draft:
             draw_shapes(model.model, draft)

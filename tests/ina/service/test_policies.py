@@ -11,7 +11,8 @@ from controller.core import Cancelled, Submitted, Tick
 from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import SCHEDULER, AllocationSettings
+from controller.policies.by_kind import AllocationSettings
+from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
