@@ -158,7 +158,7 @@ def _make(chosen: Sequence[Experiment], asked: ExperimentSettings) -> Reply:
 
 
 def _scenarios(one: Experiment, asked: ExperimentSettings) -> Sequence[Run]:
-    scenarios = list(one.scenarios(asked.quick))
+    scenarios: Sequence[Run] = list(one.scenarios(asked.quick))
     if asked.runner is not None:
         scenarios = _of_runner(one, scenarios, asked.runner)
     try:

@@ -23,7 +23,6 @@ from hostlib import error_bound
 from hostlib._native import NativeKernel
 from softswitch import Impairments as LinkImpairments
 from softswitch import PortImpairments, Switch, parse_port, preprocess_file, serve
-from softswitch.p4runtime import Serving
 from tests import effort
 from tests.contract.admitted import LANES, admit, serving
 from tests.controller import single
@@ -70,9 +69,7 @@ def network_of(switch: Switch, admission: Admission, **options: Any) -> VirtualN
 def bed() -> Iterator[Bed]:
     path, defines = source_of("exclusive", LANES)
     with Switch({port: parse_port("memory") for port in range(MAX_WORKERS)}) as switch:
-        service = serve(
-            switch, serving=Serving(address="127.0.0.1:0"), source=preprocess_file(path, defines=defines)
-        )
+        service = serve(switch, source=preprocess_file(path, defines=defines))
         try:
             with connect(f"127.0.0.1:{service.port}") as controller:
                 yield Bed(switch, controller)

@@ -11,7 +11,7 @@ import pytest
 from controller import connect
 from softswitch import PortImpairments, Switch
 from softswitch.engine.ports import UdpPort
-from softswitch.p4runtime import Serving, serve
+from softswitch.p4runtime import serve
 from tests.system.attached import PORTS, open_switch, udp_block
 from tests.system.command import PATIENT, start, worker
 
@@ -28,7 +28,7 @@ def divided_switch() -> Iterator[tuple[Switch, str, tuple[str, ...]]]:
         ports = {port: UdpPort(base + port, workers + port) for port in PORTS}
         impairments = dict.fromkeys(ports, faults)
         with Switch(ports, threads=2, busy_packets=0, impairments=impairments) as switch:
-            service = serve(switch, serving=Serving(address="127.0.0.1:0"))
+            service = serve(switch)
             try:
                 switch.start()
                 address = f"grpc://{service.address}"
