@@ -34,11 +34,11 @@ from ina.cli.run_options import (
 from ina.cli.service.common import CONTROLLER, ControllerOptions, JobOptions
 from ina.runtime import cluster_fabric, machine_hosts
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.fabric_jobs import serve
 from ina.runtime.launch import attend, met
 from ina.runtime.metrics import metrics
 from ina.runtime.programs import settled
-from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, Machine
+from ina.runtime.run import serve
+from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort
 
 _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
@@ -270,14 +270,14 @@ def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attach
     return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)
 
 
-def _machine(text: str) -> Machine:
+def _machine(text: str) -> MachineAtPort:
     port, equals, addresses = text.partition("=")
     ip, slash, mac = addresses.partition("/")
     if not (equals and slash and ip and mac and port.isascii() and port.isdecimal()):
         raise Failure(
             f"--host {text!r}: want PORT=IP/MAC, such as 1=10.0.0.1/02:00:00:00:00:01", exit_code=USAGE
         )
-    return Machine(int(port), ip, mac)
+    return MachineAtPort(int(port), ip, mac)
 
 
 def _announce(configs: Sequence[str]) -> None:
@@ -333,7 +333,7 @@ def _admitted(asked: AdmitSettings) -> JobResult:
             raise Failure(f"{option}: the switches are the controller's, as is their program", USAGE)
     spec = asked.spec()
     try:
-        from ina.service.holder import Held, hold
+        from ina.service.holder import ExternalJob, hold
     except ImportError as error:
         raise Failure(f"asking a controller needs {error.name}: pip install 'ina[service]'") from error
     names = names_of(asked.machine or [",".join(known_as())], len(spec.machines))
@@ -342,7 +342,7 @@ def _admitted(asked: AdmitSettings) -> JobResult:
     if any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical:
         raise Failure("several ranks on one machine need --hierarchical", USAGE)
     memory = {key: value for key, value in asdict(asked.memory).items() if value is not None}
-    held = Held(
+    held = ExternalJob(
         name=asked.job.name or f"admitted-{secrets.token_hex(4)}",
         spec=spec,
         known_as=names,

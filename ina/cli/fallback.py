@@ -160,9 +160,9 @@ def _serve_machine(asked: FallbackOptions) -> None:
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
     from ina.runtime import machine_hosts
+    from ina.runtime.cluster_fabric import swept
     from ina.runtime.fallback_process import FallbackProcess
     from ina.runtime.fallback_service import FallbackService, check_secret, wait_until_ended
-    from ina.runtime.sweeper import Sweeper
 
     secret = os.environ.get("INA_TOKEN", "")
     check_secret(secret)
@@ -184,7 +184,7 @@ def _serve_machine(asked: FallbackOptions) -> None:
     process = FallbackProcess(topology.port_to(topology.rack_of[name], name), line)
     try:
         address = (machine_hosts.reached_at(topology, name), server.serves_fallback_at)
-        with FallbackService(process, address, secret, lanes=asked.lanes) as service, Sweeper(topology):
+        with FallbackService(process, address, secret, lanes=asked.lanes) as service, swept(topology):
             print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
             if why := wait_until_ended(process, stopped):
                 raise Failure(why)

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -42,9 +42,9 @@ from ina.cli.live import print_output
 from ina.cli.output import err
 from ina.cli.plain import Listing, Reply, Result, parse_size, plural, seconds
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import JobEnd
+from ina.runtime.jobs import GroupRun
+from ina.runtime.launch import JobRun
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
@@ -163,11 +163,10 @@ def running(command: list[str]) -> Iterator[JobOnCpus]:
             yield JobOnCpus(group.turns, spec.job.name, lambda: _end(future))
         finally:
             group.cancel()
-            with suppress(Cancelled):
-                future.result()
+            future.result()
 
 
-def _end(future: Future[list[JobEnd]]) -> str | None:
+def _end(future: Future[list[JobRun]]) -> str | None:
     if not future.done():
         return None
     (end,) = future.result()
