@@ -19,7 +19,7 @@ from controller.policies.by_kind import FRAME_BYTES
 from controller.policies.memory.demand import Reading
 from controller.policies.memory.policies import POLICIES
 from controller.policies.memory.policy import Question
-from controller.simulator.network.run import Simulated, simulate_network
+from controller.simulator.network.run import NetworkTask, Simulated, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology
 from controller.vocabulary.graphs import with_memory
@@ -119,7 +119,7 @@ def as_flows(case: Case, model: str) -> Simulated:
         period_s=0.0,
         margin=0.0,
     )
-    return simulate_network(jobs, cluster, "fifo-backfill", settings)
+    return simulate_network(NetworkTask(jobs, cluster, "fifo-backfill", settings))
 
 
 def as_packets(case: Case) -> dict[str, JobReport]:

@@ -200,7 +200,7 @@ def estimated(placement: str, slots: int, trunk_bps: float, seed: int) -> Result
     batch = [replace(job, arrival_s=0.0, iterations=ITERATIONS) for job in workload(seed)]
     state = place(fabric, batch, PLACEMENTS[placement], seed=seed).state
     settings = NetworkSettings(placement=NETPACK, model="phases", frame_bytes=0, window=0, tensors=4)
-    found = simulate_network(state.jobs, fabric, "fifo-backfill", settings).result
+    found = simulate_network(NetworkTask(state.jobs, fabric, "fifo-backfill", settings)).result
     came_s = {each.spec.name: each.jct_s / ITERATIONS for each in found.jobs}
     row: dict[str, float] = {}
     for job in state.jobs:

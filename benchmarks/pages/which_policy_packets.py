@@ -166,9 +166,8 @@ def as_flows(
     simulation = Simulation(
         [Submitted(job.arrival_s, submission_of(job, allocation.topology), job) for job in jobs],
         parts.servers,
-        parts.setup,
+        replace(parts.setup, speed=NetworkSpeed(parts.setup.speed, allocation, settings)),
         allocation=allocation,
-        speed=NetworkSpeed(parts.setup.speed, allocation, settings),
     )
     ended_s = {each.spec.name: each.finish_s for each in simulation.run().jobs}
     for name, own in watcher.of.items():

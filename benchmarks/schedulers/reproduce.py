@@ -32,7 +32,8 @@ from controller.policies.registry import family, known
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure
-from controller.simulator.policy_run import PolicyRun, make
+from controller.simulator.engine import PolicyRun
+from controller.simulator.policy_run import make
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

@@ -15,8 +15,7 @@ from controller.core.core import ask
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.simulator.engine import Watch, admitted, stuck
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun, Watch, admitted, stuck
 from controller.simulator.record import Recorder, Result
 from controller.vocabulary import Cluster
 

@@ -14,7 +14,7 @@ from controller.policies.families.base import Family, SimulationConfig
 from controller.policies.families.synergy import dress, profiles_of
 from controller.policies.scheduling.synergy import ModelProfile, Servers, ServerShape
 from controller.policies.scheduling.synergy.policy import server_shape
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun
 
 ROUND_S = 300.0
 ORDERS = {

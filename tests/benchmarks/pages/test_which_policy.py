@@ -28,7 +28,7 @@ from benchmarks.pages.which_policy_parts import PROMISED
 from bmv2_topos.harness import ResultRow
 from bmv2_topos.harness.page import rows_of
 from controller.policies.by_kind import SCHEDULER
-from controller.simulator.network.run import simulate_network
+from controller.simulator.network.run import NetworkTask, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, fabrics
 from ina.cli.experiment import experiment
@@ -101,7 +101,7 @@ def test_admission_promises_what_there_is_time_for_and_keeps_it() -> None:
     first = Job(name="first", workers=4, iterations=100, layers_bytes=(1000,), compute_s=0.1, deadline_s=40.0)
     jobs = [first, replace(first, name="second"), replace(first, name="late", deadline_s=60.0)]
     settings = NetworkSettings(placement=SCHEDULER, period_s=0.0)
-    found = simulate_network(jobs, star, f"{PARTS}:admitting", settings)
+    found = simulate_network(NetworkTask(jobs, star, f"{PARTS}:admitting", settings))
     assert {"first"} == PROMISED - {"second", "late"}
     assert not {each.spec.name for each in found.missed} & PROMISED
 

@@ -9,8 +9,9 @@ import pytest
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import check_settings, settings_of
 from controller.policies.scheduling import BadDecision, BadSpec, Policy, Submission
+from controller.simulator.engine import PolicyRun
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import PolicyRun, make
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
@@ -20,7 +21,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples/schedule/shortest.py"
 
 SOURCE = """
 from controller.policies.scheduling import Decision, Group
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun
 from controller.policies.scheduling.speed import Exclusive
 from controller.policies.scheduling.baselines import fifo
 
