@@ -16,7 +16,7 @@ from controller.switches.leases import Watch, has_ended, this_process
 from tests.controller import single
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
-from tests.controller.recording import Recording
+from tests.controller.failing import Recording
 
 LEASE_S = 60.0
 HELD = Registration("host pid 7", lease_s=LEASE_S)
