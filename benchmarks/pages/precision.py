@@ -20,7 +20,7 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines
 from hostlib.demos import digits
-from hostlib.wire import quantize as numbers
+from tests.twins import quantize as numbers
 
 WORKERS = 4
 EPOCHS, BATCH = 20, 300

@@ -21,7 +21,7 @@ from controller.vocabulary import Job, Link, Topology, float32_bytes
 from controller.vocabulary.catalog import star
 from hostlib.core.state import RtoLimits
 from hostlib.launch import command_line
-from hostlib.wire.quantize import Block
+from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
 from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs

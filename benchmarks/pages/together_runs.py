@@ -12,10 +12,9 @@ from typing import Final
 from bmv2_topos.harness import Call, ResultRow
 from controller.core.allocator import goodput
 from controller.policies.by_kind import FRAME_BYTES
-from controller.policies.placement.policies import POLICIES as PLACEMENTS
 from controller.policies.placement.policy import place
+from controller.policies.registry import PLACEMENTS, ROUTINGS
 from controller.policies.routing.grid import PASSES, best_of_draws, relaxed
-from controller.policies.routing.policies import POLICIES as ROUTINGS
 from controller.policies.routing.policy import Policy, Question
 from controller.simulator.network.generate import generate
 from controller.simulator.network.run import NetworkTask, run_network, simulate_network

@@ -22,8 +22,8 @@ from bmv2_topos.testbeds.virtual.by_policy import placement_of, ranks_of
 from controller.core.allocation import Allocation
 from controller.core.compose import networked, submission_of
 from controller.core.events import Submitted
-from controller.policies.by_kind import SCHEDULER
 from controller.policies.memory.policy import Answer, Question
+from controller.policies.registry import SCHEDULER
 from controller.simulator.engine import Simulation
 from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
 from controller.vocabulary import Job, Region, Topology, fabrics, float32_bytes

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.policies import registry
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.simulator.engine import PolicyRun

@@ -42,7 +42,7 @@ from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.reasons import Kind
 from controller.errors import BadSpec
-from controller.policies.by_kind import SCHEDULER
+from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import check_job, parse_topology, topology_document

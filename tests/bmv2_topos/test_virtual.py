@@ -29,7 +29,7 @@ from hostlib._native import NativeKernel
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from hostlib.core.driver import Arrivals
 from hostlib.core.state import NEVER
-from hostlib.wire.quantize import ENCODINGS
+from hostlib.wire.encodings import ENCODINGS
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.bmv2_topos.test_properties import random_faults

@@ -9,7 +9,7 @@ from controller.vocabulary.job import CONGESTION_GROUP
 from hostlib import collectives, windows
 from hostlib.config import JobConfig
 from hostlib.core import congestion
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 
 
 def test_a_job_file_names_the_congestion_controls_that_the_host_library_has() -> None:
@@ -19,6 +19,6 @@ def test_a_job_file_names_the_congestion_controls_that_the_host_library_has() ->
 
 
 def test_a_job_file_names_the_encodings_that_the_host_library_has() -> None:
-    assert ENCODINGS == quantize.ENCODINGS
+    assert ENCODINGS == encodings.ENCODINGS
     assert JobConfig.__dataclass_fields__["numbers"].default == ENCODINGS[0]
     assert set(get_args(collectives.Numbers)) == set(ENCODINGS) - {"fixed"}  # whose scale is a whole job's

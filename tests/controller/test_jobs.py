@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from controller import ProgramBundle
 from controller.errors import BadJob, OutOfMemory, ProgramMismatch, UnknownName
 from controller.p4runtime_shim.codec import Codec
-from controller.policies.memory import exclusive
+from controller.policies.memory import regions
 from controller.switches import names
 from controller.switches.capabilities import capabilities
 from controller.switches.jobs import change_row, job_row, parse, supporting_rows
@@ -335,10 +335,10 @@ def test_a_job_that_these_programs_cannot_serve_is_refused(job: Admission, messa
 
 
 def test_regions_start_at_a_multiple_of_their_size_if_they_must() -> None:
-    assert exclusive.allocate(64, [Region(0, 4)], 16) == Region(4, 16)
-    assert exclusive.allocate(64, [Region(0, 4)], 16, aligned=True) == Region(16, 16)
+    assert regions.allocate(64, [Region(0, 4)], 16) == Region(4, 16)
+    assert regions.allocate(64, [Region(0, 4)], 16, aligned=True) == Region(16, 16)
     with pytest.raises(OutOfMemory):
-        exclusive.allocate(32, [Region(0, 4), Region(20, 4)], 16, aligned=True)
+        regions.allocate(32, [Region(0, 4), Region(20, 4)], 16, aligned=True)
 
 
 # ---------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from controller.policies.scheduling.kinds import alone, throughputs
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.throughputs import alone, throughputs
 from controller.simulator.traces.rows import (
     SMALLEST,
     JobCheck,

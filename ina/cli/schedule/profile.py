@@ -11,15 +11,9 @@ from typing import Annotated
 
 import typer
 
-from controller.policies.scheduling.synergy import (
-    BadDemand,
-    BadMatrix,
-    Dataset,
-    ModelProfile,
-    ServerShape,
-    demand,
-)
-from controller.policies.scheduling.synergy.matrix_csv import write_profile
+from controller.policies.scheduling.synergy.demand import BadDemand, BadMatrix, ServerShape, demand
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, write_profile
+from controller.policies.scheduling.synergy.profiling import Dataset
 from controller.vocabulary import Job
 from hostlib import interleave
 from ina.bench.cpu_counts import MOST_ITERATIONS, NO_STORAGE, JobOnCpus, Measured, profile_job

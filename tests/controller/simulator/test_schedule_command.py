@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas import MURI
 from benchmarks.schedulers.trace_files import SAMPLE as TRACE
-from controller.policies.grouping.efficiency import best, round_s
-from controller.policies.grouping.timeline import Span, spans
+from controller.policies.grouping.efficiency import Span, best, round_s, spans
 from controller.policies.registry import known
 from controller.policies.scheduling import BadSpec
 from controller.simulator.generate import generate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import FAMILIES, check_settings, settings_of
 from controller.policies.scheduling import BadDecision, BadSpec, Policy, Submission
 from controller.simulator.engine import PolicyRun

@@ -23,8 +23,7 @@ from controller.vocabulary import Topology
 from ina.service import plain
 from ina.service.errors import RunnerGone
 from ina.service.runner import RunOrder, RunStatus
-from tests.ina.service.packets import summed
-from tests.ina.service.reached import reached
+from tests.ina.service.reached import reached, summed
 
 T = TypeVar("T")
 
