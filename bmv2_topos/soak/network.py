@@ -183,6 +183,7 @@ class BedNetwork(Network):
     def __init__(self, schedule: Schedule, built: BuiltBed, trace: Trace | None = None) -> None:
         super().__init__(schedule.faults, seed=f"links {schedule.seed}", start=START_NS)
         self.trace = trace
+        self.coalesce_us = schedule.coalesce_us
         self.calm_from = START_NS + schedule.calm_us * 1000
         self.wires.update(built.wires)
         for host, (switch, port, link) in built.host_ports.items():

@@ -28,11 +28,11 @@ from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, BedNetwork, forge
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Clock, Recovery, TooSlow
 from bmv2_topos.soak.schedule import JobPlan, Schedule
-from bmv2_topos.soak.sums import SCALE_BITS, Sum, WrongSum
+from bmv2_topos.soak.sums import SCALE_BITS, Sum, Summing
 from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
 from bmv2_topos.testbeds.virtual.network import Station, Trace
 from bmv2_topos.testbeds.virtual.server import Server, endpoints
-from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores, WrongSum
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION, SPREAD
 from hostlib.core.state import CoreSettings, RtoLimits, turn_of
@@ -137,25 +137,14 @@ class _Run:
         placement = schedule.bed.placements[plan.number - 1]
         generator = np.random.default_rng((schedule.seed, plan.number))
         in_flight = plan.window if placement.server is None else max(1, plan.window // SPREAD)
+        ranks, repaired = len(placement.workers), placement.server is not None
+        summing = Summing(ranks, plan.numbers, repaired, turn_of(in_flight, ranks))
         sums = [
-            Sum(
-                collective,
-                len(placement.workers),
-                plan.numbers,
-                lanes=LANES,
-                repaired=placement.server is not None,
-                turn=turn_of(in_flight, len(placement.workers)),
-                index=index,
-                generator=generator,
-            )
-            for index, collective in enumerate(plan.collectives)
+            Sum(index, collective, summing, generator) for index, collective in enumerate(plan.collectives)
         ]
         stations = []
         for rank, host in enumerate(placement.workers):
-            station = WorkerStation(
-                network, host, rank, sums, schedule.coalesce_us, self.of_workers, plan.defector
-            )
-            stations.append(station)
+            stations.append(WorkerStation(network, host, rank, sums, self.of_workers, plan.defector))
         server = None
         if placement.server is not None:
             server = self.servers.get(placement.server) or self._make_server(placement.server)
@@ -173,7 +162,7 @@ class _Run:
         )
         send = functools.partial(self.network.send_all, host)
         server = Server(lambda: self.cores.server(settings), send, batch=BATCH)
-        Station(self.network, host, server.serve, coalesce_us=schedule.coalesce_us)
+        Station(self.network, host, server.serve)
         self.servers[host] = server
         return server
 

@@ -69,12 +69,11 @@ def deployment(
         cluster,
         placed,
         place.tree,
-        window=window,
         regions={name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
         udp_ports=udp_ports,
         up=up,
     )
-    return replace(found, preempt=preempt)
+    return replace(found, window=window, preempt=preempt)
 
 
 class Network:

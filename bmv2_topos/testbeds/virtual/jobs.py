@@ -209,13 +209,13 @@ class RunningJob:
             random=random.Random(f"{settings.seed}/{self.id}/{rank}/{self.restarts}"),
             done=len(self.ends_ns),
         )
-        return Worker(
-            *(socket, rank, window, training, self.gradients),
-            priority=0 if settings.offers.salted else entry.priority,  # a salt there, alike on all ranks
-            prioritize=settings.prioritize,
-            now=now,
-            note=None if self.recorder is None else self._summed,
-        )
+        priority = settings.prioritize if entry.priority is None else entry.priority
+        if settings.offers.salted:
+            priority = 0  # a salt there, alike on all ranks
+        worker = Worker(socket, window, training, self.gradients, priority, now)
+        if self.recorder is not None:
+            worker.on_sum = self._summed
+        return worker
 
     def _summed(self, summed: Summed) -> None:
         assert self.recorder is not None
