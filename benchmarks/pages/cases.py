@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
-from bmv2_topos.testbeds.virtual.allocation import Allocation, View
+from bmv2_topos.testbeds.virtual.allocation import Reallocation, SlotView
 from bmv2_topos.testbeds.virtual.report import JobReport
 from controller.policies.by_kind import FRAME_BYTES
 from controller.policies.memory.demand import Reading
@@ -127,7 +127,7 @@ def as_packets(case: Case) -> dict[str, JobReport]:
     jobs, cluster, topology, placements = described(case)
     settings = VirtualSettings(slots=max(case.slots, 1), lanes=LANES, samples=0)
     policy = _Divide(case, jobs, cluster)
-    allocation = None if case.memory == "shared" else Allocation(policy, period_s=50e-6)
+    allocation = None if case.memory == "shared" else Reallocation(policy, period_s=50e-6)
     report = VirtualTestbed(topology, case.jobs, placements, settings, allocation=allocation).run()
     return {job.name: job for job in report.jobs if job.jct_s is not None}
 
@@ -142,7 +142,7 @@ class _Divide:
         self._seen: tuple[str, ...] = ()
         self._held: dict[str, dict[str, Region]] = {}
 
-    def __call__(self, view: View) -> dict[str, dict[str, Region]]:
+    def __call__(self, view: SlotView) -> dict[str, dict[str, Region]]:
         names = tuple(view.jobs)
         if names == self._seen:
             return {}

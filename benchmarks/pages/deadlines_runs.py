@@ -15,7 +15,7 @@ from typing import Final
 from benchmarks.pages.cases import LANES, WINDOW, Case, alone_s, as_flows, as_packets
 from bmv2_topos.harness import Call, ResultRow
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
-from bmv2_topos.testbeds.virtual.allocation import Allocation, View
+from bmv2_topos.testbeds.virtual.allocation import Reallocation, SlotView
 from controller.policies.memory.demand import Reading
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
@@ -82,7 +82,7 @@ def through_changes(job: Job, sizes: Sequence[int], seed: int) -> ResultRow:
     topology, placements = build((job,), None, servers=True)
     settings = VirtualSettings(slots=128, lanes=LANES, samples=0, seed=seed)
     plan = _Plan(job, sizes)
-    allocation = Allocation(plan, period_s=20e-6)
+    allocation = Reallocation(plan, period_s=20e-6)
     report = VirtualTestbed(topology, (job,), placements, settings, allocation=allocation).run()
     (done,) = report.jobs
     return {
@@ -113,7 +113,7 @@ class _Plan:
         self.at: list[int] = []
         """Iterations that were done when each size was given."""
 
-    def __call__(self, view: View) -> dict[str, Region]:
+    def __call__(self, view: SlotView) -> dict[str, Region]:
         seen = view.jobs.get(self._name)
         if seen is None or seen.leaving:
             return {}

@@ -24,7 +24,7 @@ from controller.core.compose import networked, submission_of
 from controller.core.events import Submitted
 from controller.policies.memory.policy import Answer, Question
 from controller.policies.registry import SCHEDULER
-from controller.simulator.engine import Simulation
+from controller.simulator.engine import EventLoop
 from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
 from controller.vocabulary import Job, Region, Topology, fabrics, float32_bytes
 
@@ -163,7 +163,7 @@ def as_flows(
     allocation = parts.allocation
     watcher = _Stretches(allocation)
     allocation.watchers.append(watcher)
-    simulation = Simulation(
+    simulation = EventLoop(
         [Submitted(job.arrival_s, submission_of(job, allocation.topology), job) for job in jobs],
         parts.servers,
         replace(parts.setup, speed=NetworkSpeed(parts.setup.speed, allocation, settings)),

@@ -34,7 +34,7 @@ from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure
 from controller.simulator.engine import PolicyRun
 from controller.simulator.policy_run import make
-from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.simulator.runs import SimulationFailed, Source, Task, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 
@@ -155,7 +155,7 @@ def main() -> None:
     for name in wanted:
         try:
             rows[name] = MAKE[name](Options(given.traces, given.slow))
-        except (RunFailed, subprocess.CalledProcessError) as error:
+        except (SimulationFailed, subprocess.CalledProcessError) as error:
             raise SystemExit(f"benchmarks.schedulers.reproduce: {name}: {error}") from None
         if not given.json:
             print(f"\n{name}\n\n{SHOW[name](rows[name])}", flush=True)
@@ -166,7 +166,7 @@ def main() -> None:
 
 
 def simulated(trace: Trace, policy: str) -> ResultRow:
-    """Return the figures of a policy on a trace. Raises RunFailed."""
+    """Return the figures of a policy on a trace. Raises SimulationFailed."""
     cluster = Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500)
     name, settings = resolved(policy)
     outcome = run(Task(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))

@@ -40,7 +40,7 @@ from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
-from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
+from controller.simulator.runs import SimulationFailed, Source, Task, kind_for, run
 from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
 from controller.vocabulary.documents import hint
 from ina.cli import options
@@ -192,7 +192,7 @@ def measure_cluster(
 ) -> Figures:
     """Simulate jobs of 1 to 16 workers, `gap_s` apart, in racks of 16 servers under eight spines.
 
-    Raises RunFailed, as `run_network`.
+    Raises SimulationFailed, as `run_network`.
     """
     parts = fabrics.Parts(gpus=gpus, trunk_bps=200e9)
     topology = fabrics.leaf_spine(8, max(1, servers // 16), min(servers, 16), parts)
@@ -347,8 +347,8 @@ def simulation(
 def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[float, int]:
     """Call a function in a new process; return what it returns, and the most memory of that, in bytes.
 
-    Function, arguments and result are pickled. Raises RunFailed and ControllerError as `work` does, and
-    RunFailed, which names `what` is measured, if the process ends without a result.
+    Function, arguments and result are pickled. Raises SimulationFailed and ControllerError as `work` does,
+    and SimulationFailed, which names `what` is measured, if the process ends without a result.
     """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
@@ -359,7 +359,7 @@ def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[floa
         found: tuple[float, int] | Exception = here.recv()
     except EOFError:
         process.join()
-        raise RunFailed(f"{what}: its process ended with status {process.exitcode}") from None
+        raise SimulationFailed(f"{what}: its process ended with status {process.exitcode}") from None
     process.join()
     if isinstance(found, Exception):
         raise found
@@ -369,7 +369,7 @@ def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[floa
 def _child(channel: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
         result = work(*arguments)
-    except (RunFailed, ControllerError) as error:
+    except (SimulationFailed, ControllerError) as error:
         channel.send(error)
         return
     channel.send((result, most_memory()))

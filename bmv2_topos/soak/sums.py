@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmv2_topos.soak.programs import LANES
-from bmv2_topos.soak.schedule import Collective
+from bmv2_topos.soak.schedule import CollectivePlan
 from bmv2_topos.testbeds.virtual.settings import WrongSum
 from hostlib import wire
 from hostlib.core.state import Pattern
@@ -55,7 +55,7 @@ class Sum:
     def __init__(
         self,
         index: int,
-        collective: Collective,
+        collective: CollectivePlan,
         summing: Summing,
         generator: np.random.Generator,
     ) -> None:

@@ -21,7 +21,7 @@ from controller.policies.family import Setup
 from controller.policies.scheduling.errors import BadSpec, Stuck
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
-from controller.simulator.record import Recorder, Result
+from controller.simulator.record import Result, RunRecorder
 from controller.vocabulary import Cluster
 
 # ---------------------------------------------------------------------------
@@ -84,7 +84,7 @@ LEAST_PART = 1e-9
 """Part of all work that must be done meanwhile: else it would take 10¹² decisions."""
 
 
-class Watch:
+class ProgressWatch:
     """Counts decisions, and raises Stuck when none of them has an effect."""
 
     def __init__(self, policy: str) -> None:
@@ -155,7 +155,7 @@ class PolicyRun(Setup):
         for errors that `verify` finds, and Stuck if jobs wait for ever or make no progress.
         """
         submissions = [Submitted(spec.arrival_s, spec) for spec in admitted(specs, cluster)]
-        return Simulation(submissions, cluster, self, detail=detail, verify=verify).run(progress)
+        return EventLoop(submissions, cluster, self, detail=detail, verify=verify).run(progress)
 
 
 def simulate(
@@ -175,7 +175,7 @@ def simulate(
     return PolicyRun(policy, speed, interval_s).run([*specs], cluster, detail=detail, verify=verify)
 
 
-class Simulation:
+class EventLoop:
     """Virtual time around a core: jobs arrive, the core decides, jobs end as predicted or reported.
 
     Args:
@@ -203,8 +203,8 @@ class Simulation:
         self._ends = Ends()
         rules = Rules(verify=verify)
         self.core = Core(cluster, setup, allocation=allocation, rules=rules, foreseen=self._ends.push)
-        self._recorder = Recorder(cluster, detail=detail)
-        self._watch = Watch(setup.policy.name)
+        self._recorder = RunRecorder(cluster, detail=detail)
+        self._watch = ProgressWatch(setup.policy.name)
         self._position = self._seen = 0
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Result:

@@ -134,8 +134,8 @@ class _Watched:
         return self.ended or self.for_s >= self.length_s
 
 
-class Watch:
-    """Watch over the leases of the jobs of a switch; begins with the first look.
+class LeaseWatch:
+    """LeaseWatch over the leases of the jobs of a switch; begins with the first look.
 
     `has_ended` says of a `Registration.process` that it is known to have ended.
     """

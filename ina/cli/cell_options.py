@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from controller.p4runtime_shim.cells import Cells
+from controller.p4runtime_shim.cells import CellReader
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 
@@ -24,12 +24,12 @@ Index = Annotated[
 Everything = Annotated[bool, typer.Option("--all", help="Show zero values, too.")]
 
 
-def cells(running: options.RunningSwitch) -> Cells:
+def cells(running: options.RunningSwitch) -> CellReader:
     """Return a switch's counters and registers. Raises Failure for invalid options; ControllerError."""
     from controller.p4runtime_shim.client import P4RuntimeClient  # gRPC takes its time to load
 
     address = options.parse_switch("--switch", running.switch)
-    return Cells(P4RuntimeClient(address, device_id=running.device_id, tls=running.tls(address)))
+    return CellReader(P4RuntimeClient(address, device_id=running.device_id, tls=running.tls(address)))
 
 
 def indices(text: str | None, name: str, size: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.p4runtime_shim.cells import Cells, Counted, Counter
+from controller.p4runtime_shim.cells import CellReader, Counted, Counter
 from controller.switches import names
 from controller.switches.model import COLUMNS, OUTCOMES
 from ina.cli import cell_options, options
@@ -69,7 +69,7 @@ def counters(
         out.print(f"{count(zeros)} of {count(len(found))} are zero and left out; --all shows them")
 
 
-def _list(cells: Cells, switch: str, *, json: bool) -> None:
+def _list(cells: CellReader, switch: str, *, json: bool) -> None:
     read = {counter: cells.counts(counter) for counter in cells.counters.values()}
     if json:
         described = {counter.name: _described(counter, found) for counter, found in read.items()}

@@ -18,7 +18,7 @@ from controller.policies.registry import family
 from controller.policies.scheduling import RESOURCES, JobState, Submission
 from controller.simulator.files import whole
 from controller.simulator.network.generate import from_trace
-from controller.simulator.record import Ended
+from controller.simulator.record import EndedJob
 from controller.simulator.runs import row_of, write_jobs
 from controller.simulator.traces import read
 from controller.switches.model import SwitchInfo
@@ -164,7 +164,7 @@ def live(
             core = service.core
     if jobs_csv is not None:
         with whole(jobs_csv) as draft:
-            write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in completed(core)])])
+            write_jobs(draft, [({"policy": name}, [row_of(EndedJob.of(job)) for job in completed(core)])])
     _report(name, core, len(submissions), unused_keys)
     if core.refused:
         raise Failure(f"{len(core.refused)} of {len(submissions)} jobs were refused; {_first(core.refused)}")
@@ -250,8 +250,8 @@ def _report(policy: str, core: Core, submitted: int, unused_keys: list[str] | No
             "start_s": job.start_s,
             "finish_s": job.finish_s,
             "waited_s": job.waited_s,
-            "jct_s": Ended.of(job).jct_s,
-            "slowdown": Ended.of(job).slowdown,
+            "jct_s": EndedJob.of(job).jct_s,
+            "slowdown": EndedJob.of(job).slowdown,
             "starts": job.starts,
             "preemptions": job.preemptions,
         }

@@ -6,7 +6,7 @@ import itertools
 import re
 
 from controller.errors import Refused
-from controller.p4runtime_shim.cells import Cells, Register, Value
+from controller.p4runtime_shim.cells import CellReader, Register, Value
 from ina.cli import cell_options, options
 from ina.cli.errors import Failure
 from ina.cli.output import out, table
@@ -59,7 +59,7 @@ def registers(
         out.print(f"{count(zeros)} of {count(len(found))} are zero and left out; --all shows them")
 
 
-def _read(cells: Cells, register: Register, wanted: tuple[int, ...]) -> list[tuple[int, Value]]:
+def _read(cells: CellReader, register: Register, wanted: tuple[int, ...]) -> list[tuple[int, Value]]:
     try:
         return cells.values(register, wanted)
     except Refused as error:
@@ -72,7 +72,7 @@ def _read(cells: Cells, register: Register, wanted: tuple[int, ...]) -> list[tup
         ) from error
 
 
-def _list(cells: Cells, switch: str, *, json: bool) -> None:
+def _list(cells: CellReader, switch: str, *, json: bool) -> None:
     known = cells.registers.values()
     if json:
         described = {each.name: {"cells": each.size, "bits": each.bits} for each in known}

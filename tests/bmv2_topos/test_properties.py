@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bmv2_topos.faults import ChangeRegion, Fault, LinkFault, RemoveJob, RestartFallback, RestartJob, Straggle
 from bmv2_topos.testbeds.virtual import build
-from bmv2_topos.testbeds.virtual.fabric import Arrival
+from bmv2_topos.testbeds.virtual.fabric import Received
 from bmv2_topos.testbeds.virtual.placement import branches
 from bmv2_topos.testbeds.virtual.worker import Gradients
 from controller.switches.layout import Deployment, lay_out
@@ -74,7 +74,7 @@ def test_segments_are_the_frames_in_their_order(lengths: list[int]) -> None:
     data = bytearray(np.random.default_rng(0).bytes(sum(lengths)))
     found = []
     joined = b""
-    for segment, length in Arrival(data, array("I", lengths)).segments():
+    for segment, length in Received(data, array("I", lengths)).segments():
         assert len(segment) % length == 0
         found += [length] * (len(segment) // length)
         joined += segment.tobytes()

@@ -23,7 +23,7 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
-from bmv2_topos.testbeds.virtual.worker import Training, Worker
+from bmv2_topos.testbeds.virtual.worker import Training, TrainingWorker
 from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import FixedWindow, Limits, Round
@@ -321,13 +321,13 @@ def test_the_report_is_json() -> None:
 @pytest.mark.parametrize("congestion", ["fixed", "aimd", "a2tp"])
 def test_turns_in_c_are_those_in_python(congestion: str, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: Counter[bool] = Counter()
-    decide = Worker.decide
+    decide = TrainingWorker.decide
 
-    def counted(worker: Worker, now: int, arrivals: Arrivals = ()) -> None:
+    def counted(worker: TrainingWorker, now: int, arrivals: Arrivals = ()) -> None:
         turns[quick] += 1
         decide(worker, now, arrivals)
 
-    monkeypatch.setattr(Worker, "decide", counted)
+    monkeypatch.setattr(TrainingWorker, "decide", counted)
     jobs = [sending("a", 4, congestion=congestion), job("b", 3, congestion=congestion)]
     link, trunk = Link("a", "b", loss=0.002, rate_bps=5e9), Link("a", "b", loss=0.01, duplicate=0.01)
     faults = [LinkFault(2e-4, ("h1", "s2"), "loss", 0.05), RestartJob(at_s=3e-4, job="b", down_s=1e-4)]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field, replace
 
-from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
+from bmv2_topos.testbeds.virtual.admission import SlotRequest, VirtualFleet
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
@@ -21,7 +21,15 @@ from bmv2_topos.testbeds.virtual.settings import (
     TestbedError,
     VirtualSettings,
 )
-from bmv2_topos.testbeds.virtual.worker import Gradients, Rule, Summed, Tally, Training, Watched, Worker
+from bmv2_topos.testbeds.virtual.worker import (
+    Gradients,
+    PacketTally,
+    Rule,
+    Summed,
+    Training,
+    TrainingWorker,
+    Watched,
+)
 from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
@@ -47,7 +55,7 @@ class RunningJob:
     entry: Job
     id: int
     placement: Placement
-    request: Request
+    request: SlotRequest
     ports: Ports
     settings: VirtualSettings
     topology: Topology
@@ -57,7 +65,7 @@ class RunningJob:
     starts_ns: int
     """Time of its next admission."""
     recorder: Recorder | None = None
-    workers: list[Worker] = field(default_factory=list)
+    workers: list[TrainingWorker] = field(default_factory=list)
     server: PolledServer | None = None
     """Its fallback server; stays when the job is withdrawn."""
     ends_ns: list[int] = field(default_factory=list)
@@ -71,7 +79,7 @@ class RunningJob:
     _gone_ns: int = 0
     _gradients: Gradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
-    _tally: Tally = field(default_factory=Tally)
+    _tally: PacketTally = field(default_factory=PacketTally)
     _compared: int = 0
 
     def admit(self, now: int) -> None:
@@ -176,7 +184,7 @@ class RunningJob:
             refused=self.refused,
         )
 
-    def _worker(self, rank: int, now: int, epoch: int, tree: Tree, rule: Rule) -> Worker:
+    def _worker(self, rank: int, now: int, epoch: int, tree: Tree, rule: Rule) -> TrainingWorker:
         entry, settings = self.entry, self.settings
         socket = self.interfaces.open(self.placement.workers[rank], self.ports.workers[rank])
         core = CoreSettings(
@@ -212,7 +220,7 @@ class RunningJob:
         priority = settings.prioritize if entry.priority is None else entry.priority
         if settings.offers.salted:
             priority = 0  # a salt there, alike on all ranks
-        worker = Worker(socket, window, training, self.gradients, priority, now)
+        worker = TrainingWorker(socket, window, training, self.gradients, priority, now)
         if self.recorder is not None:
             worker.on_sum = self._summed
         return worker
@@ -242,7 +250,7 @@ class RunningJob:
 
 def request_of(
     entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
-) -> Request:
+) -> SlotRequest:
     """Return a job's request to the controller.
 
     Args:
@@ -275,7 +283,7 @@ def request_of(
         if placement.server is None:
             raise TestbedError(f"job {entry.name!r} needs a host for its fallback server, to share slots")
         region = None if entry.slots is None else Region(0, entry.slots)
-        return Request(
+        return SlotRequest(
             placement,
             window=_spread(settings) * window,
             preempt=entry.preempt and not settings.offers.salted,
@@ -289,7 +297,7 @@ def request_of(
         raise TestbedError(
             f"job {entry.name!r}: {share} private slots; {settings.offers.title} takes 2 or more"
         )
-    return Request(placement, slots=slots, window=slots // 2)
+    return SlotRequest(placement, slots=slots, window=slots // 2)
 
 
 def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology) -> float:

@@ -278,14 +278,14 @@ BATCH_PACKETS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PacketTally:
     """Packets of a worker since its window was made."""
 
     sent: int = 0
     resent: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.sent + other.sent, self.resent + other.resent)
+    def __add__(self, other: PacketTally) -> PacketTally:
+        return PacketTally(self.sent + other.sent, self.resent + other.resent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ class Summed:
     end_ns: int
 
 
-class Worker:
+class TrainingWorker:
     """A rank on its host. Times are nanoseconds."""
 
     def __init__(
@@ -377,9 +377,9 @@ class Worker:
         """True while a sum is under way."""
         return self._layer is not None
 
-    def tally(self) -> Tally:
+    def tally(self) -> PacketTally:
         """Count what the window has sent."""
-        return Tally(self.window.count(Counter.SENT), self.window.count(Counter.RESENT))
+        return PacketTally(self.window.count(Counter.SENT), self.window.count(Counter.RESENT))
 
     def _begin(self, layer: int, now: int) -> None:
         self._layer = layer

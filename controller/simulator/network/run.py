@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from controller.core.compose import networked, submission_of
 from controller.core.events import Submitted
 from controller.errors import BadSpec
-from controller.simulator.engine import PolicyRun, Simulation, admitted
-from controller.simulator.network.log import Log, Promises
+from controller.simulator.engine import EventLoop, PolicyRun, admitted
+from controller.simulator.network.log import NetworkLog, Promises
 from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
-from controller.simulator.record import Ended, Result, measure
+from controller.simulator.record import EndedJob, Result, measure
 from controller.simulator.runs import refusals
 from controller.vocabulary import Job, Topology
 
@@ -129,14 +129,14 @@ class Simulated:
     crowded: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
     """Jobs that lost a grant of slots which they had had on arrival (`promises.Promises`)."""
-    log: Log | None = field(default=None, repr=False)
+    log: NetworkLog | None = field(default=None, repr=False)
 
     @property
-    def missed(self) -> Sequence[Ended]:
+    def missed(self) -> Sequence[EndedJob]:
         """Jobs with a deadline that were ended for it, or ended too late."""
         return [each for each in self.result.jobs if self.misses(each)]
 
-    def misses(self, ended: Ended) -> bool:
+    def misses(self, ended: EndedJob) -> bool:
         """Return whether a job missed its deadline."""
         due_s = self.jobs[ended.spec.name].due_s
         return due_s is not None and (not ended.completed or ended.finish_s > due_s * (1 + 1e-9))
@@ -154,7 +154,7 @@ def simulate_network(task: NetworkTask, progress: Progress | None = None) -> Sim
         raise BadSpec(
             f"scheduler {task.scheduler!r} is a replica with its own simulator, which has no network"
         )
-    log = Log() if task.keep_log else None
+    log = NetworkLog() if task.keep_log else None
     if log is not None:
         allocation.watchers.append(log)
     promises = Promises()
@@ -162,7 +162,7 @@ def simulate_network(task: NetworkTask, progress: Progress | None = None) -> Sim
     described = {job.name: job for job in task.jobs}
     specs = [submission_of(job, allocation.allocator.topology) for job in task.jobs]
     speed = NetworkSpeed(setup.speed, allocation, task.settings, log)
-    simulation = Simulation(
+    simulation = EventLoop(
         [Submitted(spec.arrival_s, spec, described[spec.name]) for spec in admitted(specs, parts.servers)],
         parts.servers,
         replace(setup, speed=speed),

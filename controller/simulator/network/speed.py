@@ -23,7 +23,7 @@ from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Contention, Group, JobState, SpeedModel
 from controller.simulator.network.average import Work, average, crowded, link_rates, run_lengths, usable
 from controller.simulator.network.fluid import Fluid, Phases, Rates, Runner, phases_of, shifted
-from controller.simulator.network.log import Log
+from controller.simulator.network.log import NetworkLog
 from controller.vocabulary import Job
 
 # ---------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class NetworkSpeed:
         inner: SpeedModel,
         allocation: Allocation,
         settings: NetworkSettings,
-        log: Log | None = None,
+        log: NetworkLog | None = None,
     ) -> None:
         self._inner = inner
         self._allocation = allocation

@@ -18,7 +18,7 @@ from controller.policies.scheduling import BadSpec, BadTrace, ExtraMissing, Subm
 from controller.simulator.estimates import expect, read_estimates
 from controller.simulator.policy_run import make
 from controller.simulator.record import measure
-from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
+from controller.simulator.runs import SimulationFailed, Source, Task, kind_for, run
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
@@ -123,7 +123,7 @@ def test_tune_finds_room_for_jobs_of_made_up_models(seed: int) -> None:
 
 def test_lucid_needs_nodes_beside_its_profiler() -> None:
     with pytest.raises(
-        RunFailed, match=r"benchmarks\.replicas\.lucid:lucid: the profiler takes 2 of 2 nodes"
+        SimulationFailed, match=r"benchmarks\.replicas\.lucid:lucid: the profiler takes 2 of 2 nodes"
     ) as caught:
         average_s("benchmarks.replicas.lucid:lucid", SimulationConfig(Cluster.uniform(2, 8)), jobs=5)
     assert caught.value.exit_code == 2
@@ -162,7 +162,9 @@ def test_lucids_own_sharing_scores_count_if_there_are_any(tmp_path: Path) -> Non
     # the only GPU that does not profile: both at once, at 0.9 and 0.6, or one after the other
     assert averages == [(math.ceil(1001 / 0.9) + math.ceil(901 / 0.6)) / 2, (1001 + 1001 + 901) / 2]
     files(tmp_path, labels=(",label", ",1", ",3"))
-    with pytest.raises(RunFailed, match=r"profiles.csv:3: column label: 3; a sharing score is 0, 1 or 2"):
+    with pytest.raises(
+        SimulationFailed, match=r"profiles.csv:3: column label: 3; a sharing score is 0, 1 or 2"
+    ):
         run(task)
 
 
@@ -185,7 +187,7 @@ def test_sharing_knows_configurations_and_says_which_job_it_does_not(tmp_path: P
     (tmp_path / "log.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
     (tmp_path / "other.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
     with pytest.raises(
-        RunFailed, match="job '1' trains 'odd/d/1/fp', for which --pairs lacks some pairs"
+        SimulationFailed, match="job '1' trains 'odd/d/1/fp', for which --pairs lacks some pairs"
     ) as caught:
         run(replace(task, source=Source(tmp_path / "other.csv")))
     assert caught.value.exit_code == 2
@@ -205,7 +207,7 @@ def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
     # B at 0.75 ends at 4,000 s; A at 0.5 has done 2,000 s by then
     assert found.avg_jct_s == pytest.approx((4000 + 5000) / 2)
     pairs.write_text("[]")
-    with pytest.raises(RunFailed, match="not a table of Gavel's throughputs") as caught:
+    with pytest.raises(SimulationFailed, match="not a table of Gavel's throughputs") as caught:
         run(Task("sharing:fifo", Source(trace), replace(config, seed=1)))
     assert caught.value.exit_code == 2
 

@@ -18,7 +18,7 @@ from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec
 from controller.simulator.plots import cdf, means
 from controller.simulator.pool import run_all
-from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.simulator.runs import SimulationFailed, Source, Task, run
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
@@ -103,7 +103,7 @@ def test_what_fails_in_another_process_fails_here_as_well(processes: int) -> Non
         Task("benchmarks.replicas.muri:srtf", source, around),
     ]
     tasks[1] = Task("muri-s", Source(TRACE), around)
-    with pytest.raises(RunFailed, match="asks for 16 GPUs; the cluster has 4") as caught:
+    with pytest.raises(SimulationFailed, match="asks for 16 GPUs; the cluster has 4") as caught:
         run_all(tasks, processes=processes)
     assert caught.value.exit_code == 2
 
@@ -131,7 +131,7 @@ def test_no_task_no_outcome_and_no_negative_processes() -> None:
 
 
 def test_an_unknown_policy_is_a_matter_of_usage() -> None:
-    with pytest.raises(RunFailed, match="'nobody' is unknown") as caught:
+    with pytest.raises(SimulationFailed, match="'nobody' is unknown") as caught:
         run(Task("nobody", Source(count=1), SimulationConfig(Cluster.uniform(1, 8))))
     assert caught.value.exit_code == 2
     with pytest.raises(BadSpec, match="a load of inf"):

@@ -20,7 +20,7 @@ from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import Decision
 from controller.policies.scheduling.errors import BadDecision
 from controller.simulator.generate import generate
-from controller.simulator.network.log import Log
+from controller.simulator.network.log import NetworkLog
 from controller.simulator.network.run import NetworkTask, Simulated, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.policy_run import make
@@ -49,7 +49,7 @@ def run(jobs: list[Job], topology: Topology, scheduler: str = "joint") -> Simula
 
 def places(found: Simulated) -> dict[str, list[tuple[str, ...]]]:
     """Return the servers that each job has had, one after the other."""
-    assert isinstance(found.log, Log)
+    assert isinstance(found.log, NetworkLog)
     had: dict[str, list[tuple[str, ...]]] = {}
     for _, name, placed in found.log.places:
         had.setdefault(name, []).append(placed.hosts)
