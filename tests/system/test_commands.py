@@ -61,7 +61,7 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     [
         ("ina.cli.run, ina.cli.execute", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
         ("ina.cli.admit", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
-        ("ina.machine.agent", ("numpy", "grpc")),  # it starts ranks
+        ("ina.runtime.agent", ("numpy", "grpc")),  # it starts ranks
         ("ina.cli.fallback", ("grpc", "softswitch")),  # a server sums, and one of a machine starts another
         ("ina.cli.switch", ("numpy", "controller", "hostlib")),
         (

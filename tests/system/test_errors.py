@@ -9,9 +9,9 @@ from ina.cli.errors import FAILED, INTERNAL, USAGE, verdict
 from ina.runtime.errors import (
     AddressTaken,
     BadRun,
-    GroupBroken,
-    NotMeasured,
+    GroupFailed,
     ProcessFailed,
+    StagesNotMeasured,
     WorkerFailed,
 )
 
@@ -32,8 +32,8 @@ from ina.runtime.errors import (
         (ProcessFailed("it did not start", status=3), "it did not start", 3),
         (ProcessFailed("it did not start", status=0), "it did not start", FAILED),
         (WorkerFailed("rank 0 failed"), "rank 0 failed", FAILED),
-        (GroupBroken("the group broke"), "the group broke", FAILED),
-        (NotMeasured("too short"), "too short", FAILED),
+        (GroupFailed("the group broke"), "the group broke", FAILED),
+        (StagesNotMeasured("too short"), "too short", FAILED),
         (OtherProgram("it runs 'shared'"), "it runs 'shared'; give --replace-program to replace it", USAGE),
         (FileNotFoundError(2, "No such file", "jobs.toml"), "jobs.toml: No such file", FAILED),
     ],

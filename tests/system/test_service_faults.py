@@ -18,8 +18,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
 from benchmarks.service import live
-from benchmarks.service.jobs import CLUSTER
-from benchmarks.service.live import Bed, Controller, running, until
+from benchmarks.service.live import CLUSTER, Bed, Controller, running, until
 from benchmarks.service.mishaps import fallback_servers, left_of_jobs
 from ina.service import executor, files
 from ina.service.client import Client, Refused

@@ -15,9 +15,9 @@ import pytest
 from controller.vocabulary import Job
 from ina.runtime.agents import Agents, RemoteWorkers
 from ina.service.api import peers
+from ina.service.api.access import as_user
 from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem
-from ina.service.api.users import as_user
 from ina.service.effects import _command
 from ina.service.tokens import Person, Role, Tokens
 from tests.ina.service.bed import TIMEOUT_S, USER, Bed, job
