@@ -38,8 +38,7 @@ from controller.vocabulary import Region
 from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch import p4info
-from tests.own_programs import COUNTING, EVICTION, WITHOUT_PRIORITY, copied
-from tests.programs import p4src_program, program_of
+from tests.programs import COUNTING, EVICTION, WITHOUT_PRIORITY, copied, p4src_program, program_of
 
 GROUPS = range(1, 256)
 FALLBACK = Uplink(40, "02:00:00:00:fb:01", "10.0.255.2", 42592)

@@ -205,10 +205,8 @@ class SmallService:
     async def reallocate(self, name: str = "", *, by: str = "") -> list[SlotsChange]:
         self._handle(Reallocated(self.now_s))
         allocation = self._core.allocation
-        assert allocation is not None
         question, answer = allocation.allocator.question, allocation.allocator.answer
         assert question is not None
-        assert answer is not None
         return [
             SlotsChange(
                 each,
@@ -296,7 +294,6 @@ class SmallService:
         return []
 
     def counted(self) -> Mapping[str, int]:
-        assert self._core.log is not None
         return self._core.log.counts
 
     def explain(self, name: str) -> JobExplanation:
@@ -339,7 +336,6 @@ class SmallService:
         return ClusterState(self._cluster, self._policies, tuple(servers), tuple(switches))
 
     def _entries(self) -> list[Entry]:
-        assert self._core.log is not None
         return self._core.log.entries
 
     def _when(self, name: str, *kinds: str) -> float | None:

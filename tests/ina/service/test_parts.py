@@ -85,10 +85,10 @@ def test_other_slots_are_a_move_and_another_tree_a_stop() -> None:
     assert steps(desired(RUN, a=moved), held) == [Resize(1, "a", moved)]
     bound = replace(HERE, in_flight=64)
     assert steps(desired(RUN, a=bound), held) == [Resize(1, "a", bound)]
-    rerouted = replace(HERE, tree=Tree("s2", {}, frozenset({"s2"})))
-    (stop,) = steps(desired(RUN, a=rerouted), held)
-    assert isinstance(stop, Stop)
-    assert "another tree" in stop.why
+    for rerouted in (replace(HERE, tree=Tree("s2", {}, frozenset({"s2"}))), replace(HERE, fallback="h4")):
+        (stop,) = steps(desired(RUN, a=rerouted), held)
+        assert isinstance(stop, Stop)
+        assert "another tree" in stop.why
 
 
 def test_a_job_that_has_ended_changes_nothing_for_the_others_of_its_group() -> None:
@@ -116,6 +116,8 @@ def test_it_goes_on_after_a_restart_and_never_back(wall_s: float, begins_s: floa
     now = [5.0]
     clock = Clock(1000.0, 90.0, wall=lambda: wall_s, monotonic=lambda: now[0])
     assert clock.now_s() == begins_s
+    behind = Clock(1000.0, 90.0, '{"boot": "it", "ahead_s": 1.0}', monotonic=lambda: now[0], boot="it")
+    assert behind.now_s() == 90.0
     now[0] += 3.0
     assert clock.now_s() == begins_s + 3.0
 

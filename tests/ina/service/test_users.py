@@ -100,7 +100,6 @@ def test_a_user_cannot_take_all_connections(
         text=True,
         cwd="/",
     ) as crowd:
-        assert crowd.stdout is not None
         assert crowd.stdin is not None
         assert crowd.stdout.readline() == "made\n"
         assert int(crowd.stdout.readline()) >= 1
