@@ -34,7 +34,7 @@ from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure
 from controller.simulator.engine import PolicyRun
 from controller.simulator.policy_run import make
-from controller.simulator.runs import SimulationFailed, Source, Task, run
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 
@@ -169,7 +169,7 @@ def simulated(trace: Trace, policy: str) -> ResultRow:
     """Return the figures of a policy on a trace. Raises SimulationFailed."""
     cluster = Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500)
     name, settings = resolved(policy)
-    outcome = run(Task(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))
+    outcome = run(SimulationTask(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))
     if sys.stderr.isatty():
         print(f"{trace.name}: {policy}, {outcome.wall_s:.1f} s", file=sys.stderr)
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}

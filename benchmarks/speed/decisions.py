@@ -40,7 +40,7 @@ from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
-from controller.simulator.runs import SimulationFailed, Source, Task, kind_for, run
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, kind_for, run
 from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
 from controller.vocabulary.documents import hint
 from ina.cli import options
@@ -284,7 +284,7 @@ def _processor_s(case: Case, seed: int) -> float:
         done = measure_cluster(case.jobs, case.servers, 2.0 * 256 / case.servers, case.policy, settings)
         return float(done["processor_s"])
     source = Source(count=case.jobs, load=0.9, seed=seed, kind=kind_for([case.policy]))
-    return run(Task(case.policy, source, SimulationConfig(Cluster.uniform(8, 8), seed=seed))).cpu_s
+    return run(SimulationTask(case.policy, source, SimulationConfig(Cluster.uniform(8, 8), seed=seed))).cpu_s
 
 
 def simulation(

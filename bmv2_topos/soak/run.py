@@ -28,7 +28,7 @@ from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, BedNetwork, forge
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Recovery, RecoveryClock, TooSlow
 from bmv2_topos.soak.schedule import JobPlan, SoakSchedule
-from bmv2_topos.soak.sums import SCALE_BITS, Sum, Summing
+from bmv2_topos.soak.sums import SCALE_BITS, SoakSum, Summing
 from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
 from bmv2_topos.testbeds.virtual.network import Station, Trace
 from bmv2_topos.testbeds.virtual.server import FallbackHost, endpoints
@@ -72,7 +72,7 @@ class ScheduleFailed(Exception):
 class _RunningJob:
     plan: JobPlan
     generation: int
-    sums: list[Sum]
+    sums: list[SoakSum]
     stations: list[WorkerStation]
     server: FallbackHost | None
     clock: RecoveryClock
@@ -140,7 +140,8 @@ class _Run:
         ranks, repaired = len(placement.workers), placement.server is not None
         summing = Summing(ranks, plan.numbers, repaired, turn_of(in_flight, ranks))
         sums = [
-            Sum(index, collective, summing, generator) for index, collective in enumerate(plan.collectives)
+            SoakSum(index, collective, summing, generator)
+            for index, collective in enumerate(plan.collectives)
         ]
         stations = []
         for rank, host in enumerate(placement.workers):

@@ -49,7 +49,7 @@ def _numbers(first: int, turn: int, shard: int, of_shard: int) -> NDArray[Any]:
     return np.arange(first, min(first + turn, of_shard)) + shard * of_shard
 
 
-class Sum:
+class SoakSum:
     """One collective: inputs of all ranks, the exact sum, and by packet how far a result may be off."""
 
     def __init__(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from bmv2_topos.soak.schedule import Defector
-from bmv2_topos.soak.sums import Sum
+from bmv2_topos.soak.sums import SoakSum
 from bmv2_topos.testbeds.virtual.network import Network, Station
 from bmv2_topos.testbeds.virtual.settings import WrongSum
 from hostlib.core.driver import Arrivals, Driver
@@ -42,7 +42,7 @@ class WorkerStation:
         network: Network,
         host: str,
         rank: int,
-        sums: Sequence[Sum],
+        sums: Sequence[SoakSum],
         counts: Counter[str],
         defector: Defector | None = None,
     ) -> None:

@@ -162,7 +162,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SimulationTask:
     """One simulation.
 
     `curves` asks for utilisation over time, `verify` for a check of every decision, `rows` for the result of
@@ -184,7 +184,7 @@ class Outcome:
     `rows` are those of `controller.simulator.runs`, by end, if the task asks for them.
     """
 
-    task: Task
+    task: SimulationTask
     metrics: Metrics
     jcts_s: Sequence[float]
     end_s: float
@@ -238,7 +238,7 @@ def refusals(name: str = "") -> Iterator[None]:
         ) from error
 
 
-def run(task: Task, progress: Progress | None = None) -> Outcome:
+def run(task: SimulationTask, progress: Progress | None = None) -> Outcome:
     """Simulate. Raises SimulationFailed, with the policy's name in the message."""
     with refusals():
         specs = _jobs(task.source, task.config)
@@ -306,7 +306,7 @@ def sweep_tasks(
     loads: Sequence[float],
     seeds: Sequence[int],
     rows: bool = False,
-) -> list[Task]:
+) -> list[SimulationTask]:
     """Return a task for each policy, load and seed.
 
     Args:
@@ -330,7 +330,7 @@ def sweep_tasks(
     if (wanted := len(policies) * len(loads) * len(seeds)) > MOST_TASKS:
         raise BadSpec(f"{wanted:,} simulations, of each policy, load and seed; want at most {MOST_TASKS:,}")
     return [
-        Task(policy, replace(source, load=load, seed=seed), replace(config, seed=seed), rows=rows)
+        SimulationTask(policy, replace(source, load=load, seed=seed), replace(config, seed=seed), rows=rows)
         for load in loads
         for seed in seeds
         for policy in policies

@@ -15,7 +15,7 @@ from bmv2_topos.faults import ChangeRegion, Fault, LinkFault, RemoveJob, Restart
 from bmv2_topos.testbeds.virtual import build
 from bmv2_topos.testbeds.virtual.fabric import Received
 from bmv2_topos.testbeds.virtual.placement import branches
-from bmv2_topos.testbeds.virtual.worker import Gradients
+from bmv2_topos.testbeds.virtual.worker import ExactGradients
 from controller.switches.layout import Deployment, lay_out
 from controller.vocabulary import BadSpec, Job, Topology, parse_jobs
 from hostlib.wire import encodings
@@ -91,7 +91,7 @@ def test_segments_are_the_frames_in_their_order(lengths: list[int]) -> None:
 def test_totals_are_the_sums_of_contributions_and_fit_the_fixed_scale(
     workers: int, tensors: tuple[int, ...], iteration: int, seed: int
 ) -> None:
-    gradients = Gradients(workers, tensors, scale_bits=20, seed=seed)
+    gradients = ExactGradients(workers, tensors, scale_bits=20, seed=seed)
     layer = iteration % len(tensors)
     parts = [gradients.contribution(rank, iteration, layer) for rank in range(workers)]
     assert np.array_equal(np.sum(parts, axis=0, dtype=np.float64), gradients.total(iteration, layer))
@@ -104,7 +104,7 @@ def test_contributions_in_few_bits_have_the_totals_as_their_sums(
 ) -> None:
     """In packets with and without the largest of them, and where no whole number travels exactly."""
     workers, fields = data.draw(st.integers(1, encodings.most_ranks(numbers))), encodings.per_lane(numbers)
-    gradients = Gradients(workers, (64,), numbers=numbers, scale_bits=20, seed=seed)
+    gradients = ExactGradients(workers, (64,), numbers=numbers, scale_bits=20, seed=seed)
     packets = np.stack([gradients.contribution(rank, 0, 0) for rank in range(workers)]).reshape(
         workers, 4, 16
     )

@@ -22,7 +22,7 @@ from bmv2_topos.testbeds.virtual.settings import (
     VirtualSettings,
 )
 from bmv2_topos.testbeds.virtual.worker import (
-    Gradients,
+    ExactGradients,
     PacketTally,
     Rule,
     Summed,
@@ -77,7 +77,7 @@ class RunningJob:
     refused: str | None = None
     """Reason for which the switches could not take it."""
     _gone_ns: int = 0
-    _gradients: Gradients | None = None
+    _gradients: ExactGradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
     _tally: PacketTally = field(default_factory=PacketTally)
     _compared: int = 0
@@ -118,10 +118,10 @@ class RunningJob:
         return (self.ends_ns[-1] * 1e-9 - self.entry.arrival_s) / len(self.ends_ns)
 
     @property
-    def gradients(self) -> Gradients:
+    def gradients(self) -> ExactGradients:
         """Contributions of its ranks: made when first asked for, and forgotten when the job is gone."""
         if self._gradients is None:
-            self._gradients = Gradients(
+            self._gradients = ExactGradients(
                 self.entry.workers,
                 self.entry.tensors,
                 numbers=self.entry.numbers,

@@ -201,7 +201,7 @@ class Network:
             self.trace(self.now, node, wire.to, frame, fate)
 
 
-class Device(Protocol):
+class PortedSwitch(Protocol):
     """A switch, on memory ports: `softswitch.Switch`, or a model of one."""
 
     def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
@@ -220,7 +220,7 @@ class Device(Protocol):
 class SwitchNode:
     """A switch; its clock may be ahead of the network's."""
 
-    def __init__(self, network: Network, name: str, device: Device, *, ahead_us: int = 0) -> None:
+    def __init__(self, network: Network, name: str, device: PortedSwitch, *, ahead_us: int = 0) -> None:
         self._network = network
         self._name = name
         self._device = device

@@ -144,7 +144,7 @@ def largest_exact(workers: int, numbers: Encoding) -> int:
     return int(min(_LARGEST, 2 ** max(bits, 0) - 1))
 
 
-class Gradients:
+class ExactGradients:
     """Tensors of every rank, layer and iteration, and their sums.
 
     Values are small whole numbers, so that every sum is exact in every way of travelling and comparing is all
@@ -308,7 +308,7 @@ class TrainingWorker:
         socket: Socket,
         window: Window,
         training: Training,
-        gradients: Gradients,
+        gradients: ExactGradients,
         priority: int | Prioritize,
         now: int,
     ) -> None:

@@ -16,7 +16,7 @@ from controller.policies.registry import family
 from controller.simulator.files import naming, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
-from controller.simulator.runs import Outcome, Task, write_rows
+from controller.simulator.runs import Outcome, SimulationTask, write_rows
 from ina.cli import job_files, options
 from ina.cli.output import out
 from ina.cli.paths import check_output
@@ -81,7 +81,8 @@ def simulate(
     unused_keys = job_files.note("schedule simulate", workload.trace, cluster.cluster)
     rows = output is not None or jobs_csv is not None
     tasks = [
-        Task(name, source, around, curves=output is not None, verify=verify, rows=rows) for name in names
+        SimulationTask(name, source, around, curves=output is not None, verify=verify, rows=rows)
+        for name in names
     ]
     outcomes = run(tasks, processes)
     document = as_json(outcomes, jobs)
@@ -101,7 +102,7 @@ def simulate(
         )
 
 
-def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
+def run(tasks: Sequence[SimulationTask], processes: int) -> list[Outcome]:
     """Run the tasks, with a bar for each. Raises Failure."""
     with common.Bars([task.policy for task in tasks]) as bars:
         return run_all(tasks, processes=processes, report=bars.update if bars.shown else None)

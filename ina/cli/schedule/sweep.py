@@ -13,7 +13,7 @@ import typer
 
 from controller.simulator.files import whole
 from controller.simulator.pool import run_all, run_on_ray
-from controller.simulator.runs import Outcome, Point, Task, points_of, sweep_tasks, write_rows
+from controller.simulator.runs import Outcome, Point, SimulationTask, points_of, sweep_tasks, write_rows
 from controller.simulator.traces.rows import brief
 from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
@@ -141,7 +141,7 @@ def _loads(text: str) -> list[float]:
         raise Failure(f"--loads {brief(repr(text))}: want numbers, such as 0.8,1,1.2", USAGE) from None
 
 
-def _run(planned: Sequence[Task], processes: int, *, ray: bool, address: str) -> list[Outcome]:
+def _run(planned: Sequence[SimulationTask], processes: int, *, ray: bool, address: str) -> list[Outcome]:
     name = f"{len(planned)} simulations"
     with common.Bars([task.policy for task in planned], together=name) as bars:
         report = bars.update if bars.shown else None
@@ -151,7 +151,7 @@ def _run(planned: Sequence[Task], processes: int, *, ray: bool, address: str) ->
 
 
 def _json(
-    planned: Sequence[Task],
+    planned: Sequence[SimulationTask],
     outcomes: Sequence[Outcome],
     points: Sequence[Point],
     unused_keys: Sequence[str],

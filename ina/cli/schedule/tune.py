@@ -12,7 +12,7 @@ import typer
 from controller.policies.registry import check_settings, parse_setting, settings_of
 from controller.policies.scheduling.lucid.tuner import Settings, Tuned, tune_settings
 from controller.simulator.files import whole
-from controller.simulator.runs import Task, run, write_rows
+from controller.simulator.runs import SimulationTask, run, write_rows
 from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar, err
@@ -85,14 +85,14 @@ def tune(
             bar.show(done / most, " ".join(_said(chosen)))
             done += 1
             config = replace(around, settings=(*around.settings, *chosen.items()))
-            outcome = run(Task(name, source, config))
+            outcome = run(SimulationTask(name, source, config))
             return float(getattr(outcome.metrics, metric))
 
         found = tune_settings(tried, start, replay, rounds=rounds, min_gain=min_gain)
     if jobs_csv is not None:
         config = replace(around, settings=(*around.settings, *found.best.settings.items()))
         with whole(jobs_csv) as draft:
-            write_rows(draft, [run(Task(name, source, config, rows=True))])
+            write_rows(draft, [run(SimulationTask(name, source, config, rows=True))])
     document = as_json(found, name, metric, jobs)
     document["setup"]["unused_keys"] = unused_keys
     if json:

@@ -21,7 +21,7 @@ from controller.core import (
     Rules,
     ServerBack,
     ServerGone,
-    Stop,
+    StopRun,
     Submitted,
     Tick,
 )
@@ -193,7 +193,7 @@ def stopped_by(live: Driver, now_s: float) -> tuple[set[str], float]:
     """Let time pass until a decision stops jobs; return these, and when that was."""
     while now_s < 1e5:
         now_s = max(now_s + 1.0, live.next_s if math.isfinite(live.next_s) else 0.0)
-        stops = [action for action in live.decide(now_s) if isinstance(action, Stop)]
+        stops = [action for action in live.decide(now_s) if isinstance(action, StopRun)]
         waiting = {name for stop in stops for name in stop.run.jobs} - {
             name for run in live.runs for name in run.jobs
         }

@@ -14,7 +14,7 @@ from controller.errors import BadSpec
 from controller.policies.memory.policy import Answer, Question, Standing
 from controller.policies.placement.flows import flows_of
 from controller.simulator.network.average import Work, average, run_lengths
-from controller.simulator.network.fluid import Fluid, Phases, Runner, phases_of
+from controller.simulator.network.fluid import Fluid, FluidJob, Phases, phases_of
 from controller.simulator.network.generate import generate
 from controller.simulator.network.log import Promises
 from controller.simulator.network.run import NetworkTask, Simulated, metrics_of, simulate_network
@@ -228,7 +228,7 @@ def test_on_average_is_near_what_the_phases_say() -> None:
 
 def test_a_fluid_ends_where_its_phases_do() -> None:
     phases = Phases(2.0, (1.0, 2.0), (10.0, 10.0), latency_s=0.25)
-    fluid = Fluid(0.0, {"a": Runner(phases, 3, 0.0)})
+    fluid = Fluid(0.0, {"a": FluidJob(phases, 3, 0.0)})
     fluid.run(lambda senders: dict.fromkeys(senders, 10.0), math.inf)
     assert fluid.now_s == pytest.approx(3 * phases.iteration_s(10.0))
     assert phases.iteration_s(10.0) == pytest.approx(3.5)
