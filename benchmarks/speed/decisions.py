@@ -41,7 +41,8 @@ from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.runs import SimulationFailed, SimulationTask, Source, kind_for, run
-from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
+from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes
+from controller.vocabulary import place as spread
 from controller.vocabulary.documents import hint
 from ina.cli import options
 
@@ -320,7 +321,7 @@ def simulation(
     ]
     placements = [
         Placement(hosts, f"p{number + 1}", shortest_tree(topology, f"s{number % cores + 1}"))
-        for number, hosts in enumerate(places.place(topology, [workers] * jobs))
+        for number, hosts in enumerate(spread(topology, [workers] * jobs))
     ]
     traffic = random_flows(topology, flows, 2e9, seed)
     testbed = VirtualTestbed(
