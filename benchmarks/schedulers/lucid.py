@@ -23,7 +23,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,16 +34,18 @@ from benchmarks.fill import Command, option, serve
 from benchmarks.schedulers.trace_files import resolved
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadTrace, Submission
+from controller.policies.scheduling.lucid.additive import Boosting
 from controller.policies.scheduling.lucid.estimates import Facts, submission, train_durations
 from controller.policies.scheduling.lucid.family import measurements
 from controller.policies.scheduling.lucid.measured import Config, Pair
 from controller.policies.scheduling.lucid.throughput import features, train_throughput
 from controller.policies.scheduling.lucid.usage import (
+    PackingTree,
+    Sample,
     Size,
     Usage,
     accuracy,
     grow,
-    held_out_accuracy,
     sizes_from_pairs,
 )
 from controller.simulator.by_name import make
@@ -112,6 +114,38 @@ def make_counts(days: int, *, interval_s: int = 600, seed: int = 0) -> Sequence[
     return counts
 
 
+def held_out_accuracy(
+    samples: Sequence[Sample],
+    groups: Sequence[Hashable],
+    *,
+    folds: int = 5,
+    fit: Callable[[Sequence[Sample]], PackingTree] = grow,
+) -> float:
+    """Return the accuracy (0 to 1) on samples whose group was not trained on.
+
+    With the model's name as the group this is the accuracy on unseen models. Groups are assigned to the folds
+    in turn, in the order in which they appear.
+
+    Args:
+        samples: All samples.
+        groups: The group of each sample.
+        folds: Number of divisions of the groups; each is left out once.
+        fit: Trains a tree on samples.
+
+    Raises BadSample if there are fewer than two folds, or fewer groups than folds.
+    """
+    names = list(dict.fromkeys(groups))
+    if not 2 <= folds <= len(names):
+        raise ValueError(f"{folds} folds of {len(names)} groups; want at least 2 folds and a group for each")
+    fold_of = {name: number % folds for number, name in enumerate(names)}
+    right = 0.0
+    for fold in range(folds):
+        inside = [s for s, g in zip(samples, groups, strict=True) if fold_of[g] != fold]
+        outside = [s for s, g in zip(samples, groups, strict=True) if fold_of[g] == fold]
+        right += accuracy(fit(inside), outside) * len(outside)
+    return right / len(samples)
+
+
 ResultRow = dict[str, object]
 
 INTERVAL_S = 600
@@ -147,7 +181,9 @@ def one_ahead(
     )
     first = held_out[0]
     began = time.perf_counter()
-    model = train_throughput(counts[:first], begin_s, interval_s=INTERVAL_S, seed=seed)
+    model = train_throughput(
+        counts[:first], begin_s, Boosting(interactions=3, seed=seed), interval_s=INTERVAL_S
+    )
     took_s = time.perf_counter() - began
     guesses = {
         "additive model": [
@@ -173,7 +209,9 @@ def run_durations(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
         durations_s = [spec.duration_s for spec in specs]
     first = len(jobs) * 4 // 5
     began = time.perf_counter()
-    model = train_durations(jobs[:first], durations_s[:first], seed=options.seed)
+    model = train_durations(
+        jobs[:first], durations_s[:first], Boosting(interactions=5, max_rounds=2000, seed=options.seed)
+    )
     took_s = time.perf_counter() - began
     real = [math.log(duration_s) for duration_s in durations_s[first:]]
     means = {

@@ -20,10 +20,10 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
     Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
     """
-    from controller.policies.scheduling.lucid.estimates import train_durations
+    from controller.policies.scheduling.lucid.estimates import LONG, train_durations
 
     submissions = [submission(spec, config) for spec in ended]
-    return train_durations(submissions, [spec.duration_s for spec in ended], seed=config.seed)
+    return train_durations(submissions, [spec.duration_s for spec in ended], replace(LONG, seed=config.seed))
 
 
 def submission(spec: Submission, config: SimulationConfig) -> Facts:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -143,30 +143,10 @@ class PackingTree:
         lines.append(f"{node.size.name.title()}: {share:.0%} of {total:g} samples like this one")
         return lines
 
-    def importances(self) -> dict[str, float]:
-        """Return each feature's part of the Gini impurity that the tree removes; the parts add up to 1."""
-        removed = [0.0] * len(FEATURES)
-        _removed_by(self.root, removed)
-        total = sum(removed)
-        return {name: part / total if total else 0.0 for name, part in zip(FEATURES, removed, strict=True)}
-
     @property
     def leaves(self) -> int:
         """Number of leaves."""
         return _leaves(self.root)
-
-    def describe(self) -> str:
-        """Draw the tree as indented text."""
-        return "\n".join(_lines(self.root, ""))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as data for JSON."""
-        return _to_dict(self.root)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PackingTree:
-        """Undo `to_dict`. Raises BadSample for anything else."""
-        return cls(_from_dict(data))
 
 
 def accuracy(tree: PackingTree, samples: Sequence[tuple[Usage, Size]]) -> float:
@@ -176,65 +156,8 @@ def accuracy(tree: PackingTree, samples: Sequence[tuple[Usage, Size]]) -> float:
     return sum(tree.predict(usage) is size for usage, size in samples) / len(samples)
 
 
-def _counts(node: Tree) -> tuple[float, float, float]:
-    if isinstance(node, Leaf):
-        return node.counts
-    a, b = _counts(node.below), _counts(node.above)
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
-
-
-def _impurity(counts: Sequence[float]) -> float:
-    """Return the Gini impurity times the number of samples."""
-    total = sum(counts)
-    return total - sum(c * c for c in counts) / total if total else 0.0
-
-
-def _removed_by(node: Tree, removed: list[float]) -> None:
-    if isinstance(node, Split):
-        below, above = _counts(node.below), _counts(node.above)
-        removed[node.feature] += _impurity(_counts(node)) - _impurity(below) - _impurity(above)
-        _removed_by(node.below, removed)
-        _removed_by(node.above, removed)
-
-
 def _leaves(node: Tree) -> int:
     return 1 if isinstance(node, Leaf) else _leaves(node.below) + _leaves(node.above)
-
-
-def _lines(node: Tree, indent: str) -> list[str]:
-    if isinstance(node, Leaf):
-        return [f"{indent}{node.size.name.title()} {tuple(node.counts)}"]
-    question = f"{FEATURES[node.feature]} <= {node.threshold:g}"
-    return [
-        f"{indent}{question}",
-        *_lines(node.below, indent + "  "),
-        f"{indent}else",
-        *_lines(node.above, indent + "  "),
-    ]
-
-
-def _to_dict(node: Tree) -> dict[str, Any]:
-    if isinstance(node, Leaf):
-        return {"counts": list(node.counts)}
-    return {
-        "feature": node.feature,
-        "threshold": node.threshold,
-        "below": _to_dict(node.below),
-        "above": _to_dict(node.above),
-    }
-
-
-def _from_dict(data: Mapping[str, Any]) -> Tree:
-    try:
-        if "counts" in data:
-            tiny, medium, jumbo = map(float, data["counts"])
-            return Leaf((tiny, medium, jumbo))
-        feature = int(data["feature"])
-        if not 0 <= feature < len(FEATURES):
-            raise BadSample(f"a tree uses feature {feature}; there are {len(FEATURES)}, from 0")
-        return Split(feature, float(data["threshold"]), _from_dict(data["below"]), _from_dict(data["above"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadSample(f"not a packing tree: {error!r}") from None
 
 
 Sample = tuple[Usage, Size]
@@ -282,38 +205,6 @@ def grow(samples: Sequence[Sample], *, prune: float | None = None, seed: int = 0
     elif not (math.isfinite(prune) and prune >= 0):
         raise BadSample(f"a leaf's price of {prune}; it has to be zero or more")
     return _fit(samples, prune, seed)
-
-
-def held_out_accuracy(
-    samples: Sequence[Sample],
-    groups: Sequence[Hashable],
-    *,
-    folds: int = 5,
-    fit: Callable[[Sequence[Sample]], PackingTree] = grow,
-) -> float:
-    """Return the accuracy (0 to 1) on samples whose group was not trained on.
-
-    With the model's name as the group this is the accuracy on unseen models. Groups are assigned to the folds
-    in turn, in the order in which they appear.
-
-    Args:
-        samples: All samples.
-        groups: The group of each sample.
-        folds: Number of divisions of the groups; each is left out once.
-        fit: Trains a tree on samples.
-
-    Raises BadSample if there are fewer than two folds, or fewer groups than folds.
-    """
-    names = list(dict.fromkeys(groups))
-    if not 2 <= folds <= len(names):
-        raise BadSample(f"{folds} folds of {len(names)} groups; want at least 2 folds and a group for each")
-    fold_of = {name: number % folds for number, name in enumerate(names)}
-    right = 0.0
-    for fold in range(folds):
-        inside = [s for s, g in zip(samples, groups, strict=True) if fold_of[g] != fold]
-        outside = [s for s, g in zip(samples, groups, strict=True) if fold_of[g] == fold]
-        right += accuracy(fit(inside), outside) * len(outside)
-    return right / len(samples)
 
 
 def _best_price(samples: Sequence[Sample], seed: int, folds: int = 5) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
+from controller.policies.family import Family, Setup, SimulationConfig, declared, readable, resolved
 from controller.policies.scheduling.baselines import fifo, las_2d, srtf
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.measured import config_by_columns
@@ -21,9 +21,7 @@ from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.sharing.antman import AntMan
 from controller.policies.scheduling.sharing.forests import Forests, Profiler, choose, train
 from controller.policies.scheduling.sharing.interference import (
-    FixedInterval,
     InterferenceModel,
-    IntervalRule,
     Load,
     PreemptionCost,
     SharedSpeed,
@@ -41,7 +39,7 @@ from controller.policies.scheduling.sharing.pairs import (
     read_gavel_pairs,
     read_lucid_pairs,
 )
-from controller.policies.scheduling.sharing.policy import SharingPolicy
+from controller.policies.scheduling.sharing.policy import SharingOptions, SharingPolicy
 from controller.policies.scheduling.tiresias import Tiresias
 
 MADE_UP_KINDS = 30
@@ -92,40 +90,17 @@ def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list
 
 @dataclass(frozen=True, slots=True)
 class SharingConfig:
-    """Parts and settings of the policies.
-
-    Attributes:
-        scenario: The true speeds, and the models learned from measurements.
-        cost: Cost of a preemption.
-        load_of: Returns a job's load.
-        speeds_known: Speeds are known instead of predicted.
-        interval_s: How often jobs may be preempted; None: by load and cost.
-        profile_s: How long a new kind and size is profiled before it may start.
-        collect: Speeds are learned from running jobs, too.
-    """
+    """The true speeds with the models learned from measurements, the policy's options, and jobs' loads."""
 
     scenario: Scenario
-    cost: PreemptionCost
+    options: SharingOptions
     load_of: Callable[[Submission], Load] = load_of
-    speeds_known: bool = False
-    interval_s: float | None = None
-    profile_s: float = 0.0
-    collect: bool = True
 
     def sharing(self) -> SharingPolicy:
         """Return the scheduler."""
-        believed = self.scenario.truth if self.speeds_known else self.scenario.forests.fresh()
-        return self._ours(Packer(believed, load_of=self.load_of, seed=self.scenario.seed))
-
-    def no_sharing(self) -> SharingPolicy:
-        """Return the scheduler where GPUs are never shared."""
-        return self._ours(None)
-
-    def _ours(self, packer: Packer | None) -> SharingPolicy:
-        interval = IntervalRule(self.cost) if self.interval_s is None else FixedInterval(self.interval_s)
-        return SharingPolicy(
-            packer, cost=self.cost, interval=interval, profile_s=self.profile_s, collect=self.collect
-        )
+        known = self.options.speeds_known
+        believed = self.scenario.truth if known else self.scenario.forests.fresh()
+        return SharingPolicy(Packer(believed, load_of=self.load_of), self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +120,9 @@ POLICIES: Mapping[str, NamedPolicy] = {
     "sharing": NamedPolicy(
         "jobs of different sizes share GPUs by predicted speeds; ours", SharingConfig.sharing
     ),
-    "no-sharing": NamedPolicy("the same, but GPUs are never shared", SharingConfig.no_sharing),
+    "no-sharing": NamedPolicy(
+        "the same, but GPUs are never shared", lambda n: SharingPolicy(None, n.options)
+    ),
 }
 """Fresh policies by name."""
 
@@ -159,20 +136,6 @@ def of_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) ->
     ]
 
 
-WITHIN_S, BEYOND_S = 40.0, 60.0
-"""Cost of a preemption for jobs of one node and for larger ones."""
-
-PROFILE_S = 80.0
-"""A profile beside four reference jobs, 20 s each."""
-
-SETTINGS = {
-    "speeds_known": Setting("1: speeds are known instead of predicted", 0, 0, 1, whole=True),
-    "profile_s": Setting("how long a new kind and size is profiled before it may start", PROFILE_S, 0, 1e6),
-    "collect": Setting("1: speeds are learnt from jobs that run, too", 1, 0, 1, whole=True),
-    "interval_s": Setting("interval between preemptions; 0: by load and cost", 0, 0, 1e6),
-}
-
-
 def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with kinds that are known in pairs."""
     kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
@@ -182,19 +145,10 @@ def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submiss
 def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh policy with its speed model and interval."""
     scenario = _scenario(config.pairs, config.seed)
-    cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.servers[0].gpus)
     load_of = _loads(scenario, made_up=config.pairs is None)
-    chosen = resolve_settings(SETTINGS, config)
-    needs = SharingConfig(
-        scenario,
-        cost,
-        load_of,
-        speeds_known=bool(chosen["speeds_known"]),
-        interval_s=chosen["interval_s"] or None,
-        profile_s=chosen["profile_s"],
-        collect=bool(chosen["collect"]),
-    )
-    policy = POLICIES[name].make(needs)
+    cost = PreemptionCost(node_gpus=config.cluster.servers[0].gpus)
+    options = replace(resolved(SharingOptions, config), cost=cost)
+    policy = POLICIES[name].make(SharingConfig(scenario, options, load_of))
     return Setup(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
 
 
@@ -203,7 +157,7 @@ FAMILY = Family(
     {name: known.about for name, known in POLICIES.items()},
     make,
     dress,
-    SETTINGS,
+    declared(SharingOptions),
     main=("sharing",),
 )
 

@@ -9,15 +9,12 @@ Synthetic training tasks, to try the allocators without traces.
 from __future__ import annotations
 
 import math
-import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.policies.scheduling.synergy.demand import (
-    BadDemand,
     BadMatrix,
-    Demand,
     Sensitivity,
     Servers,
     ServerShape,
@@ -203,48 +200,3 @@ def model_profiles(server: ServerShape | Servers) -> dict[str, ModelProfile]:
         ideal = demand(name, 1, matrix, server).ideal
         made[name] = ModelProfile(name, matrix, 1, 1.0, ideal.speed, ideal.cpus, ideal.memory_gb)
     return made
-
-
-def draw(
-    matrices: Mapping[str, Sensitivity],
-    kinds: Mapping[str, Sequence[str]],
-    mix: Mapping[str, float],
-    *,
-    gpus: int,
-    server: ServerShape,
-    seed: int,
-    sizes: Sequence[int] = (1,),
-    prune: bool = True,
-) -> list[Demand]:
-    """Draw random jobs until they have `gpus` GPUs.
-
-    A job's kind is drawn by `mix`, one of its matrices and a size uniformly. The last job is reduced to one
-    GPU if it would be too large.
-
-    Args:
-        matrices: Sensitivity matrices by name.
-        kinds: Names of the matrices of each kind.
-        mix: Weight of each kind.
-        gpus: Number of GPUs that the jobs have together.
-        server: The shape of the servers.
-        seed: Of the draws.
-        sizes: Numbers of GPUs of a job.
-        prune: Leave out pointless options; see `demand`.
-
-    Raises BadDemand if the mix names no kind.
-    """
-    unknown = [k for k in mix if not kinds.get(k)]
-    if unknown or sum(mix.values()) <= 0:
-        raise BadDemand(
-            f"a mix of {dict(mix)}; want positive weights for some of the kinds {', '.join(kinds)}"
-        )
-    rng = random.Random(seed)
-    jobs: list[Demand] = []
-    left = gpus
-    while left > 0:
-        name = rng.choice(kinds[rng.choices(list(mix), list(mix.values()))[0]])
-        size = rng.choice(sizes)
-        size = size if size <= left else 1
-        left -= size
-        jobs.append(demand(f"{len(jobs)}-{name}", size, matrices[name], server, prune=prune))
-    return jobs

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.policies.scheduling import BadSpec, Submission
+from controller.policies.scheduling import Submission
 from controller.policies.scheduling.beliefs import Lengths, Profiler, Profiles, Spread, Told
+from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.speed import Interleaved
 from controller.policies.scheduling.weave import Weave
@@ -79,18 +80,13 @@ def ends(error: float, **options: float) -> list[float]:
     jobs = [
         replace(spec, deadline_s=None) for spec in generate(60, cluster, load=2, seed=3, longest_s=20_000)
     ]
-    policy = Weave(Interleaved(), told=Told(error), **options)  # type: ignore[arg-type]
+    policy = Weave(Interleaved(), PaperOptions(estimate_error=error, **options))  # type: ignore[arg-type]
     return [record.finish_s for record in simulate(jobs, cluster, policy, Interleaved(), verify=True).jobs]
 
 
 def test_what_is_told_falsely_is_no_longer_foreseen_from() -> None:
     assert ends(0.0, trust=0.25) == ends(0.0, trust=100.0)
     assert ends(0.5, trust=0.25) != ends(0.5, trust=100.0)
-
-
-def test_a_negative_trust_is_refused() -> None:
-    with pytest.raises(BadSpec, match=r"a trust of -1; it must be at least 0"):
-        Weave(Interleaved(), trust=-1)
 
 
 def test_what_a_job_runs_on_is_the_median_of_what_ended_jobs_ran_on() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controller.policies.grouping.worth import Rounds
 from controller.policies.scheduling import Decision, Group, Submission, View
 from controller.policies.scheduling.baselines import srsf
+from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.outlook import Outlook, Positions, fill
 from controller.policies.scheduling.placement import Slots
 from controller.policies.scheduling.speed import Exclusive, Interleaved
@@ -124,7 +125,7 @@ def test_weave_is_no_worse_than_srsf_where_a_large_job_waits_for_small_ones() ->
     told = Interleaved(contention=(1.0,) * 4)
     alone_s = measure(simulate(jobs, cluster, srsf(), Exclusive())).avg_jct_s
     foreseen_s, by_worth_s = (
-        measure(simulate(jobs, cluster, Weave(told, trust=trust), Interleaved())).avg_jct_s
+        measure(simulate(jobs, cluster, Weave(told, PaperOptions(trust=trust)), Interleaved())).avg_jct_s
         for trust in (0.25, 0.0)
     )
     assert foreseen_s < alone_s < by_worth_s

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadSpec, Group, JobState, Submission
 from controller.policies.scheduling.beliefs import profile
-from controller.policies.scheduling.muri import Muri
+from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.placement import Counts, Fit, Slots
 from controller.policies.scheduling.queue import Waiting, walk
 from controller.policies.scheduling.sharing.packing import consolidated
@@ -158,8 +158,8 @@ def test_three_stages_become_four() -> None:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Muri(members=5), "groups of 5 jobs"),
-        (lambda: Muri(noise=1.0), "noise of 1.0"),
+        (lambda: PaperOptions(members=5), "setting members=5: want 1 to 4"),
+        (lambda: PaperOptions(noise=1.0), "setting noise=1: want 0 to 0.99"),
         (lambda: Tiresias((5.0, 3.0)), "want positive, increasing limits"),
         (lambda: Submission("a", 0, 0, 1), "at least 1"),
         (lambda: Submission("a", -1, 1, 1), "arrival_s"),

@@ -14,6 +14,7 @@ from controller.policies.scheduling.lucid import estimates as durations_module
 from controller.policies.scheduling.lucid.additive import (
     AdditiveModel,
     Axis,
+    Boosting,
     Term,
     _extract,
     _machine,
@@ -47,9 +48,7 @@ def target(row: tuple[float | None, str, float]) -> float:
 @pytest.fixture(scope="module")
 def trained() -> tuple[object, AdditiveModel]:
     cases = rows(240)
-    machine = _machine(
-        FEATURES, ["user"], interactions=1, max_rounds=100, max_bins=32, outer_bags=2, random_state=1
-    )
+    machine = _machine(FEATURES, ["user"], Boosting(interactions=1, max_rounds=100, bags=2, seed=1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's own, about unknown values
         machine.fit(_matrix(FEATURES, cases, ["user"]), np.array([target(case) for case in cases]))
@@ -82,17 +81,22 @@ def test_importances_and_shapes_show_what_matters(trained: tuple[object, Additiv
         model.shape("vc")
 
 
-def test_a_constrained_shape_is_monotone_and_the_rest_stays(trained: tuple[object, AdditiveModel]) -> None:
-    _, model = trained
-    wavy = [score for _, score in model.shape("hour")]
-    assert any(a > b for a, b in pairwise(wavy))
-    assert any(a < b for a, b in pairwise(wavy))
-    fixed = model.constrain("hour", increasing=False)
-    flat = [score for _, score in fixed.shape("hour")]
-    assert all(a >= b - 1e-12 for a, b in pairwise(flat))
-    assert fixed.shape("gpus") == model.shape("gpus")
-    with pytest.raises(BadSample, match="'user' is a category"):
-        model.constrain("user", increasing=True)
+def test_a_shape_that_may_only_rise_does_and_the_rest_stays() -> None:
+    cases = rows(240)
+    shapes = []
+    for rising in ([], ["hour"]):
+        model = train(
+            FEATURES,
+            cases,
+            [target(case) for case in cases],
+            Boosting(max_rounds=100, bags=1),
+            categories=["user"],
+            rising=rising,
+        )
+        shapes.append((model.shape("gpus"), [score for _, score in model.shape("hour")]))
+    assert any(b < a for a, b in pairwise(shapes[0][1]))
+    assert all(b >= a - 1e-12 for a, b in pairwise(shapes[1][1]))
+    assert shapes[0][0] == shapes[1][0]
 
 
 def test_rows_of_an_axis() -> None:
@@ -111,26 +115,25 @@ def test_a_hand_made_model_adds_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "targets", "categories", "message"),
+    ("samples", "targets", "message"),
     [
-        ([(1.0,)] * 9, [1.0] * 9, (), "9 samples with 9 targets; want equal numbers, 10 or more"),
-        ([(1.0,)] * 12, [1.0] * 11, (), "12 samples with 11 targets"),
-        ([(1.0,)] * 11 + [(1.0, 2.0)], [1.0] * 12, (), "sample 11 has 2 of 1 features"),
-        ([(1.0,)] * 12, [math.nan] + [1.0] * 11, (), "sample 0 has 1 of 1 features and the target nan"),
-        ([(1.0,)] * 12, [1.0] * 12, ("y",), "category 'y' is not among the features x"),
+        ([(1.0,)] * 9, [1.0] * 9, "9 samples with 9 targets; want equal numbers, 10 or more"),
+        ([(1.0,)] * 12, [1.0] * 11, "12 samples with 11 targets"),
+        ([(1.0,)] * 11 + [(1.0, 2.0)], [1.0] * 12, "sample 11 has 2 of 1 features"),
+        ([(1.0,)] * 12, [math.nan] + [1.0] * 11, "sample 0 has 1 of 1 features and the target nan"),
     ],
 )
 def test_bad_training_data_is_refused(
-    samples: list[tuple[float, ...]], targets: list[float], categories: tuple[str, ...], message: str
+    samples: list[tuple[float, ...]], targets: list[float], message: str
 ) -> None:
     with pytest.raises(BadSample, match=message):
-        train(("x",), samples, targets, categories=categories)
+        train(("x",), samples, targets, Boosting())
 
 
 @pytest.fixture(scope="module")
 def duration_model() -> DurationModel:
     jobs, seconds = make_history(400, seed=1)
-    return train_durations(jobs, seconds, common_names=0, interactions=0, bags=1)
+    return train_durations(jobs, seconds, Boosting(max_rounds=2000, bags=1), common_names=0)
 
 
 def test_recurring_jobs_are_predicted_far_better_than_by_the_mean(duration_model: DurationModel) -> None:
@@ -181,7 +184,7 @@ def test_bad_durations_are_refused() -> None:
 def test_the_daily_pattern_is_learned() -> None:
     counts = make_counts(6)
     day = 144
-    model = train_throughput(counts[: 5 * day], 0.0, interactions=0, max_rounds=150, bags=1)
+    model = train_throughput(counts[: 5 * day], 0.0, Boosting(max_rounds=150, bags=1))
     predicted = model.predict(counts[: 5 * day], 5 * 86400.0, steps=day)
     actual = counts[5 * day :]
     assert len(predicted) == day

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
-from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing
-from controller.policies.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
+from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
+from controller.policies.scheduling.lucid.online import AHEAD, INTERVAL_S, Arrivals, OnlineLucid
 from controller.policies.scheduling.lucid.usage import Size, Usage
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
@@ -29,14 +30,11 @@ def habits(count: int, *, gap_s: float) -> list[Submission]:
     ]
 
 
-def lucid(rules: OnlineRules, *, profiler: ProfilerRules | None = None) -> OnlineLucid:
-    return OnlineLucid(
-        rules,
-        measure=lambda job: USAGE,
-        analyse=lambda usage: Size.JUMBO,
-        binder=BinderRules(24_000, 8),
-        profiler=profiler,
-    )
+PARTS = {"measure": lambda job: USAGE, "analyse": lambda usage: Size.JUMBO}
+
+
+def lucid(*, profiler_nodes: int = 0, of: type[OnlineLucid] = OnlineLucid, **options: Any) -> OnlineLucid:
+    return of(LucidOptions(gpu_memory_mb=24_000, profiler_nodes=profiler_nodes, **options), **PARTS)
 
 
 def run(specs: list[Submission], policy: OnlineLucid, nodes: int = 2) -> Result:
@@ -45,8 +43,8 @@ def run(specs: list[Submission], policy: OnlineLucid, nodes: int = 2) -> Result:
 
 def test_what_is_learned_shortens_completion_times() -> None:
     specs = habits(250, gap_s=600.0)
-    means_only = measure(run(specs, lucid(OnlineRules(minimum=10_000))))
-    learned = measure(run(specs, lucid(OnlineRules(minimum=40, period_s=12 * HOUR_S))))
+    means_only = measure(run(specs, lucid(minimum=10_000)))
+    learned = measure(run(specs, lucid(minimum=40, period_s=12 * HOUR_S)))
     assert learned.avg_jct_s < 0.9 * means_only.avg_jct_s
 
 
@@ -63,12 +61,7 @@ def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
 
     def shapes(*, monotone: bool) -> list[bool]:
         falling.clear()
-        policy = Shapes(
-            OnlineRules(minimum=40, period_s=DAY_S, monotone=monotone),
-            measure=lambda job: USAGE,
-            analyse=lambda usage: Size.JUMBO,
-            binder=BinderRules(24_000, 8),
-        )
+        policy = lucid(of=Shapes, minimum=40, period_s=DAY_S, monotone=monotone)
         run(habits(80, gap_s=600.0), policy)
         return list(falling)
 
@@ -80,8 +73,9 @@ def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
 
 def test_it_is_deterministic() -> None:
     specs = habits(150, gap_s=300.0)
-    rules = OnlineRules(minimum=50, period_s=6 * HOUR_S)
-    ends = [[job.finish_s for job in run(specs, lucid(rules)).jobs] for _ in range(2)]
+    ends = [
+        [job.finish_s for job in run(specs, lucid(minimum=50, period_s=6 * HOUR_S)).jobs] for _ in range(2)
+    ]
     assert ends[0] == ends[1]
 
 
@@ -94,13 +88,7 @@ def test_a_profiled_job_is_estimated_with_its_usage() -> None:
             said.update(line for job in view.jobs.values() for line in self.explain(job))
             return decision
 
-    policy = Asking(
-        OnlineRules(minimum=20, period_s=HOUR_S),
-        measure=lambda job: USAGE,
-        analyse=lambda usage: Size.JUMBO,
-        binder=BinderRules(24_000, 8),
-        profiler=ProfilerRules(1, 60.0, 8),
-    )
+    policy = lucid(of=Asking, minimum=20, period_s=HOUR_S, profiler_nodes=1, profile_s=60.0)
     run(habits(40, gap_s=900.0), policy)
     assert any(line.startswith("gpu_util = None") for line in said)
     assert any(line.startswith(f"gpu_util = {USAGE.gpu_util}") for line in said)
@@ -115,23 +103,18 @@ def test_a_prediction_is_explained() -> None:
             explained.extend(self.explain(job) for job in view.arrived)
             return decision
 
-    policy = Asking(
-        OnlineRules(minimum=30, period_s=12 * HOUR_S),
-        measure=lambda job: USAGE,
-        analyse=lambda usage: Size.JUMBO,
-        binder=BinderRules(24_000, 8),
-    )
+    policy = lucid(of=Asking, minimum=30, period_s=12 * HOUR_S)
     run(habits(120, gap_s=600.0), policy)
     assert explained[0][0].startswith("Jumbo; expected to run 3600 s")
     assert any(line.startswith("user = ") for line in explained[-1])
     assert explained[-1][-1].startswith("together: ")
 
 
-def arrivals(counts: list[int], *, interval_s: int = 600) -> Arrivals:
-    found = Arrivals(OnlineRules(interval_s=interval_s, ahead=3), lambda job: 1)
+def arrivals(counts: list[int]) -> Arrivals:
+    found = Arrivals(LucidOptions(), lambda job: 1)
     for interval, count in enumerate(counts):
         for number in range(count):
-            submit_s = (interval + number / (count + 1)) * interval_s
+            submit_s = (interval + number / (count + 1)) * INTERVAL_S
             found.count(JobState(Submission(f"{interval}-{number}", submit_s, 1, 1), 0, 1.0, submit_s))
     return found
 
@@ -152,7 +135,7 @@ def test_a_gap_of_centuries_is_refused() -> None:
 def test_after_two_days_arrivals_are_expected() -> None:
     counts = [round(count) for count in make_counts(3, seed=2)]
     expected = arrivals(counts).forecast(3 * DAY_S)
-    assert len(expected) == 3
+    assert len(expected) == AHEAD
     assert all(0 <= count <= max(counts) for count in expected)
 
 
@@ -164,21 +147,8 @@ def test_sharing_ends_when_nothing_comes_and_gpus_are_idle() -> None:
             seen.append(super()._sharing(now_s, idle))
             return seen[-1]
 
-    policy = Watched(
-        OnlineRules(),
-        measure=lambda job: USAGE,
-        analyse=lambda usage: Size.TINY,
-        binder=BinderRules(24_000, 8),
-    )
+    policy = Watched(LucidOptions(profiler_nodes=0), **{**PARTS, "analyse": lambda usage: Size.TINY})
     quiet = habits(40, gap_s=2 * HOUR_S)
     run(quiet, policy)
     assert seen[0] is Sharing.DEFAULT
     assert Sharing.OFF in seen
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"unknown_s": 0.0}, {"ahead": 0}, {"low": 1.0, "very_low": 2.0}, {"very_low": -1.0}]
-)
-def test_rules_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(BadSpec):
-        OnlineRules(**wrong)  # type: ignore[arg-type]

@@ -20,7 +20,6 @@ from controller.policies.scheduling.sharing.pairs import (
     MadeUpPairs,
     MeasuredPairs,
     Noisy,
-    Scaling,
     make_demands,
     read_gavel_pairs,
     read_lucid_pairs,
@@ -74,19 +73,7 @@ def test_noise_is_the_same_whenever_it_is_asked() -> None:
     assert noisy.speed(a, []) == 1
 
 
-def test_bad_laws_are_refused() -> None:
-    with pytest.raises(BadMeasurement, match=r"for \(0.9, 0.2, 0.0\) of its time"):
-        Demand(0.9, 0.2, 0.0)
-    with pytest.raises(BadMeasurement, match="both must be positive"):
-        Demand(0.9, 0.0, 0.0, impact=0)
-    with pytest.raises(BadMeasurement, match="no kind of job"):
-        MadeUpPairs({})
-    with pytest.raises(BadMeasurement, match="sync of light is -1"):
-        Scaling(PAIRS, {"light": -1})
-    with pytest.raises(BadMeasurement, match=r"a jitter of -0\.1"):
-        Scaling(PAIRS, jitter=-0.1)
-    with pytest.raises(BadMeasurement, match="a noise of 1"):
-        Noisy(LAW, 1)
+def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(UnknownModel, match="nothing was measured of 'gpt'; known are compute, frail, host"):
         beside(LAW, "gpt", 1)
     with pytest.raises(UnknownModel, match="'gpt'"):
