@@ -47,15 +47,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 
 from controller.policies.grouping.efficiency import best
-from controller.policies.grouping.worth import Rounds, group_by_worth
+from controller.policies.grouping.worth import Item, Rounds, group_by_worth
 from controller.policies.scheduling.beliefs import Lengths, Profiler, Profiles, Spread, profile
 from controller.policies.scheduling.drafts import Draft, place
 from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.muri import interleaved
 from controller.policies.scheduling.options import PaperOptions
-from controller.policies.scheduling.outlook import Outlook, Positions, Prospect, fill, net_worth
+from controller.policies.scheduling.outlook import Outlook, Positions, fill, net_worth
 from controller.policies.scheduling.policy import Decision, Group, JobState, SpeedModel, View
 from controller.policies.scheduling.queue import carry_on
 
@@ -78,25 +79,18 @@ GROWTH = 0.5
 DEFAULT = PaperOptions()
 
 
-class _Entry:
-    """An unfinished job: what is known of it, and below the line how it stands at this decision.
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Entry(Item):
+    """An unfinished job, and how it stands at this decision; its kind is -1 until it has one.
 
-    `like` is what it shares with similar jobs, `kind` their number (-1: it has none yet), `draft` the job
-    alone. `iterations` are left, or `left_s` seconds alone; `factor` is how much it counts for being short.
+    `like` is what it shares with similar jobs, `draft` the job alone; `factor` is how much it counts for
+    being short.
     """
 
-    __slots__ = (
-        *("draft", "gpus", "job", "kind", "like", "restart_s"),
-        *("alone_s", "factor", "iterations", "left_s", "weight"),
-    )
-
-    def __init__(self, job: JobState, like: Hashable, restart_s: float) -> None:
-        self.job, self.like, self.restart_s = job, like, restart_s
-        self.gpus = job.spec.gpus
-        self.kind = -1
-        self.draft = interleaved((job,))
-        self.alone_s = job.alone_s
-        self.factor = self.iterations = self.left_s = self.weight = 0.0
+    job: JobState
+    like: Hashable
+    draft: Draft
+    factor: float = 0.0
 
 
 class Weave:
@@ -171,7 +165,15 @@ class Weave:
         """Note a job that has arrived; return whether it changes what is believed of similar ones."""
         like, changed = self._profiles.measure(job)
         restart_s = self._speed.restart_s(Group((job,), ()))[0]
-        entry = self._entries[job.order] = _Entry(job, like, restart_s)
+        entry = self._entries[job.order] = _Entry(
+            kind=-1,
+            gpus=job.spec.gpus,
+            alone_s=job.alone_s,
+            restart_s=restart_s,
+            job=job,
+            like=like,
+            draft=interleaved((job,)),
+        )
         left_s = self._left_s(entry, now_s)
         self._spread.tell(job, left_s)
         self._arrived += 1
@@ -250,9 +252,8 @@ class Weave:
         ]
         if self._known:
             return self._foreseen(drafts, {*kept}, looked, view)
-        prospects = [Prospect(entry, entry.left_s, entry.restart_s) for entry in looked]
         running = {*kept}
-        return max(drafts, key=lambda draft: net_worth(draft, running, prospects, self._rounds.of))
+        return max(drafts, key=lambda draft: net_worth(draft, running, looked, self._rounds.of))
 
     def _foresees(self) -> bool:
         """Return whether ends are predicted: durations are right, or starts cost more than their errors."""

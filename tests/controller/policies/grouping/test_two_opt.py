@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.speed.quality import rounds_against_exact
 from controller.policies.grouping import matching
 from controller.policies.grouping.matching import Pairs, match, two_opt
-from controller.policies.grouping.quality import rounds_against_exact
 from controller.policies.grouping.rounds import weights
 
 FAMILIES = ("uniform", "heavy tails", "one resource", "thirty kinds", "a hundred kinds")

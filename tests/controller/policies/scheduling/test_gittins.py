@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policies.scheduling import BadSpec, Submission
+from controller.policies.scheduling import Submission
 from controller.policies.scheduling.gittins import Gittins, distribution, gittins_index
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import simulate
@@ -51,8 +51,3 @@ def test_it_learns_from_jobs_that_end() -> None:
     result = simulate(jobs, Cluster.uniform(1, 1), Gittins(), Exclusive(), verify=True)
     finish_s = {job.spec.name: job.finish_s for job in result.jobs}
     assert max(finish_s[f"t{number}"] for number in range(5)) < 10000 < finish_s["long"]
-
-
-def test_sizes_must_be_positive() -> None:
-    with pytest.raises(BadSpec, match="must be positive"):
-        Gittins([5.0, 0.0])

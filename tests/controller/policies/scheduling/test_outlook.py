@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.grouping.worth import Rounds
+from controller.policies.grouping.worth import Item, Rounds
 from controller.policies.scheduling import Decision, Group, Submission, View
 from controller.policies.scheduling.baselines import srsf
 from controller.policies.scheduling.options import PaperOptions
@@ -21,11 +21,10 @@ from controller.simulator.generate import generate
 from controller.vocabulary import Cluster
 from tests import effort
 from tests.twins import outlook as twin
-from tests.twins.outlook import Ahead
 
 
-def alone(gpus: int, iterations: float, restart_s: float = 0.0) -> Ahead:
-    return Ahead(0, gpus, iterations, 1.0, restart_s)
+def alone(gpus: int, iterations: float, restart_s: float = 0.0) -> Item:
+    return Item(0, gpus, 1.0, iterations=iterations, restart_s=restart_s)
 
 
 def round_s(kinds: tuple[int, ...]) -> float:
@@ -33,7 +32,7 @@ def round_s(kinds: tuple[int, ...]) -> float:
 
 
 def ends_s(
-    jobs: Sequence[Ahead], running: Sequence[Positions], starting: Sequence[Positions], gpus: int
+    jobs: Sequence[Item], running: Sequence[Positions], starting: Sequence[Positions], gpus: int
 ) -> list[float]:
     """What is foreseen, by the compiled part and by its twin."""
     runs = [True] * len(running) + [False] * len(starting)
@@ -49,7 +48,13 @@ def test_what_is_foreseen_is_what_the_twin_foresees(data: st.DataObject) -> None
     sizes = data.draw(st.lists(st.sampled_from([1, 2, 4]), min_size=count, max_size=count))
     lengths = st.sampled_from([0.0, 1.0, 2.5, 3.0, 7.0])  # many end at the same time
     jobs = [
-        Ahead(data.draw(st.integers(0, 2)), size, data.draw(lengths), 1.0 + size / 4, data.draw(lengths))
+        Item(
+            data.draw(st.integers(0, 2)),
+            size,
+            1.0 + size / 4,
+            iterations=data.draw(lengths),
+            restart_s=data.draw(lengths),
+        )
         for size in sizes
     ]
     left = data.draw(st.permutations(range(count)))

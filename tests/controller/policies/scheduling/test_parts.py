@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from controller.policies.scheduling import BadSpec, Group, JobState, Submission
 from controller.policies.scheduling.beliefs import profile
 from controller.policies.scheduling.options import PaperOptions
-from controller.policies.scheduling.placement import Counts, Fit, Slots
+from controller.policies.scheduling.placement import Counts, Slots
 from controller.policies.scheduling.queue import Waiting, walk
 from controller.policies.scheduling.sharing.packing import consolidated
-from controller.policies.scheduling.tiresias import Tiresias
 from controller.vocabulary import Cluster, Server
 
 
@@ -98,12 +97,6 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     assert slots.take(1) is None
 
 
-def test_best_fit_keeps_the_large_hole() -> None:
-    slots = Slots(Cluster((Server(gpus=8), Server(gpus=2))), Fit.BEST)
-    assert slots.take(2) == (8, 9)
-    assert slots.take(8) == tuple(range(8))
-
-
 def test_scattered_gpus_come_from_the_emptiest_nodes() -> None:
     slots = Slots(Cluster.uniform(2, 4))
     slots.keep([0, 1])
@@ -160,7 +153,6 @@ def test_three_stages_become_four() -> None:
     [
         (lambda: PaperOptions(members=5), "setting members=5: want 1 to 4"),
         (lambda: PaperOptions(noise=1.0), "setting noise=1: want 0 to 0.99"),
-        (lambda: Tiresias((5.0, 3.0)), "want positive, increasing limits"),
         (lambda: Submission("a", 0, 0, 1), "at least 1"),
         (lambda: Submission("a", -1, 1, 1), "arrival_s"),
         (lambda: Submission("a", 0, 1, 0), "iterations"),
