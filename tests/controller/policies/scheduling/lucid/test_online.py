@@ -1,5 +1,9 @@
+""" """
+
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -8,14 +12,15 @@ import pytest
 from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
 from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
-from controller.policies.scheduling.lucid.online import AHEAD, INTERVAL_S, Arrivals, OnlineLucid
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.lucid.online import AHEAD, INTERVAL_S, Arrivals, OnlineLucid, UpdateEngine
+from controller.policies.scheduling.lucid.tuner import tune_settings
+from controller.policies.scheduling.lucid.usage import BadSample, Size, Usage
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
 from controller.vocabulary import Cluster
 from tests.extras import needs
 
-pytestmark = needs("interpret")
+learning = needs("interpret")
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 USAGE = Usage(90.0, 60.0, 8000.0, False)
@@ -41,6 +46,7 @@ def run(specs: list[Submission], policy: OnlineLucid, nodes: int = 2) -> Result:
     return simulate(specs, Cluster.uniform(nodes, 8), policy, Exclusive(), verify=True)
 
 
+@learning
 def test_what_is_learned_shortens_completion_times() -> None:
     specs = habits(250, gap_s=600.0)
     means_only = measure(run(specs, lucid(minimum=10_000)))
@@ -48,6 +54,7 @@ def test_what_is_learned_shortens_completion_times() -> None:
     assert learned.avg_jct_s < 0.9 * means_only.avg_jct_s
 
 
+@learning
 def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
     falling: list[bool] = []
 
@@ -71,6 +78,7 @@ def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
     assert not any(found)
 
 
+@learning
 def test_it_is_deterministic() -> None:
     specs = habits(150, gap_s=300.0)
     ends = [
@@ -79,6 +87,7 @@ def test_it_is_deterministic() -> None:
     assert ends[0] == ends[1]
 
 
+@learning
 def test_a_profiled_job_is_estimated_with_its_usage() -> None:
     said: set[str] = set()
 
@@ -94,6 +103,7 @@ def test_a_profiled_job_is_estimated_with_its_usage() -> None:
     assert any(line.startswith(f"gpu_util = {USAGE.gpu_util}") for line in said)
 
 
+@learning
 def test_a_prediction_is_explained() -> None:
     explained: list[list[str]] = []
 
@@ -119,6 +129,7 @@ def arrivals(counts: list[int]) -> Arrivals:
     return found
 
 
+@learning
 def test_arrivals_are_counted_by_interval() -> None:
     seen = arrivals([2, 0, 0, 5, 1])
     assert seen.latest(4 * 600 + 1) == 5
@@ -127,11 +138,13 @@ def test_arrivals_are_counted_by_interval() -> None:
     assert seen.forecast(7 * 600) == []
 
 
+@learning
 def test_a_gap_of_centuries_is_refused() -> None:
     with pytest.raises(BadSpec, match=r"arrivals until 1e\+10 s: at most 1,048,576 intervals"):
         arrivals([1]).latest(1e10)
 
 
+@learning
 def test_after_two_days_arrivals_are_expected() -> None:
     counts = [round(count) for count in make_counts(3, seed=2)]
     expected = arrivals(counts).forecast(3 * DAY_S)
@@ -139,6 +152,7 @@ def test_after_two_days_arrivals_are_expected() -> None:
     assert all(0 <= count <= max(counts) for count in expected)
 
 
+@learning
 def test_sharing_ends_when_nothing_comes_and_gpus_are_idle() -> None:
     seen: list[Sharing] = []
 
@@ -152,3 +166,82 @@ def test_sharing_ends_when_nothing_comes_and_gpus_are_idle() -> None:
     run(quiet, policy)
     assert seen[0] is Sharing.DEFAULT
     assert Sharing.OFF in seen
+
+
+CHOICES = {"limit": [50, 100, 200], "nodes": [1, 2, 3]}
+
+
+def bowl(settings: Mapping[str, float]) -> float:
+    return (settings["limit"] - 100) ** 2 + 1000 * (settings["nodes"] - 3) ** 2 + 10
+
+
+def test_the_descent_finds_the_bottom_and_replays_nothing_twice() -> None:
+    asked: list[Mapping[str, float]] = []
+
+    def replay(settings: Mapping[str, float]) -> float:
+        asked.append(dict(settings))
+        return bowl(settings)
+
+    found = tune_settings(CHOICES, {"limit": 200, "nodes": 1, "other": 7}, replay)
+    assert found.best.settings == {"limit": 100, "nodes": 3, "other": 7}
+    assert found.best.cost == 10
+    assert len(asked) == len(found.trials)
+    assert all(asked.count(s) == 1 for s in asked)
+    assert found.trials[0].settings == {"limit": 200, "nodes": 1, "other": 7}
+
+
+def test_settings_in_use_stay_unless_it_pays() -> None:
+    found = tune_settings({"x": [1, 2]}, {"x": 1}, lambda s: {1: 100.0, 2: 99.0}[s["x"]], min_gain=0.05)
+    assert found.best.settings == {"x": 1}
+
+
+def test_what_cannot_be_tuned_is_refused() -> None:
+    with pytest.raises(BadSpec, match="setting 'x' has 1 choices, and it is not in use"):
+        tune_settings({"x": [1]}, {}, bowl)
+    with pytest.raises(BadSpec, match="setting 'x' has 0 choices, and it is in use"):
+        tune_settings({"x": []}, {"x": 1}, bowl)
+    with pytest.raises(BadSpec, match="costs nan"):
+        tune_settings({"x": [1]}, {"x": 1}, lambda s: math.nan)
+    with pytest.raises(BadSpec, match="a minimal gain of 1"):
+        tune_settings({"x": [1]}, {"x": 1}, bowl, min_gain=1)
+
+
+def mean(samples: Sequence[float]) -> float:
+    return sum(samples) / len(samples)
+
+
+def test_models_are_trained_once_in_a_period_on_the_latest_samples() -> None:
+    engine = UpdateEngine(mean, period_s=100, window=4, minimum=2)
+    engine.observe(1)
+    assert engine.model(0) is None
+    engine.observe(3)
+    assert engine.model(0) == 2
+    engine.observe(8)
+    assert engine.model(50) == 2  # not due yet
+    assert engine.model(100) == 4
+    assert engine.model(500) == 4
+    assert engine.trained == 2  # nothing new, nothing trained
+    for value in (10, 10, 10, 10):
+        engine.observe(value)
+    assert engine.model(600) == 10  # the window has moved on
+
+
+def test_a_failed_training_leaves_the_model_in_use() -> None:
+    def train(samples: Sequence[float]) -> float:
+        if max(samples) > 9:
+            raise BadSample("too large")
+        return mean(samples)
+
+    engine = UpdateEngine(train, period_s=10, minimum=1)
+    engine.observe(2)
+    assert engine.model(0) == 2
+    engine.observe(10)
+    assert engine.model(20) == 2
+    assert engine.trained == 1
+
+
+def test_bad_engines_are_refused() -> None:
+    with pytest.raises(BadSpec, match="every 0 s"):
+        UpdateEngine(mean, period_s=0)
+    with pytest.raises(BadSpec, match="with 5 of 4 samples"):
+        UpdateEngine(mean, period_s=1, window=4, minimum=5)
