@@ -48,7 +48,7 @@ from controller.policies.scheduling.lucid.usage import (
     grow,
     sizes_from_pairs,
 )
-from controller.simulator.by_name import make
+from controller.simulator.policy_run import make
 from controller.simulator.runs import Source
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

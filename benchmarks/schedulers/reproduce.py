@@ -31,8 +31,7 @@ from controller.policies.scheduling import papers
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure
-from controller.simulator.by_name import make
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.policy_run import PolicyRun, make
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

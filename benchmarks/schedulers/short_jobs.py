@@ -20,9 +20,8 @@ from benchmarks.schedulers.trace_files import LONG, traces
 from bmv2_topos.harness import markdown
 from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
-from controller.simulator.job_table import COLUMNS
 from controller.simulator.pool import run_all
-from controller.simulator.runs import Outcome, Source, Task
+from controller.simulator.runs import JOB_COLUMNS, Outcome, Source, Task
 from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster
 
@@ -112,7 +111,7 @@ def _row(name: str, case: str, outcome: Outcome) -> Row:
 
 def _mean_s(outcome: Outcome, least_s: float, most_s: float) -> float | None:
     """Return the mean completion time of jobs that take so long alone; None if there are none."""
-    alone, jct = COLUMNS.index("alone_s"), COLUMNS.index("jct_s")
+    alone, jct = JOB_COLUMNS.index("alone_s"), JOB_COLUMNS.index("jct_s")
     found = [float(row[jct]) for row in outcome.rows if least_s <= float(row[alone]) < most_s]
     return statistics.fmean(found) if found else None
 

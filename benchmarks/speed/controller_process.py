@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.connection import connect
+from controller.p4runtime_shim.target import connect
 from controller.policies.by_kind import AllocationSettings
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology, fabrics
 from ina.runtime.programs import bundle
 from ina.service.api import Address, speaking

@@ -39,7 +39,7 @@ from controller.policies.routing.policy import Question, score
 from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
 from controller.vocabulary.documents import hint

@@ -55,7 +55,7 @@ from controller.core.events import (
     SwitchGone,
     Tick,
 )
-from controller.core.log import Entry, Log
+from controller.core.reasons import Entry, Log
 
 __all__ = [
     "Action",

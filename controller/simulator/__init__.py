@@ -5,7 +5,6 @@ are in `controller.simulator.traces`, speed models in `controller.policies.sched
 """
 
 from controller.simulator.engine import simulate
-from controller.simulator.metrics import Metrics, measure
-from controller.simulator.record import Ended, Result
+from controller.simulator.record import Ended, Metrics, Result, measure
 
 __all__ = ["Ended", "Metrics", "Result", "measure", "simulate"]

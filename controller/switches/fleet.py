@@ -23,11 +23,9 @@ from controller.errors import (
     naming,
 )
 from controller.switches import forwarding, names
-from controller.switches.entries import CounterCell, TableEntry
 from controller.switches.jobs import job_row, supporting_rows
-from controller.switches.layout import BESIDE_WORKER, Deployment, lay_out
-from controller.switches.model import Admission, Registration
-from controller.switches.outcomes import OUTCOMES
+from controller.switches.layout import BESIDE_WORKER, Deployment, TreeAdmission, lay_out
+from controller.switches.model import OUTCOMES, Admission, Registration
 from controller.switches.planning import Identity, plan
 from controller.switches.reconcile import (
     Action,
@@ -40,8 +38,7 @@ from controller.switches.reconcile import (
     reconcile,
 )
 from controller.switches.session import SwitchSession
-from controller.switches.target import Revision
-from controller.switches.tree import TreeAdmission
+from controller.switches.target import CounterCell, Revision, TableEntry
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle

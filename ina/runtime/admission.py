@@ -11,10 +11,8 @@ from typing import Any
 
 from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.errors import OutOfMemory, OutOfRows
-from controller.switches.layout import Branch, Deployment
+from controller.switches.layout import Branch, Deployment, TreeAdmission, deployment_of
 from controller.switches.model import INA_UDP_PORT, SwitchInfo, Uplink
-from controller.switches.routed import deployment_of
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Tree
 from hostlib import DEFAULT_SLOTS, window_for
 from ina.runtime.errors import BadRun

@@ -17,9 +17,9 @@ from controller import ControllerError, Fleet, SwitchSession, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
+from controller.switches.layout import TreeAdmission
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Link, Server, Topology
 from controller.vocabulary.places import spread
 from hostlib.launch.launcher import parse_address

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 PRIVATE = "unix"
-"""P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/private.py)."""
+"""P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/server.py)."""

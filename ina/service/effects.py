@@ -18,8 +18,8 @@ from typing import Any
 from controller.core import Ended, Place
 from controller.errors import BadSpec, ControllerError
 from controller.policies.memory.policy import Standing
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, Registration
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from ina.runtime.errors import RunError
 from ina.runtime.topology import has_slow_links

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Server, Topology
 from ina.runtime.errors import RunError
 from ina.runtime.fallback_process import description

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection
 
 from controller.core import Place
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from ina.runtime.errors import RunError
 from ina.service.fallback import FallbackServing
 from ina.service.faults import fault_point

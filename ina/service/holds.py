@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from ina.service import plain
 from ina.service.steps import Held
 

@@ -23,8 +23,8 @@ from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.p4runtime_shim.ports import Told
 from controller.policies.scheduling import BadDecision, Stuck
 from controller.switches.fleet import Report
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import Registration
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import at_one_switch
 from ina.runtime.errors import ProcessFailed

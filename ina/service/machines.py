@@ -17,8 +17,8 @@ from controller import ProgramBundle, SwitchSession, Tls, connect
 from controller.errors import NoProgram, ProgramMismatch, SwitchError
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import BadSpec, Topology, documents
-from controller.vocabulary.addresses import check_pinned
 from controller.vocabulary.files import topology_of
+from controller.vocabulary.graphs import check_pinned
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_service import check_secret
 from ina.runtime.machine_hosts import reached_at

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from controller.core import Measured
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from ina.service.executor import Executor
 from ina.service.ledger import Ledger
 from ina.service.network import Network

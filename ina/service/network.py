@@ -19,16 +19,12 @@ from controller import Fleet, SwitchSession
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, naming
 from controller.p4runtime_shim.ports import SwitchWatch, Told
-from controller.switches.cabling import plugged
-from controller.switches.entries import TableEntry
 from controller.switches.fleet import Report
-from controller.switches.holders import Owner
-from controller.switches.layout import Deployment
+from controller.switches.layout import Deployment, TreeAdmission, deployment_of, plugged
+from controller.switches.leases import Owner
 from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
-from controller.switches.routed import deployment_of
-from controller.switches.target import Revision
-from controller.switches.tree import TreeAdmission
+from controller.switches.target import Revision, TableEntry
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
 from ina.service.faults import fault_point

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Tree
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core import Over
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 from ina.service.effects import Effects
 from ina.service.errors import Unknown
 from ina.service.executor import Executor

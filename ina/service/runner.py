@@ -28,7 +28,7 @@ from typing import Any, Literal
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Mode, Topology
 from controller.vocabulary.files import parse_topology
-from controller.vocabulary.slots import Encoding
+from controller.vocabulary.job import Encoding
 from hostlib.interleave.stages import STAGES
 from hostlib.launch import keeper
 from hostlib.launch.launcher import ACCOUNT, SETTINGS

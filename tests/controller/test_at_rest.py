@@ -7,9 +7,8 @@ from typing import Any
 
 from controller import Deployment, Fleet, Region, SwitchSession, TreeAdmission, Uplink
 from controller.switches import forwarding
-from controller.switches.entries import Entry
 from controller.switches.jobs import job_row
-from controller.switches.target import Kind, Revision
+from controller.switches.target import Entry, Kind, Revision
 from tests.controller.fabric import Fabric
 from tests.controller.recording import Recording
 from tests.controller.trees import TREES

@@ -24,14 +24,13 @@ from controller.errors import (
     Refused,
     Unreachable,
 )
-from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.client import ArbitrationStream, P4RuntimeClient, _claim, acquire
 from controller.p4runtime_shim.codec import Codec
-from controller.p4runtime_shim.mastership import ArbitrationStream, _claim, acquire
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding, names
-from controller.switches.entries import TableEntry
 from controller.switches.jobs import job_row
 from controller.switches.reconcile import Write
+from controller.switches.target import TableEntry
 from p4src.messages import code_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch

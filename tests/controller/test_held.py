@@ -10,9 +10,8 @@ import pytest
 
 from controller import ControllerError, Member, Part, Region, SwitchSession, Uplink
 from controller.switches import names
-from controller.switches.entries import TableEntry
-from controller.switches.held import Held
-from controller.switches.jobs import TABLES, Row, key_of
+from controller.switches.jobs import TABLES, Held, Row, key_of
+from controller.switches.target import TableEntry
 from tests.controller import single
 from tests.controller.conftest import over_p4runtime
 from tests.controller.fabric import Fabric

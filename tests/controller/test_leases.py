@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import Admission, Member, NoSuchJob, Part, Region, Registration, SwitchSession, Uplink
-from controller.switches.holders import has_ended, this_process
-from controller.switches.jobs import job_row, supporting_rows
-from controller.switches.leases import Watch
-from controller.switches.registrations import decode, encode
+from controller.switches.jobs import decode_registration, encode_registration, job_row, supporting_rows
+from controller.switches.leases import Watch, has_ended, this_process
 from tests.controller import single
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
@@ -23,7 +21,7 @@ from tests.controller.recording import Recording
 LEASE_S = 60.0
 HELD = Registration("host pid 7", lease_s=LEASE_S)
 NAMES_ITSELF = """
-from controller.switches.holders import this_process
+from controller.switches.leases import this_process
 print(this_process(), flush=True)
 input()
 """
@@ -358,14 +356,14 @@ registrations = st.builds(
 
 @given(registrations)
 def test_a_registration_is_read_as_it_was_written(registration: Registration) -> None:
-    assert decode(encode(registration)) == registration
+    assert decode_registration(encode_registration(registration)) == registration
 
 
 @given(
     st.binary() | st.sampled_from([b"[" * 60_000, b"7", b'{"ina_job": 7}', b'{"ina_job": {"renewals": 1}}'])
 )
 def test_metadata_of_others_are_no_registration(metadata: bytes) -> None:
-    assert decode(metadata) is None
+    assert decode_registration(metadata) is None
 
 
 @pytest.mark.parametrize(
@@ -389,4 +387,4 @@ def test_metadata_of_others_are_no_registration(metadata: bytes) -> None:
 )
 def test_a_forged_field_is_no_registration(forged: dict[str, object]) -> None:
     """10**400 ms made `ina slots` fail: no float holds so many seconds."""
-    assert decode(json.dumps({"ina_job": {"holder": "host pid 7"} | forged}).encode()) is None
+    assert decode_registration(json.dumps({"ina_job": {"holder": "host pid 7"} | forged}).encode()) is None

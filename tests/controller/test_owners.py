@@ -11,7 +11,7 @@ import pytest
 
 from controller import Registration, SwitchSession
 from controller.errors import OtherOwner
-from controller.switches.holders import Owner, owner_of, this_process
+from controller.switches.leases import Owner, owner_of, this_process
 from tests.controller import single
 from tests.controller.conftest import Running
 from tests.controller.test_leases import NAMES_ITSELF, job

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from controller import Admission, BadJob, ProgramBundle, Region, SwitchSession
 from controller.switches import names
-from controller.switches.entries import CounterCell, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Row, job_row, parse
-from controller.switches.model import RegionChange, SwitchInfo, Uplink
-from controller.switches.outcomes import COLUMNS
+from controller.switches.model import COLUMNS, RegionChange, SwitchInfo, Uplink
 from controller.switches.reconcile import Action, Decision, Observed, Write, in_few_writes, reconcile
+from controller.switches.target import CounterCell, MulticastGroup, TableEntry
 from controller.vocabulary import Mode
 from tests import effort
 from tests.controller.conftest import InMemory, Running, start

@@ -20,9 +20,9 @@ from controller import (
     Uplink,
 )
 from controller.switches import names
-from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, change_row, job_row, supporting_rows
 from controller.switches.planning import Identity
+from controller.switches.target import MulticastGroup, TableEntry
 from tests.controller import single
 from tests.controller.fabric import Fabric
 from tests.controller.failing import HOWS, Failing, Fault, How

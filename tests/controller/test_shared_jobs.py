@@ -21,8 +21,8 @@ from controller.errors import IdentityTaken, OutOfRows
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.switches import names
-from controller.switches.entries import TableEntry
 from controller.switches.planning import Identity
+from controller.switches.target import TableEntry
 from tests.controller import single
 from tests.controller.conftest import LANES, over_p4runtime
 from tests.controller.fabric import Fabric

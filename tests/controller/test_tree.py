@@ -22,7 +22,7 @@ from controller import (
 )
 from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
 from controller.switches import names
-from controller.switches.entries import TableEntry
+from controller.switches.target import TableEntry
 from tests.controller import single
 from tests.controller.conftest import LANES, SHORT_TURN_S, over_p4runtime, start
 from tests.controller.fabric import Fabric

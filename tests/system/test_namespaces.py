@@ -18,13 +18,12 @@ from hostlib.meet.rendezvous import Rendezvous
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests import started
 from tests.controller import single
-from tests.softswitch.namespaces import Namespace, hosts, why_not
-from tests.softswitch.script_program import have_compiler
+from tests.softswitch.namespaces import Namespace, hosts
 from tests.system import traffic
+from tests.system.clusters import NETNS
 from tests.system.command import WORKERS
 
-REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
-pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = NETNS
 
 SIZE = 3
 SLOTS = 512

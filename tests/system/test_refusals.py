@@ -15,7 +15,7 @@ import pytest
 
 from controller import Admission, Member, Part, SwitchSession, connect
 from controller.switches import forwarding
-from controller.switches.outcomes import OUTCOMES
+from controller.switches.model import OUTCOMES
 from hostlib import Communicator, JobConfig, TransportConfig, wire
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests.controller import single

@@ -18,8 +18,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
 from benchmarks.service import live
-from benchmarks.service.jobs import CLUSTER
-from benchmarks.service.live import Bed, Controller, running, until
+from benchmarks.service.live import CLUSTER, Bed, Controller, running, until
 from benchmarks.service.mishaps import fallback_servers, left_of_jobs
 from ina.service import executor, files
 from ina.service.client import Client, Refused
@@ -27,8 +26,9 @@ from ina.service.errors import RunnerGone
 from ina.service.executor import LocalRuns
 from ina.service.views import JobView
 from tests import effort
+from tests.system.clusters import needs_namespaces
 from tests.system.command import ROOT, family, freeze
-from tests.system.test_testbeds import PREFIX, needs_namespaces
+from tests.system.controllers import PREFIX
 
 WIDE = ("left1", "right1")
 """Servers in two racks: their tree goes over a spine."""

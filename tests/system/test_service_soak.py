@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ pytest.importorskip("httpx")
 from benchmarks.service import soak
 from benchmarks.service.mishaps import MOST_FILES, Size, grown
 from tests import effort
+from tests.system.clusters import needs_namespaces
 from tests.system.command import family
-from tests.system.test_testbeds import needs_namespaces
 
 
 @effort.if_thorough()
@@ -24,9 +23,9 @@ def test_a_short_soak_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     arguments = ["--minutes", "1", "--output", str(tmp_path / "out"), "--folder", str(tmp_path / "run")]
     with family():
         assert soak.main(arguments) == 0
-    rows = json.loads((tmp_path / "out" / "service-soak.json").read_text())["rows"]
-    assert sum(row["times"] for row in rows if row["kind"] == "event") > 0
-    assert "no findings" in (tmp_path / "out" / "service-soak.md").read_text()
+    page = (tmp_path / "out" / "service-soak.md").read_text()
+    assert "no findings" in page
+    assert page.partition("| event | times |")[2].count("\n| ") > 3
 
 
 def test_what_a_process_has_too_much_of_is_named() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.training.sharded.__main__ import both
-from benchmarks.training.sharded.links import PACKET_BYTES
+from benchmarks.training.sharded import PACKET_BYTES, both
 from tests.effort import if_thorough
 from tests.extras import needs
 from tests.system.command import TORCHRUN

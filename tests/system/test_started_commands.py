@@ -112,6 +112,7 @@ WRONG = {
         ["-np", "2", "--slot", "4"],
         "no such option: --slot (did you mean --slots?)",
     ),
+    "no option at all": ("admit", ["-np", "2", "32"], "no such option: 32"),
     "no number": ("admit", ["-np", "two"], "-np 'two': want a whole number"),
     "out of its range": (
         "admit",

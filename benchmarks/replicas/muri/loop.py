@@ -15,10 +15,9 @@ from controller.core.core import ask
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.simulator.engine import admitted, stuck
+from controller.simulator.engine import Watch, admitted, stuck
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Recorder, Result
-from controller.simulator.watch import Watch
 from controller.vocabulary import Cluster
 
 SAME_PART = 1e-3

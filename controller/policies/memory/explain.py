@@ -7,7 +7,7 @@ import math
 from controller.policies.memory.demand import rate_of, slot_time_s, slots_for
 from controller.policies.memory.policy import Answer, Question, Standing
 from controller.vocabulary import Job, Region, Switch
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 
 def explain(question: Question, answer: Answer, job: Job) -> list[str]:

@@ -23,7 +23,7 @@ from controller.errors import BadSpec
 from controller.policies.memory.demand import Demand, Reading, demand
 from controller.policies.placement.trees import slowest_link_bps, tree_of
 from controller.vocabulary import Job, Region, Topology, Tree
-from controller.vocabulary.words import kind
+from controller.vocabulary.errors import kind
 
 GROUP = "ina.memory"
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from controller.errors import BadJob, OutOfMemory
 from controller.vocabulary import Region
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 
 def region_size(slots: int) -> int:

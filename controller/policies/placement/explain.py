@@ -9,7 +9,7 @@ from controller.policies.placement.flows import State, directions, speed, steady
 from controller.policies.placement.trees import fan_in, tree_of
 from controller.policies.placement.waterfill import NONE
 from controller.vocabulary import Job, Topology
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 
 def explain(state: State, job: Job) -> list[str]:

@@ -35,7 +35,7 @@ from controller.errors import BadSpec
 from controller.policies.placement.flows import State, directions, steady_state
 from controller.policies.placement.trees import fan_in, racks_of, tree_of, ways_to
 from controller.vocabulary import Job, Topology
-from controller.vocabulary.words import kind, plural
+from controller.vocabulary.errors import kind, plural
 
 GROUP = "ina.placement"
 

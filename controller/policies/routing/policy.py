@@ -20,8 +20,8 @@ from controller.errors import BadSpec
 from controller.policies.placement.flows import State, steady_state
 from controller.policies.placement.trees import racks_of, root_for, tidy
 from controller.vocabulary import Job, Topology, Tree
+from controller.vocabulary.errors import kind
 from controller.vocabulary.files import check_job
-from controller.vocabulary.words import kind
 
 GROUP = "ina.routing"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.policy import Decision, Group, View
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 ROUNDING = 1e-6
 """Tolerance of sums of grants: allocators reckon in shares of servers."""

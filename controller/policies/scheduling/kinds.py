@@ -30,7 +30,7 @@ from controller.policies.scheduling.placement import Slots
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.speed import Exclusive
 from controller.vocabulary import Cluster
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 LARGEST = 1e12
 """Steps per second beyond which a figure counts as not measured."""

@@ -15,7 +15,7 @@ from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingE
 from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Cluster
 from controller.vocabulary.documents import encoding_of
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
 """Bounds of a positive number: beyond, sums of seconds lose what is added to them."""

@@ -19,7 +19,7 @@ from controller.core import (
     Tick,
     difference,
 )
-from controller.core.log import Entry
+from controller.core.reasons import Entry
 from controller.policies.family import Setup
 from controller.policies.scheduling import Policy, SpeedModel, Submission
 from controller.policies.scheduling.policy import Group, JobState

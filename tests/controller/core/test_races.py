@@ -11,7 +11,7 @@ from controller.core import Stop
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
 from controller.policies.scheduling import Submission
-from controller.simulator.by_name import make
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster
 from tests.controller.core.driver import Driver
 

@@ -23,9 +23,8 @@ from controller.core import (
     Submitted,
     Tick,
 )
-from controller.core.compose import networked
+from controller.core.compose import networked, submission_of
 from controller.core.events import event_of, plain
-from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings

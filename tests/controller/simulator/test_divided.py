@@ -7,9 +7,9 @@ import pytest
 
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Submission
-from controller.simulator.by_name import make
 from controller.simulator.clusters import read_cluster
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 from tests.controller.simulator.commands import schedule
 

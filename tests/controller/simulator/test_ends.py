@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from controller.policies.scheduling import Group, JobState, Submission
-from controller.simulator.ends import ROOM, Ends
+from controller.simulator.engine import ROOM, Ends
 
 
 def test_what_restarts_have_outdated_neither_comes_out_nor_piles_up() -> None:

@@ -23,8 +23,8 @@ from controller.policies.scheduling import baselines as b
 from controller.policies.scheduling.speed import Exclusive
 from controller.policies.scheduling.tiresias import Tiresias
 from controller.simulator import measure, simulate
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 
 ONE = Cluster.uniform(1, 1)

@@ -15,8 +15,8 @@ from controller.policies.scheduling import Decision, Group, JobState, Stuck, Sub
 from controller.policies.scheduling import baselines as b
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import simulate
-from controller.simulator.by_name import make
-from controller.simulator.watch import DECISIONS
+from controller.simulator.engine import DECISIONS
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 
 PLAIN = [name for name in known() if not family(name)]

@@ -9,9 +9,8 @@ import pytest
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import check_settings, settings_of
 from controller.policies.scheduling import BadDecision, BadSpec, Policy, Submission
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.policy_run import PolicyRun, make
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 

@@ -16,7 +16,7 @@ from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from controller.interrupts import interrupts_held
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec
-from controller.simulator.curves import cdf, means
+from controller.simulator.plots import cdf, means
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.vocabulary import Cluster

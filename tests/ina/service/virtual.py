@@ -18,13 +18,12 @@ from typing import Any, TypeVar
 from bmv2_topos.testbeds.netns import forwarding
 from controller import Fleet, SwitchSession
 from controller.p4runtime_shim.ports import PortEnds, Told
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.service import plain
 from ina.service.errors import RunnerGone
 from ina.service.runner import RunOrder, RunStatus
-from tests.ina.service.packets import summed
-from tests.ina.service.reached import reached
+from tests.ina.service.reached import reached, summed
 
 T = TypeVar("T")
 

@@ -19,11 +19,11 @@ from controller.policies.placement.trees import fan_in
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import Decision
 from controller.policies.scheduling.errors import BadDecision
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
 from controller.simulator.network.log import Log
 from controller.simulator.network.run import Simulated, simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Job, Topology, Tree, fabrics
 
 FAST = fabrics.star(4, fabrics.Parts(gpus=2, rate_bps=100e9))

@@ -19,8 +19,7 @@ from controller.policies.routing import grid
 from controller.policies.routing.explain import explain
 from controller.policies.routing.grid import relaxed
 from controller.policies.routing.policy import Question, check, score
-from controller.switches.layout import lay_out
-from controller.switches.routed import deployment_of
+from controller.switches.layout import deployment_of, lay_out
 from controller.vocabulary import Job, Region, Topology, Tree, fabrics
 from tests import effort
 from tests.controller import single

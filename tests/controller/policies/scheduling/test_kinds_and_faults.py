@@ -15,8 +15,8 @@ from controller.policies.scheduling.faults import Evacuate, FaultOptions, Faulty
 from controller.policies.scheduling.kinds import ByKind, KindSpeed, speeds_by_kind
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import simulate
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.simulator.traces import read
 from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster, Server

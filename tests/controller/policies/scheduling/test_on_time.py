@@ -14,8 +14,8 @@ from controller.policies.scheduling.deadlines import UNSEEN, OnTime
 from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import measure, simulate
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster
 
 TWO = Cluster.uniform(1, 2)

@@ -25,8 +25,8 @@ from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.policies.scheduling.weave import Longer, Weave
 from controller.simulator import measure, simulate
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 from tests import effort

@@ -22,8 +22,8 @@ from controller.policies.scheduling.synergy.policy import (
     servers_of,
 )
 from controller.simulator import measure, simulate
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 from tests import effort
 from tests.controller.policies.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
