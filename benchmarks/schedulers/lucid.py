@@ -44,7 +44,6 @@ from controller.policies.scheduling.lucid.usage import (
     Sample,
     Size,
     Usage,
-    accuracy,
     grow,
     sizes_from_pairs,
 )
@@ -112,6 +111,11 @@ def make_counts(days: int, *, interval_s: int = 600, seed: int = 0) -> Sequence[
         expected = 6 + 5 * math.sin((hour - 9) / 24 * 2 * math.pi)
         counts.append(float(sum(rng.random() < expected / 20 for _ in range(20))))
     return counts
+
+
+def accuracy(tree: PackingTree, samples: Sequence[tuple[Usage, Size]]) -> float:
+    """Return the fraction of samples that the tree classifies correctly."""
+    return sum(tree.predict(usage) is size for usage, size in samples) / len(samples)
 
 
 def held_out_accuracy(
@@ -319,24 +323,21 @@ def run_tree(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     configs = [c for c in usages if c in sizes]
     samples = [(usages[c], sizes[c]) for c in configs]
     models = [c.model for c in configs]
-    rows: list[ResultRow] = []
-    for name, prune in (("by cross-validation", None), ("0.02", 0.02)):
 
-        def fit(inside: Sequence[tuple[Usage, Size]], prune: float | None = prune):  # type: ignore[no-untyped-def]
-            return grow(inside, prune=prune, seed=options.seed)
+    def fit(inside: Sequence[tuple[Usage, Size]]) -> PackingTree:
+        return grow(inside, seed=options.seed)
 
-        whole = fit(samples)
-        guessed = {c: whole.predict(usages[c]) for c in configs}
-        rows.append(
-            {
-                "price of a leaf": name,
-                "leaves": whole.leaves,
-                "seen": accuracy(whole, samples),
-                "unseen configurations": held_out_accuracy(samples, range(len(samples)), folds=10, fit=fit),
-                "unseen models": held_out_accuracy(samples, models, folds=len(set(models)), fit=fit),
-                **packing(pairs, guessed),
-            }
-        )
+    whole = fit(samples)
+    rows: list[ResultRow] = [
+        {
+            "price of a leaf": "0.02",
+            "leaves": whole.leaves,
+            "seen": accuracy(whole, samples),
+            "unseen configurations": held_out_accuracy(samples, range(len(samples)), folds=10, fit=fit),
+            "unseen models": held_out_accuracy(samples, models, folds=len(set(models)), fit=fit),
+            **packing(pairs, {c: whole.predict(usages[c]) for c in configs}),
+        }
+    ]
     rows.append({"price of a leaf": "(measured classes)", **packing(pairs, sizes)})
     return rows, f"{len(samples)} configurations of {len(set(models))} models, {len(pairs)} pairs"
 

@@ -94,15 +94,6 @@ class AdditiveModel:
         """Return the names of a term's features."""
         return " x ".join(self.features[axis.feature] for axis in term.axes)
 
-    def importances(self) -> dict[str, float]:
-        """Return the mean absolute score of each term over the training samples, largest first."""
-        found = {}
-        for term in self.terms:
-            scores, weights = np.abs(term.scores), np.array(term.weights)
-            total = float(weights.sum())
-            found[self.name(term)] = float((scores * weights).sum()) / total if total else 0.0
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
-
     def shape(self, feature: str) -> list[tuple[str, float]]:
         """Return the shape function of a feature: where each stretch begins, or the category, and its score.
 
@@ -120,7 +111,7 @@ class AdditiveModel:
         for term in self.terms:
             if len(term.axes) == 1 and self.features[term.axes[0].feature] == feature:
                 return term
-        raise BadSample(f"no term of '{feature}' alone; there are {', '.join(self.importances())}")
+        raise BadSample(f"no term of '{feature}' alone; there are {', '.join(map(self.name, self.terms))}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +223,7 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
 
     Raises PlotsMissing, BadSample for a feature that has none.
     """
-    single = [name for name in model.importances() if " x " not in name]
+    single = [model.name(term) for term in model.terms if len(term.axes) == 1]
     wanted = list(features) or single
     if not wanted:
         raise BadSample("the model has no term of one feature to draw")

@@ -108,20 +108,8 @@ class LucidOptions(Options):
         return now
 
 
-class Refusal(Enum):
-    """Reason for which a job may not join another one."""
-
-    OFF = "sharing is off"
-    GPUS = "they ask for different numbers of GPUs"
-    DISTRIBUTED = "their GPUs are on more than one server"
-    ALONE = "one of them has to be alone"
-    MEMORY = "their memory does not fit on a GPU"
-    SCORE = "their sharing scores add up to more than the capacity"
-    TIME = "the newcomer is expected to stay for much longer"
-
-
-def refusal(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: LucidOptions) -> Refusal | None:
-    """Return the first reason why a job may not join a partner that runs alone; None: it may.
+def may_join(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: LucidOptions) -> bool:
+    """Return whether a job may join a partner that runs alone.
 
     Args:
         newcomer: The job that is to start.
@@ -129,21 +117,16 @@ def refusal(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: Lu
         sharing: The GPU sharing capacity.
         rules: The binder's settings.
     """
-    if sharing.value is None:
-        return Refusal.OFF
-    if newcomer.gpus != partner.gpus:
-        return Refusal.GPUS
-    if newcomer.gpus > rules.node_gpus:
-        return Refusal.DISTRIBUTED
-    if newcomer.alone or partner.alone:
-        return Refusal.ALONE
-    if newcomer.usage.memory_mb + partner.usage.memory_mb >= rules.gpu_memory_mb:
-        return Refusal.MEMORY
-    if newcomer.size + partner.size > sharing.value:
-        return Refusal.SCORE
-    if newcomer.expected_s > partner.expected_s * rules.patience:
-        return Refusal.TIME
-    return None
+    return (
+        sharing.value is not None
+        and newcomer.gpus == partner.gpus
+        and newcomer.gpus <= rules.node_gpus
+        and not newcomer.alone
+        and not partner.alone
+        and newcomer.usage.memory_mb + partner.usage.memory_mb < rules.gpu_memory_mb
+        and newcomer.size + partner.size <= sharing.value
+        and newcomer.expected_s <= partner.expected_s * rules.patience
+    )
 
 
 def choose(
@@ -159,13 +142,12 @@ def choose(
         sharing: The GPU sharing capacity.
         rules: The binder's settings.
     """
-    best: tuple[int, float, int] | None = None
-    for position, partner in enumerate(partners):
-        if refusal(newcomer, partner, sharing, rules) is None:
-            rank = (int(partner.size), -partner.expected_s, position)
-            if best is None or rank < best:
-                best = rank
-    return None if best is None else best[2]
+    allowed = [
+        (int(partner.size), -partner.expected_s, position)
+        for position, partner in enumerate(partners)
+        if may_join(newcomer, partner, sharing, rules)
+    ]
+    return min(allowed)[2] if allowed else None
 
 
 def strategy(rules: LucidOptions, *, now: float, forecast: Sequence[float], idle: float) -> Sharing:

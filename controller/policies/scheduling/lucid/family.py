@@ -137,7 +137,7 @@ def _tree(profiles: Path | None, pairs: Path | None, seed: int, without: Usage |
     usages, measured = _measurements(profiles, pairs, seed)
     sizes = sizes_from_pairs(measured)
     known = [(usage, sizes[c]) for c, usage in usages.items() if c in sizes and usage != without]
-    return grow(known, prune=0.02, seed=seed)
+    return grow(known, seed=seed)
 
 
 def _as_config(spec: Submission, configuration: Config, rng: random.Random) -> Submission:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -75,17 +75,17 @@ class Usage:
 FEATURES = ("GPU utilisation in %", "memory utilisation in %", "memory in MB", "mixed precision")
 
 
-def size_of(speed: float, *, tiny: float = 0.95, medium: float = 0.85) -> Size:
+TINY, MEDIUM = 0.95, 0.85
+"""Least mean speeds of the jobs beside a tiny and beside a medium job (Lucid's)."""
+
+
+def size_of(speed: float) -> Size:
     """Class a job by the mean normalised speed of the jobs that it is paired with.
 
     >>> size_of(0.97), size_of(0.9), size_of(0.6)
     (<Size.TINY: 0>, <Size.MEDIUM: 1>, <Size.JUMBO: 2>)
     """
-    if not (math.isfinite(speed) and speed > 0 and 0 < medium <= tiny):
-        raise BadSample(
-            f"a speed of {speed} with thresholds {medium} and {tiny}; all have to be positive, in order"
-        )
-    return Size.TINY if speed >= tiny else Size.MEDIUM if speed >= medium else Size.JUMBO
+    return Size.TINY if speed >= TINY else Size.MEDIUM if speed >= MEDIUM else Size.JUMBO
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,6 @@ class PackingTree:
         return _leaves(self.root)
 
 
-def accuracy(tree: PackingTree, samples: Sequence[tuple[Usage, Size]]) -> float:
-    """Return the fraction of samples that the tree classifies correctly. Raises BadSample for no samples."""
-    if not samples:
-        raise BadSample("an accuracy of no samples")
-    return sum(tree.predict(usage) is size for usage, size in samples) / len(samples)
-
-
 def _leaves(node: Tree) -> int:
     return 1 if isinstance(node, Leaf) else _leaves(node.below) + _leaves(node.above)
 
@@ -165,7 +158,7 @@ Named = TypeVar("Named", bound=Hashable)
 
 
 def sizes_from_pairs(
-    pairs: Iterable[tuple[Named, Named, float, float]], *, tiny: float = 0.95, medium: float = 0.85
+    pairs: Iterable[tuple[Named, Named, float, float]],
 ) -> dict[Named, Size]:
     """Classify configurations by how much they slow down those that they are paired with.
 
@@ -177,56 +170,22 @@ def sizes_from_pairs(
     """
     partners: dict[Named, list[float]] = defaultdict(list)
     for one, other, speed_one, speed_other in pairs:
-        if not all(math.isfinite(v) and v > 0 for v in (speed_one, speed_other)):
-            raise BadSample(
-                f"speeds {speed_one} and {speed_other} of {one} and {other}; both have to be positive"
-            )
         partners[one].append(speed_other)
         partners[other].append(speed_one)
-    return {
-        config: size_of(math.fsum(speeds) / len(speeds), tiny=tiny, medium=medium)
-        for config, speeds in partners.items()
-    }
+    return {config: size_of(math.fsum(speeds) / len(speeds)) for config, speeds in partners.items()}
 
 
-def grow(samples: Sequence[Sample], *, prune: float | None = None, seed: int = 0) -> PackingTree:
-    """Train a tree and prune it by minimal cost complexity.
+def grow(samples: Sequence[Sample], *, prune: float = 0.02, seed: int = 0) -> PackingTree:
+    """Train a tree and prune it by minimal cost complexity. Deterministic by seed.
 
-    `prune` is the price of a leaf (sklearn's `ccp_alpha`). Without it, the price is chosen by
-    cross-validation: the highest whose accuracy is within one standard error of the best, which gives the
-    smallest tree that is as good. Deterministic by seed.
+    `prune` is the price of a leaf (sklearn's `ccp_alpha`).
 
     Raises BadSample for fewer than two samples, ExtraMissing without scikit-learn.
     """
     if len(samples) < 2:
         raise BadSample(f"{len(samples)} samples to train on; at least 2 are needed")
-    if prune is None:
-        prune = _best_price(samples, seed)
-    elif not (math.isfinite(prune) and prune >= 0):
-        raise BadSample(f"a leaf's price of {prune}; it has to be zero or more")
-    return _fit(samples, prune, seed)
-
-
-def _best_price(samples: Sequence[Sample], seed: int, folds: int = 5) -> float:
     x, y = _matrix(samples)
-    path = _sklearn_tree().DecisionTreeClassifier(random_state=seed).cost_complexity_pruning_path(x, y)
-    prices = sorted({max(0.0, float(a)) for a in path.ccp_alphas})
-    order = np.random.default_rng(seed).permutation(len(samples))
-    parts = [[samples[i] for i in order[f::folds]] for f in range(min(folds, len(samples)))]
-    results: Mapping[float, list[float]] = {price: [] for price in prices}
-    for number, part in enumerate(parts):
-        rest = [s for other, p in enumerate(parts) if other != number for s in p]
-        for price in prices:
-            results[price].append(accuracy(_fit(rest, price, seed), part))
-    means = {price: math.fsum(r) / len(r) for price, r in results.items()}
-    best = max(prices, key=lambda price: means[price])
-    error = float(np.std(results[best])) / math.sqrt(len(parts))
-    return max(price for price in prices if means[price] >= means[best] - error)
-
-
-def _fit(samples: Sequence[Sample], price: float, seed: int) -> PackingTree:
-    x, y = _matrix(samples)
-    model = _sklearn_tree().DecisionTreeClassifier(random_state=seed, ccp_alpha=price).fit(x, y)
+    model = _sklearn_tree().DecisionTreeClassifier(random_state=seed, ccp_alpha=prune).fit(x, y)
     return PackingTree(_convert(model.tree_, 0, [int(c) for c in model.classes_]))
 
 

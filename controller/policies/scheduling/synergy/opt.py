@@ -72,7 +72,7 @@ def share_out(
     cluster, or the solver gives up.
     """
     weights = counts or [d.gpus for d in demands]
-    columns, y, value = _first_program(demands, servers, weights, integer=True)
+    columns, y, value = _first_program(demands, servers, weights)
     chosen: list[tuple[float, Option | None]] = [(0.0, None)] * len(demands)
     for (j, option), weight in zip(columns, y, strict=True):
         if weight > chosen[j][0]:
@@ -80,13 +80,8 @@ def share_out(
     return [option for _, option in chosen if option is not None], value
 
 
-def relaxed_bound(demands: Sequence[Demand], servers: Servers) -> float:
-    """Return the value of the first program when jobs may mix options: no less than that of `share_out`."""
-    return _first_program(demands, servers, [d.gpus for d in demands], integer=False)[2]
-
-
 def _first_program(
-    demands: Sequence[Demand], servers: Servers, weights: Sequence[int], *, integer: bool
+    demands: Sequence[Demand], servers: Servers, weights: Sequence[int]
 ) -> tuple[list[tuple[int, Option]], NDArray[np.float64], float]:
     optimize = _scipy_optimize()
     gpus = sum(d.gpus for d in demands)
@@ -103,7 +98,7 @@ def _first_program(
     result = optimize.milp(
         -np.array([weights[j] * o.speed for j, o in columns]),
         constraints=optimize.LinearConstraint(_sparse(rows), low, high),
-        integrality=np.full(len(columns), int(integer)),
+        integrality=np.ones(len(columns)),
         bounds=optimize.Bounds(0, 1),
         options={"mip_rel_gap": 1e-9},
     )

@@ -8,10 +8,9 @@ from controller.policies.scheduling import BadSpec
 from controller.policies.scheduling.lucid.binder import (
     Candidate,
     LucidOptions,
-    Refusal,
     Sharing,
     choose,
-    refusal,
+    may_join,
     strategy,
 )
 from controller.policies.scheduling.lucid.usage import Size, Usage
@@ -31,27 +30,27 @@ def job(
 
 
 @pytest.mark.parametrize(
-    ("newcomer", "partner", "sharing", "reason"),
+    ("newcomer", "partner", "sharing", "allowed"),
     [
-        (job(), job(), Sharing.DEFAULT, None),
-        (job(), job(), Sharing.OFF, Refusal.OFF),
-        (job(gpus=2), job(), Sharing.DEFAULT, Refusal.GPUS),
-        (job(gpus=8), job(gpus=8), Sharing.DEFAULT, None),
-        (job(gpus=16), job(gpus=16), Sharing.DEFAULT, Refusal.DISTRIBUTED),
-        (job(), job(alone=True), Sharing.DEFAULT, Refusal.ALONE),
-        (job(memory_mb=12_000), job(memory_mb=11_999), Sharing.DEFAULT, None),
-        (job(memory_mb=12_000), job(memory_mb=12_000), Sharing.DEFAULT, Refusal.MEMORY),
-        (job(Size.JUMBO), job(Size.TINY), Sharing.DEFAULT, None),
-        (job(Size.JUMBO), job(Size.MEDIUM), Sharing.DEFAULT, Refusal.SCORE),
-        (job(Size.MEDIUM), job(Size.MEDIUM), Sharing.DEFAULT, None),
-        (job(Size.MEDIUM), job(Size.MEDIUM), Sharing.APATHETIC, Refusal.SCORE),
-        (job(Size.MEDIUM), job(Size.TINY), Sharing.APATHETIC, None),
-        (job(expected_s=200), job(expected_s=100), Sharing.DEFAULT, None),
-        (job(expected_s=201), job(expected_s=100), Sharing.DEFAULT, Refusal.TIME),
+        (job(), job(), Sharing.DEFAULT, True),
+        (job(), job(), Sharing.OFF, False),
+        (job(gpus=2), job(), Sharing.DEFAULT, False),
+        (job(gpus=8), job(gpus=8), Sharing.DEFAULT, True),
+        (job(gpus=16), job(gpus=16), Sharing.DEFAULT, False),
+        (job(), job(alone=True), Sharing.DEFAULT, False),
+        (job(memory_mb=12_000), job(memory_mb=11_999), Sharing.DEFAULT, True),
+        (job(memory_mb=12_000), job(memory_mb=12_000), Sharing.DEFAULT, False),
+        (job(Size.JUMBO), job(Size.TINY), Sharing.DEFAULT, True),
+        (job(Size.JUMBO), job(Size.MEDIUM), Sharing.DEFAULT, False),
+        (job(Size.MEDIUM), job(Size.MEDIUM), Sharing.DEFAULT, True),
+        (job(Size.MEDIUM), job(Size.MEDIUM), Sharing.APATHETIC, False),
+        (job(Size.MEDIUM), job(Size.TINY), Sharing.APATHETIC, True),
+        (job(expected_s=200), job(expected_s=100), Sharing.DEFAULT, True),
+        (job(expected_s=201), job(expected_s=100), Sharing.DEFAULT, False),
     ],
 )
-def test_the_rules(newcomer: Candidate, partner: Candidate, sharing: Sharing, reason: Refusal | None) -> None:
-    assert refusal(newcomer, partner, sharing, RULES) is reason
+def test_the_rules(newcomer: Candidate, partner: Candidate, sharing: Sharing, allowed: bool) -> None:
+    assert may_join(newcomer, partner, sharing, RULES) is allowed
 
 
 candidates = st.builds(
@@ -68,8 +67,7 @@ candidates = st.builds(
 @given(candidates, candidates)
 def test_less_sharing_never_allows_more(newcomer: Candidate, partner: Candidate) -> None:
     allowed = [
-        refusal(newcomer, partner, s, RULES) is None
-        for s in (Sharing.OFF, Sharing.APATHETIC, Sharing.DEFAULT)
+        may_join(newcomer, partner, s, RULES) for s in (Sharing.OFF, Sharing.APATHETIC, Sharing.DEFAULT)
     ]
     assert allowed == sorted(allowed)
 
@@ -79,7 +77,7 @@ def test_less_sharing_never_allows_more(newcomer: Candidate, partner: Candidate)
 def test_the_chosen_partner_is_allowed_and_the_smallest(
     newcomer: Candidate, partners: list[Candidate]
 ) -> None:
-    allowed = [p for p in partners if refusal(newcomer, p, Sharing.DEFAULT, RULES) is None]
+    allowed = [p for p in partners if may_join(newcomer, p, Sharing.DEFAULT, RULES)]
     best = choose(newcomer, partners, Sharing.DEFAULT, RULES)
     if not allowed:
         assert best is None

@@ -70,9 +70,8 @@ def test_an_explanation_adds_up_to_the_prediction(trained: tuple[object, Additiv
         assert [abs(p.score) for p in parts] == sorted((abs(p.score) for p in parts), reverse=True)
 
 
-def test_importances_and_shapes_show_what_matters(trained: tuple[object, AdditiveModel]) -> None:
+def test_shapes_show_what_matters(trained: tuple[object, AdditiveModel]) -> None:
     _, model = trained
-    assert next(iter(model.importances())) == "gpus"
     user = dict(model.shape("user"))
     assert max(user, key=lambda name: user[name]) == "b"
     gpus = [score for _, score in model.shape("gpus")]
@@ -110,7 +109,6 @@ def test_a_hand_made_model_adds_up() -> None:
     line = Term((Axis(0, cuts=(5.0,)),), ((0.0,), (1.0,), (2.0,), (0.0,)), ((0,), (3,), (1,), (0,)))
     model = AdditiveModel(("x",), 10.0, (line,))
     assert [model.predict((v,)) for v in (4, 6, None)] == [11, 12, 10]
-    assert model.importances() == {"x": (3 * 1 + 1 * 2) / 4}
     assert model.shape("x") == [("-inf", 1.0), ("5", 2.0)]
 
 

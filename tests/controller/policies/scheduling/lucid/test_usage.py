@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarks.schedulers.lucid import held_out_accuracy
+from benchmarks.schedulers.lucid import accuracy, held_out_accuracy
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.lucid.family import measurements, packing_tree
 from controller.policies.scheduling.lucid.measured import make_pairs, make_usages
@@ -19,7 +19,6 @@ from controller.policies.scheduling.lucid.usage import (
     Size,
     Split,
     Usage,
-    accuracy,
     grow,
     size_of,
     sizes_from_pairs,
@@ -57,11 +56,6 @@ def test_sizes_have_the_published_thresholds() -> None:
         Size.MEDIUM,
         Size.JUMBO,
     ]
-    assert size_of(0.9, tiny=0.9, medium=0.5) is Size.TINY
-    with pytest.raises(BadSample, match="a speed of 0"):
-        size_of(0)
-    with pytest.raises(BadSample, match=r"thresholds 0.9 and 0.8"):
-        size_of(1, tiny=0.8, medium=0.9)
 
 
 def test_a_prediction_is_the_majority_at_the_end_of_its_path() -> None:
@@ -82,8 +76,6 @@ def test_an_explanation_is_the_path_with_the_values() -> None:
 def test_accuracy_counts_what_is_right() -> None:
     samples = [(usage(gpu=10), Size.TINY), (usage(gpu=10), Size.JUMBO)]
     assert accuracy(TREE, samples) == 0.5
-    with pytest.raises(BadSample, match="no samples"):
-        accuracy(TREE, [])
 
 
 def test_leaves_are_counted() -> None:
@@ -103,8 +95,6 @@ def samples(seed: int = 0) -> tuple[list[tuple[Usage, Size]], list[str]]:
 def test_a_configuration_is_classed_by_what_it_does_to_others() -> None:
     pairs = [("quiet", "loud", 0.6, 1.0), ("quiet", "quiet", 0.99, 0.97), ("loud", "loud", 0.7, 0.7)]
     assert sizes_from_pairs(pairs) == {"quiet": Size.TINY, "loud": Size.JUMBO}
-    with pytest.raises(BadSample, match="speeds 0 and 1 of a and b"):
-        sizes_from_pairs([("a", "b", 0, 1)])
 
 
 @learning
@@ -123,7 +113,6 @@ def test_pruning_makes_smaller_trees_and_no_price_is_too_high() -> None:
     leaves = [grow(cases, prune=price).leaves for price in (0.0, 0.005, 0.02, 1.0)]
     assert leaves == sorted(leaves, reverse=True)
     assert leaves[0] > leaves[2] > leaves[3] == 1
-    assert grow(cases).leaves < leaves[0]
 
 
 @learning
@@ -154,8 +143,6 @@ def test_too_little_to_learn_from_is_refused() -> None:
     cases, _ = samples()
     with pytest.raises(BadSample, match="1 samples to train on"):
         grow(cases[:1])
-    with pytest.raises(BadSample, match="a leaf's price of -1"):
-        grow(cases, prune=-1)
     with pytest.raises(ValueError, match="5 folds of 1 groups"):
         held_out_accuracy(cases, ["one"] * len(cases))
 
