@@ -35,15 +35,15 @@ from benchmarks.schedulers.trace_files import resolved
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadTrace, Submission
 from controller.policies.scheduling.lucid.additive import Boosting
-from controller.policies.scheduling.lucid.estimates import Facts, submission, train_durations
+from controller.policies.scheduling.lucid.estimates import JobFacts, submission, train_durations
 from controller.policies.scheduling.lucid.family import measurements
 from controller.policies.scheduling.lucid.measured import Config, Pair
 from controller.policies.scheduling.lucid.throughput import features, train_throughput
 from controller.policies.scheduling.lucid.usage import (
+    GpuUsage,
     PackingTree,
     Sample,
     Size,
-    Usage,
     grow,
     sizes_from_pairs,
 )
@@ -55,7 +55,7 @@ from controller.vocabulary import Cluster
 DAY_S = 86400.0
 
 
-def make_jobs(count: int, usages: dict[Config, Usage], *, gap_s: float, seed: int = 0) -> list[Submission]:
+def make_jobs(count: int, usages: dict[Config, GpuUsage], *, gap_s: float, seed: int = 0) -> list[Submission]:
     """Make up a trace: most jobs are short and have one GPU, a few run for hours on many."""
     rng = random.Random(seed)
     configs = list(usages)
@@ -81,7 +81,7 @@ def make_jobs(count: int, usages: dict[Config, Usage], *, gap_s: float, seed: in
     return specs
 
 
-def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[list[Facts], list[float]]:
+def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[list[JobFacts], list[float]]:
     """Make up jobs that have ended, and their durations: users submit the same few jobs again and again."""
     rng = random.Random(seed)
     habits = [
@@ -97,7 +97,7 @@ def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[li
     jobs, durations_s = [], []
     for number in range(count):
         user, name, gpus, length = rng.choice(habits)
-        jobs.append(Facts(user, f"{name}-v{rng.randint(1, 9)}", "vc", gpus, first_s + number * 600.0))
+        jobs.append(JobFacts(user, f"{name}-v{rng.randint(1, 9)}", "vc", gpus, first_s + number * 600.0))
         durations_s.append(math.exp(length + rng.gauss(0, 0.3)))
     return jobs, durations_s
 
@@ -113,7 +113,7 @@ def make_counts(days: int, *, interval_s: int = 600, seed: int = 0) -> Sequence[
     return counts
 
 
-def accuracy(tree: PackingTree, samples: Sequence[tuple[Usage, Size]]) -> float:
+def accuracy(tree: PackingTree, samples: Sequence[tuple[GpuUsage, Size]]) -> float:
     """Return the fraction of samples that the tree classifies correctly."""
     return sum(tree.predict(usage) is size for usage, size in samples) / len(samples)
 
@@ -324,7 +324,7 @@ def run_tree(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     samples = [(usages[c], sizes[c]) for c in configs]
     models = [c.model for c in configs]
 
-    def fit(inside: Sequence[tuple[Usage, Size]]) -> PackingTree:
+    def fit(inside: Sequence[tuple[GpuUsage, Size]]) -> PackingTree:
         return grow(inside, seed=options.seed)
 
     whole = fit(samples)

@@ -30,7 +30,7 @@ from controller.policies.scheduling.sharing.family import (
     POLICIES,
     SIZES,
     NamedPolicy,
-    Scenario,
+    PairScenario,
     SharingConfig,
     of_kinds,
 )
@@ -38,13 +38,13 @@ from controller.policies.scheduling.sharing.forests import Model, Sample, draw, 
 from controller.policies.scheduling.sharing.interference import (
     BadTraining,
     InterferenceModel,
+    InterferenceSpeed,
     Load,
     PreemptionCost,
-    SharedSpeed,
 )
 from controller.policies.scheduling.sharing.packing import Packer, Packing
 from controller.policies.scheduling.sharing.pairs import Pairs, read_gavel_pairs, read_lucid_pairs
-from controller.policies.scheduling.sharing.policy import Ledger, SharingOptions, SharingPolicy
+from controller.policies.scheduling.sharing.policy import Charges, SharingOptions, SharingPolicy
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
@@ -106,7 +106,7 @@ def accuracy(believed: InterferenceModel, samples: Sequence[Sample]) -> Accuracy
 
 
 @lru_cache(maxsize=1)
-def blind(scenario: Scenario) -> Blind:
+def blind(scenario: PairScenario) -> Blind:
     """Return the predictions without features."""
     few = max(1, scenario.samples // 3)
     samples = {
@@ -117,7 +117,7 @@ def blind(scenario: Scenario) -> Blind:
 
 
 def _without(
-    needs: SharingConfig, believed: InterferenceModel, ledger: Ledger | None = None, **changed: Any
+    needs: SharingConfig, believed: InterferenceModel, ledger: Charges | None = None, **changed: Any
 ) -> SharingPolicy:
     """Return the scheduler, which believes such speeds, with another ledger or packer than usual."""
     return SharingPolicy(Packer(believed, load_of=needs.load_of, **changed), needs.options, ledger)
@@ -159,7 +159,7 @@ ABLATIONS: Mapping[str, NamedPolicy] = {
     **{f"no-sharing-{s}": _every(s, POLICIES["no-sharing"].make) for s in FIXED_S},
     "preemptions-not-counted": NamedPolicy(
         "who was preempted is not spared",
-        lambda n: _without(n, n.scenario.forests.fresh(), ledger=Ledger(aging=False)),
+        lambda n: _without(n, n.scenario.forests.fresh(), ledger=Charges(aging=False)),
     ),
     "no-profiling-time": NamedPolicy("profiling takes no time", lambda n: _with(n, profile_s=0.0).sharing()),
     "speeds-known": NamedPolicy(
@@ -182,7 +182,7 @@ MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the one that is asked for
 ResultRow = dict[str, object]
 
 
-def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Scenario:
+def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> PairScenario:
     """Read measured pairs, or have some made up."""
     pairs: Pairs | None = None
     if options.lucid is not None and options.gavel is not None:
@@ -191,7 +191,7 @@ def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Sc
         pairs = read_lucid_pairs(options.lucid)
     elif options.gavel is not None:
         pairs = read_gavel_pairs(options.gavel)
-    return Scenario(pairs, seed=seed, references=references, samples=options.samples)
+    return PairScenario(pairs, seed=seed, references=references, samples=options.samples)
 
 
 def run_models(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
@@ -293,7 +293,7 @@ def run(
     """Simulate one policy."""
     began = time.perf_counter()
     usage = GpuUsage(policy)
-    result = simulate(specs, cluster, usage, SharedSpeed(truth, cost=cost))
+    result = simulate(specs, cluster, usage, InterferenceSpeed(truth, cost=cost))
     took_s = time.perf_counter() - began
     metrics = measure(result)
     usage.until(result.end_s)

@@ -36,7 +36,14 @@ from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.synergy.allocators import Plan, drf, greedy, proportional, tetris, tune
+from controller.policies.scheduling.synergy.allocators import (
+    SharePlan,
+    drf,
+    greedy,
+    proportional,
+    tetris,
+    tune,
+)
 from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
@@ -48,7 +55,7 @@ from controller.policies.scheduling.synergy.demand import (
 from controller.policies.scheduling.synergy.family import synergy, tune_and_top_up
 from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, read_profiles
 from controller.policies.scheduling.synergy.opt import opt
-from controller.policies.scheduling.synergy.policy import SharedSpeed, demands_by_matrix
+from controller.policies.scheduling.synergy.policy import ShareSpeed, demands_by_matrix
 from controller.policies.scheduling.synergy.profiling import TASKS, model_profiles
 from controller.simulator import simulate
 from controller.simulator.traces import read
@@ -168,7 +175,7 @@ Models = Mapping[str, Sequence[str]]
 KINDS = ("image", "text", "sound")
 MEASURED_KINDS: Models = dict(zip(KINDS, CLASSES.values(), strict=True))
 MADE_UP_KINDS: Models = {k: [name for name, task in TASKS.items() if task.kind == k] for k in KINDS}
-BASELINES: Mapping[str, Callable[[Sequence[Demand], Servers], Plan]] = {
+BASELINES: Mapping[str, Callable[[Sequence[Demand], Servers], SharePlan]] = {
     "proportional": proportional,
     "greedy": greedy,
     "drf": drf,
@@ -259,7 +266,7 @@ def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]]
     for allocator in ("opt", "proportional", "tune", "tune+top-up"):
         policy = synergy("fifo", allocator, demand_of)
         began = time.perf_counter()
-        jobs = simulate(specs, cluster, policy, SharedSpeed(demand_of), interval_s=ROUND_S).jobs
+        jobs = simulate(specs, cluster, policy, ShareSpeed(demand_of), interval_s=ROUND_S).jobs
         took = time.perf_counter() - began
         jcts = [job.finish_s - job.spec.arrival_s for job in jobs]
         found[allocator] = {
@@ -372,10 +379,10 @@ def measure(
 
 def fastest_of(
     times: int,
-    allocate: Callable[[Sequence[Demand], Servers], Plan],
+    allocate: Callable[[Sequence[Demand], Servers], SharePlan],
     jobs: Sequence[Demand],
     servers: Servers,
-) -> tuple[float, Plan]:
+) -> tuple[float, SharePlan]:
     """Return the shortest of several run times, in seconds, and the plan."""
     took = float("inf")
     for _ in range(times):

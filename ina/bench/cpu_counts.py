@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.policies.scheduling.synergy.profiling import Dataset, Profile, profile
+from controller.policies.scheduling.synergy.profiling import Dataset, SensitivityProfile, profile
 from hostlib.interleave import StageProfile, TurnServer, job_profile
 
 POLL_S = 0.01
@@ -105,7 +105,7 @@ def profile_job(
     *,
     dataset: Dataset = NO_STORAGE,
     bandwidth_mbps: float = 1.0,
-) -> tuple[Profile, list[Measured]]:
+) -> tuple[SensitivityProfile, list[Measured]]:
     """Return the matrix of a running job, in iterations per second, and its measurements.
 
     Args:

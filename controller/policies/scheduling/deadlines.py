@@ -67,7 +67,7 @@ def by_itself(job: JobState) -> float:
     return job.alone_s
 
 
-class Urgency:
+class DeadlineUrgency:
     """The urgent jobs of one run, and the rank of all.
 
     Args:
@@ -229,12 +229,12 @@ class Slack:
 
 
 class OnTime:
-    """By service, but urgent deadlines first. `learns=False` is an ablation of `Urgency`."""
+    """By service, but urgent deadlines first. `learns=False` is an ablation of `DeadlineUrgency`."""
 
     name = "on-time"
 
     def __init__(self, told: Told = TRUTH, *, learns: bool = True) -> None:
-        self.urgency = Urgency(told, learns=learns)
+        self.urgency = DeadlineUrgency(told, learns=learns)
         self._ranked = Ranked(self.name, self.urgency.rank, moves=Moves.PREEMPT)
 
     def decide(self, view: View) -> Decision:

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from controller.policies.grouping.efficiency import Interleaving, Profile, best
-from controller.policies.grouping.rounds import Plan, group
+from controller.policies.grouping.rounds import GroupPlan, group
 from controller.policies.scheduling.beliefs import Profiler
 from controller.policies.scheduling.drafts import Draft, place
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.placement import Counts
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.queue import Entry, Rank, Waiting, carry_on
+from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs, carry_on
 from controller.vocabulary import Cluster
 
 
@@ -51,10 +51,10 @@ class Muri:
         self._members = options.members
         self._profiler = Profiler(options.noise, options.seed)
         self._told = options.told
-        self._waiting = Waiting()
+        self._waiting = WaitingJobs()
         self._running: dict[int, JobState] = {}
         self._profiles: dict[int, Profile] = {}
-        self._plans: dict[tuple[Profile, ...], list[Plan]] = {}  # the queue's head often stays the same
+        self._plans: dict[tuple[Profile, ...], list[GroupPlan]] = {}  # the queue's head often stays the same
         self._drafted: dict[int, Drafted] = {}
 
     def decide(self, view: View) -> Decision:
@@ -133,12 +133,12 @@ class Muri:
             members = tuple(jobs[number] for number in plan.jobs)
             yield plan.jobs[0], interleaved(members, plan.interleaving)
 
-    def _plan(self, profiles: list[Profile]) -> Iterable[Plan]:
+    def _plan(self, profiles: list[Profile]) -> Iterable[GroupPlan]:
         """Return which of them are together, and how they interleave."""
         if self._options.in_order:
             heads = range(0, len(profiles), self._members)
             blocks = [range(head, min(head + self._members, len(profiles))) for head in heads]
-            return [Plan((*block,), best([profiles[number] for number in block])) for block in blocks]
+            return [GroupPlan((*block,), best([profiles[number] for number in block])) for block in blocks]
         key = tuple(profiles)
         plans = self._plans.get(key)
         if plans is None:

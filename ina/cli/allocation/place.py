@@ -11,7 +11,7 @@ from controller.core import reasons
 from controller.core.allocator import Allocator
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.explain import explain as explain_placement
-from controller.policies.placement.flows import State
+from controller.policies.placement.flows import FlowState
 from controller.policies.registry import PLACEMENTS
 from controller.simulator.files import whole
 from controller.vocabulary import Job
@@ -102,7 +102,7 @@ def decide(inputs: common.Inputs, name: str, seed: int) -> Allocator:
     return common.decided(inputs, AllocationSettings(placement=name, seed=seed), placed=False)
 
 
-def _show(state: State, waiting: Sequence[str]) -> None:
+def _show(state: FlowState, waiting: Sequence[str]) -> None:
     rows = [_row(state, job, float(bps)) for job, bps in zip(state.jobs, state.steady.rate_bps, strict=True)]
     table(
         "jobs",
@@ -115,7 +115,7 @@ def _show(state: State, waiting: Sequence[str]) -> None:
         print(f"too few GPUs are free for {plural(len(waiting), 'job')}: {names}")
 
 
-def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
+def _row(state: FlowState, job: Job, bps: float) -> tuple[str, ...]:
     racks = {state.topology.rack_of[host] for host in job.hosts}
     bound = int(state.steady.bound_by[state.jobs.index(job)])
     return (
@@ -130,7 +130,7 @@ def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
     )
 
 
-def _result(states: dict[str, State], waiting: dict[str, list[str]], seed: int) -> Result:
+def _result(states: dict[str, FlowState], waiting: dict[str, list[str]], seed: int) -> Result:
     metrics = {f"{name}_gpus_computing": each.value for name, each in states.items()}
     metrics |= {f"{name}_waiting": len(names) for name, names in waiting.items()}
     state = states[list(states)[-1]]

@@ -10,7 +10,7 @@ import typer
 from controller.core import reasons
 from controller.core.allocator import Allocator
 from controller.policies.by_kind import AllocationSettings
-from controller.policies.placement.flows import State
+from controller.policies.placement.flows import FlowState
 from controller.policies.registry import ROUTINGS
 from controller.policies.routing.explain import explain as explain_route
 from controller.policies.routing.policy import Question
@@ -107,12 +107,12 @@ def decide(inputs: common.Inputs, name: str, draws: int, seed: int) -> Allocator
     return common.decided(replace(inputs, jobs=free), settings, placed=True)
 
 
-def _rates(state: State) -> tuple[float, float]:
+def _rates(state: FlowState) -> tuple[float, float]:
     rates = [state.rate_bps(job) for job in state.jobs if job.tree is not None]
     return min(rates, default=0.0), sum(rates)
 
 
-def _show(state: State) -> None:
+def _show(state: FlowState) -> None:
     rows = []
     for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True):
         if job.tree is None:
@@ -124,7 +124,7 @@ def _show(state: State) -> None:
     table("jobs", ["job", "root", "summed at", "switches", "rate", "bound by"], rows)
 
 
-def _result(states: dict[str, State], draws: int, seed: int) -> Result:
+def _result(states: dict[str, FlowState], draws: int, seed: int) -> Result:
     metrics = {}
     for name, state in states.items():
         metrics[f"{name}_smallest_rate_bps"], metrics[f"{name}_total_rate_bps"] = _rates(state)

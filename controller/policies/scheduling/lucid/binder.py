@@ -14,7 +14,7 @@ from enum import Enum
 
 from controller.policies.family import Options, option
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.lucid.usage import GpuUsage, Size
 from controller.policies.scheduling.policy import JobState
 from controller.vocabulary import Cluster
 
@@ -37,7 +37,7 @@ class Candidate:
 
     gpus: int
     size: Size
-    usage: Usage
+    usage: GpuUsage
     expected_s: float
     alone: bool = False
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from controller.policies.scheduling.errors import ExtraMissing
 from controller.policies.scheduling.lucid.additive import AdditiveModel, Boosting, Value, train
-from controller.policies.scheduling.lucid.usage import BadSample, Usage
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage
 from controller.policies.scheduling.model import Submission
 
 
@@ -132,7 +132,7 @@ CATEGORIES = ("user", "name", "vc")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class JobFacts:
     """Features of a job when it is submitted, and, with `usage`, when it has been profiled.
 
     `submit_s` is seconds since 1970, UTC.
@@ -143,16 +143,16 @@ class Facts:
     vc: str
     gpus: int
     submit_s: float
-    usage: Usage | None = None
+    usage: GpuUsage | None = None
 
 
-def submission(spec: Submission, usage: Usage | None = None) -> Facts:
+def submission(spec: Submission, usage: GpuUsage | None = None) -> JobFacts:
     """Return a job's features: the name is the trace's `jobname`, or else the model.
 
     Months, weekdays and hours count as if the trace had begun on 1 January 1970 at midnight.
     """
     name = spec.extra.get("jobname") or spec.model
-    return Facts(spec.user, name, spec.vc, spec.gpus, spec.arrival_s, usage)
+    return JobFacts(spec.user, name, spec.vc, spec.gpus, spec.arrival_s, usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class DurationModel:
     means_s: dict[int, float]
     mean_s: float
 
-    def predict_s(self, job: Facts) -> float:
+    def predict_s(self, job: JobFacts) -> float:
         """Return the expected duration in seconds, at least 1.
 
         For an unseen user's job it is the mean of all jobs with as many GPUs.
@@ -174,7 +174,7 @@ class DurationModel:
             return self.means_s.get(job.gpus, self.mean_s)
         return max(1.0, math.exp(min(self.model.predict(features(job, self.names)), 60.0)))
 
-    def explain(self, job: Facts) -> list[str]:
+    def explain(self, job: JobFacts) -> list[str]:
         """Return the reasons for a prediction: the factor by which each term changes the duration."""
         if job.user not in self.users:
             who = f"user {job.user} is new" if job.user else "it names no user"
@@ -186,7 +186,7 @@ class DurationModel:
         return [*lines, f"together: {self.predict_s(job):.0f} s"]
 
 
-def features(job: Facts, names: NameBuckets) -> tuple[Value, ...]:
+def features(job: JobFacts, names: NameBuckets) -> tuple[Value, ...]:
     """Return a job's features in the order of `FEATURES`."""
     when = datetime.fromtimestamp(job.submit_s, UTC)
     usage = job.usage.features() if job.usage is not None else (None,) * 4
@@ -208,7 +208,7 @@ LONG = Boosting(interactions=5, max_rounds=2000)
 
 
 def train_durations(
-    jobs: Sequence[Facts],
+    jobs: Sequence[JobFacts],
     durations_s: Sequence[float],
     boosting: Boosting = LONG,
     *,

@@ -26,7 +26,7 @@ from controller.policies.scheduling.lucid.measured import (
 )
 from controller.policies.scheduling.lucid.online import OnlineLucid
 from controller.policies.scheduling.lucid.policy import LucidPolicy
-from controller.policies.scheduling.lucid.usage import PackingTree, Size, Usage, grow, sizes_from_pairs
+from controller.policies.scheduling.lucid.usage import GpuUsage, PackingTree, Size, grow, sizes_from_pairs
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState, Policy, SpeedModel
 from controller.policies.scheduling.ranked import Moves, Ranked
@@ -40,12 +40,12 @@ BASELINES: Mapping[str, Callable[[], Policy]] = {
 }
 
 
-def measurements(config: SimulationConfig) -> tuple[dict[Config, Usage], list[Pair]]:
+def measurements(config: SimulationConfig) -> tuple[dict[Config, GpuUsage], list[Pair]]:
     """Return usage by configuration, and pairs of these. Raises BadSpec and what reading files raises."""
     return _measurements(config.profiles, config.pairs, config.seed)
 
 
-def packing_tree(config: SimulationConfig, usage: Usage | None = None) -> PackingTree:
+def packing_tree(config: SimulationConfig, usage: GpuUsage | None = None) -> PackingTree:
     """Return Lucid's packing tree for a job of this usage, trained on pairs of all other configurations.
 
     The job's own speed beside others is unknown, as for a new job. Raises ExtraMissing.
@@ -54,7 +54,7 @@ def packing_tree(config: SimulationConfig, usage: Usage | None = None) -> Packin
     return _tree(config.profiles, config.pairs, config.seed, without)
 
 
-def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
+def usage_of(spec: Submission, config: SimulationConfig) -> GpuUsage:
     """Return the usage that Lucid's profiler reads: the trace's columns, or else the configuration's profile.
 
     Raises BadSpec if neither is there.
@@ -65,7 +65,7 @@ def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
             gpu, memory, used_mb = (float(spec.extra[column]) for column in columns[:3])
         except ValueError:
             raise BadSpec(f"job {spec.name!r}: {', '.join(columns[:3])} must be numbers") from None
-        return Usage(min(gpu, 100.0), memory, used_mb, spec.extra["amp"] not in ("0", "False"))
+        return GpuUsage(min(gpu, 100.0), memory, used_mb, spec.extra["amp"] not in ("0", "False"))
     usages = measurements(config)[0]
     configuration = config_by_columns(spec)
     if configuration not in usages:
@@ -120,7 +120,7 @@ FAMILY = Family(
 @lru_cache(maxsize=4)
 def _measurements(
     profiles: Path | None, pairs: Path | None, seed: int
-) -> tuple[dict[Config, Usage], list[Pair]]:
+) -> tuple[dict[Config, GpuUsage], list[Pair]]:
     if profiles is None and pairs is None:
         usages = make_usages(20, seed=seed)
         return usages, make_pairs(usages, seed=seed)
@@ -133,7 +133,7 @@ def _measurements(
 
 
 @lru_cache(maxsize=256)
-def _tree(profiles: Path | None, pairs: Path | None, seed: int, without: Usage | None) -> PackingTree:
+def _tree(profiles: Path | None, pairs: Path | None, seed: int, without: GpuUsage | None) -> PackingTree:
     usages, measured = _measurements(profiles, pairs, seed)
     sizes = sizes_from_pairs(measured)
     known = [(usage, sizes[c]) for c, usage in usages.items() if c in sizes and usage != without]
@@ -159,12 +159,12 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
     def unstable(job: JobState) -> bool:
         return _variation(job.spec) >= options.unstable_at
 
-    def measure(job: JobState) -> Usage:
+    def measure(job: JobState) -> GpuUsage:
         return usage_of(job.spec, config)
 
     packing_tree(config)  # fails at once where nothing can be trained
 
-    def analyse(usage: Usage) -> Size:
+    def analyse(usage: GpuUsage) -> Size:
         return packing_tree(config, usage).predict(usage)
 
     if name == "online":

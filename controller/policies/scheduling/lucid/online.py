@@ -17,10 +17,15 @@ from typing import Generic, TypeVar
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.additive import Boosting
 from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing, strategy
-from controller.policies.scheduling.lucid.estimates import DurationModel, Facts, submission, train_durations
+from controller.policies.scheduling.lucid.estimates import (
+    DurationModel,
+    JobFacts,
+    submission,
+    train_durations,
+)
 from controller.policies.scheduling.lucid.policy import LucidPolicy
 from controller.policies.scheduling.lucid.throughput import ThroughputModel, train_throughput
-from controller.policies.scheduling.lucid.usage import BadSample, Size, Usage
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
 from controller.policies.scheduling.policy import Decision, JobState, View
 
 Sample = TypeVar("Sample")
@@ -107,16 +112,16 @@ class OnlineLucid:
         self,
         options: LucidOptions,
         *,
-        measure: Callable[[JobState], Usage],
-        analyse: Callable[[Usage], Size],
+        measure: Callable[[JobState], GpuUsage],
+        analyse: Callable[[GpuUsage], Size],
         unstable: Callable[[JobState], bool] = lambda job: False,
     ) -> None:
         self._options = options
         self._measure = measure
         self._now_s = 0.0
-        self._usages: dict[int, Usage] = {}  # of unfinished jobs that were profiled, by order of arrival
+        self._usages: dict[int, GpuUsage] = {}  # of unfinished jobs that were profiled, by order of arrival
         self._ended: dict[int, tuple[int, float]] = {}  # how many jobs, and seconds, by GPU count
-        self._durations: UpdateEngine[tuple[Facts, float], DurationModel] = UpdateEngine(
+        self._durations: UpdateEngine[tuple[JobFacts, float], DurationModel] = UpdateEngine(
             self._train, period_s=options.period_s, minimum=options.minimum
         )
         self._jobs = Arrivals(options, lambda job: 1)
@@ -156,7 +161,7 @@ class OnlineLucid:
         self._ended[job.spec.gpus] = (count + 1, total_s + alone_s)
         self._durations.observe((submission(job.spec, usage), alone_s))
 
-    def _train(self, samples: Sequence[tuple[Facts, float]]) -> DurationModel:
+    def _train(self, samples: Sequence[tuple[JobFacts, float]]) -> DurationModel:
         jobs, durations_s = zip(*samples, strict=True)
         boosting = Boosting(interactions=3, max_rounds=QUICK, bags=2, seed=self._options.seed)
         return train_durations(jobs, durations_s, boosting, monotone=self._options.monotone)
@@ -171,7 +176,7 @@ class OnlineLucid:
         count = sum(number for number, _ in found)
         return sum(total_s for _, total_s in found) / count if count else UNKNOWN_S
 
-    def _profile(self, job: JobState) -> Usage:
+    def _profile(self, job: JobState) -> GpuUsage:
         usage = self._usages[job.order] = self._measure(job)
         return usage
 

@@ -16,14 +16,14 @@ from controller.policies.scheduling.lucid.binder import (
     Sharing,
     choose,
 )
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.lucid.usage import GpuUsage, Size
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.vocabulary import Cluster
 
 Estimate = Callable[[JobState], float]
 """Predicts a job's duration alone, in seconds."""
 
-Measure = Callable[[JobState], Usage]
+Measure = Callable[[JobState], GpuUsage]
 """Measures a running job, as the profiler does."""
 
 Forecast = Callable[[float], Sequence[float]]
@@ -35,7 +35,7 @@ class _Known:
     job: JobState
     expected_s: float
     size: Size | None = None
-    usage: Usage | None = None
+    usage: GpuUsage | None = None
     until_s: float = 0.0  # end of its profiling
     evicted: bool = False
 
@@ -73,7 +73,7 @@ class LucidPolicy:
         *,
         estimate: Estimate,
         measure: Measure,
-        analyse: Callable[[Usage], Size],
+        analyse: Callable[[GpuUsage], Size],
         sharing: Callable[[float, float], Sharing] = lambda now_s, idle: Sharing.DEFAULT,
         unstable: Callable[[JobState], bool] = lambda job: False,
         forecast_gpus: Forecast = lambda now_s: (),
@@ -262,7 +262,7 @@ class _Hosts:
         self._rules = rules
         self._groups: dict[int, list[Group]] = {}
         self._candidates: dict[int, list[Candidate]] = {}
-        self._nobody: set[tuple[int, Size, Usage]] = (
+        self._nobody: set[tuple[int, Size, GpuUsage]] = (
             set()
         )  # what found no host; later ones are expected longer
 

@@ -45,7 +45,7 @@ class Size(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class GpuUsage:
     """Averages over a profiling run, as `nvidia-smi` or DCGM give them without touching the job.
 
     `gpu_util` is the percentage of time in which a kernel ran, `memory_util` that in which memory was read or
@@ -119,7 +119,7 @@ class PackingTree:
 
     root: Tree
 
-    def predict(self, usage: Usage) -> Size:
+    def predict(self, usage: GpuUsage) -> Size:
         """Return the class of a job. O(depth)."""
         values = usage.features()
         node = self.root
@@ -127,7 +127,7 @@ class PackingTree:
             node = node.below if values[node.feature] <= node.threshold else node.above
         return node.size
 
-    def explain(self, usage: Usage) -> list[str]:
+    def explain(self, usage: GpuUsage) -> list[str]:
         """Return the questions that led to the class, a line each, and the class with its sample counts."""
         lines = []
         node = self.root
@@ -153,7 +153,7 @@ def _leaves(node: Tree) -> int:
     return 1 if isinstance(node, Leaf) else _leaves(node.below) + _leaves(node.above)
 
 
-Sample = tuple[Usage, Size]
+Sample = tuple[GpuUsage, Size]
 Named = TypeVar("Named", bound=Hashable)
 
 

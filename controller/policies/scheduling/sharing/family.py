@@ -19,12 +19,12 @@ from controller.policies.scheduling.lucid.measured import config_by_columns
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.sharing.antman import AntMan
-from controller.policies.scheduling.sharing.forests import Forests, Profiler, choose, train
+from controller.policies.scheduling.sharing.forests import CoRunProfiler, Forests, choose, train
 from controller.policies.scheduling.sharing.interference import (
     InterferenceModel,
+    InterferenceSpeed,
     Load,
     PreemptionCost,
-    SharedSpeed,
     load_of,
 )
 from controller.policies.scheduling.sharing.packing import Packer
@@ -50,7 +50,7 @@ SIZES = (2, 4, 8, 16)
 """GPU counts of the multi-GPU jobs that are trained on."""
 
 
-class Scenario:
+class PairScenario:
     """The true interference, its measurements, and, on first use, the models learned from these.
 
     Args:
@@ -77,7 +77,7 @@ class Scenario:
     @cached_property
     def forests(self) -> Forests:
         """The models that predict speeds. Raises as `choose` and `train`, also ExtraMissing."""
-        profiler = Profiler(self.measured, choose(self.measured, self._references, self.seen))
+        profiler = CoRunProfiler(self.measured, choose(self.measured, self._references, self.seen))
         return train(profiler, kinds=self.seen, sizes=SIZES, samples=self.samples, seed=self.seed)
 
 
@@ -92,7 +92,7 @@ def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list
 class SharingConfig:
     """The true speeds with the models learned from measurements, the policy's options, and jobs' loads."""
 
-    scenario: Scenario
+    scenario: PairScenario
     options: SharingOptions
     load_of: Callable[[Submission], Load] = load_of
 
@@ -149,7 +149,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
     cost = PreemptionCost(node_gpus=config.cluster.servers[0].gpus)
     options = replace(resolved(SharingOptions, config), cost=cost)
     policy = POLICIES[name].make(SharingConfig(scenario, options, load_of))
-    return Setup(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
+    return Setup(policy, InterferenceSpeed(scenario.truth, load_of=load_of, cost=cost))
 
 
 FAMILY = Family(
@@ -163,16 +163,16 @@ FAMILY = Family(
 
 
 @lru_cache(maxsize=4)
-def _scenario(pairs: Path | None, seed: int) -> Scenario:
+def _scenario(pairs: Path | None, seed: int) -> PairScenario:
     if pairs is None:
-        return Scenario(None, seed=seed)
+        return PairScenario(None, seed=seed)
     with readable(pairs):
         measured = read_gavel_pairs(pairs) if pairs.suffix == ".json" else read_lucid_pairs(pairs)
     few = max(1, len(measured.kinds) // 2)  # a small file has not enough kinds for all reference jobs
-    return Scenario(measured, seed=seed, references=min(REFERENCES, few))
+    return PairScenario(measured, seed=seed, references=min(REFERENCES, few))
 
 
-def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[Submission], Load]:
+def _loads(scenario: PairScenario, *, made_up: bool) -> Callable[[Submission], Load]:
     """Return the function that gives a job's kind: its model's name, or, in Lucid's logs, its configuration.
 
     Among synthetic kinds any other model is assigned one too, always the same.

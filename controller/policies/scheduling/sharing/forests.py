@@ -56,7 +56,7 @@ Features = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class CoRunProfile:
     """Features of a job from n co-runs: speeds relative to running alone, one for each reference job."""
 
     sensitivity: tuple[float, ...]
@@ -68,25 +68,25 @@ class Profile:
         return self.sensitivity + self.impact
 
 
-class Profiler:
+class CoRunProfiler:
     """Profiles jobs on a source of measurements; jobs of one kind and size are profiled once."""
 
     def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
         self.references = tuple(references)
         self._measured = measured
-        self._profiles: dict[Load, Profile] = {}
+        self._profiles: dict[Load, CoRunProfile] = {}
 
     @property
     def measured(self) -> InterferenceModel:
         """Source of its measurements."""
         return self._measured
 
-    def profile(self, load: Load) -> Profile:
+    def profile(self, load: Load) -> CoRunProfile:
         """Return the profile of `load`. Raises UnknownModel."""
         if load not in self._profiles:
             require(self._measured, load)
             references = [Load(kind, 1) for kind in self.references]
-            self._profiles[load] = Profile(
+            self._profiles[load] = CoRunProfile(
                 tuple(self._measured.speed(load, (ref,)) for ref in references),
                 tuple(self._measured.speed(ref, (load,)) for ref in references),
             )
@@ -326,7 +326,7 @@ class Forests:
     into memory together is known, not predicted: a job's profile has its memory.
     """
 
-    def __init__(self, profiler: Profiler, forests: Mapping[Model, Forest]) -> None:
+    def __init__(self, profiler: CoRunProfiler, forests: Mapping[Model, Forest]) -> None:
         self._profiler = profiler
         self._forests = dict(forests)
         self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
@@ -369,7 +369,7 @@ class Forests:
 
 
 def train(
-    profiler: Profiler,
+    profiler: CoRunProfiler,
     *,
     kinds: Sequence[str] | None = None,
     sizes: Sequence[int] = SIZES,
@@ -398,7 +398,7 @@ def train(
 
 
 def fit(
-    profiler: Profiler,
+    profiler: CoRunProfiler,
     model: Model,
     samples: Sequence[Sample],
     *,
@@ -426,7 +426,7 @@ def fit(
     return grow(inputs, outputs, trees=trees, seed=seed)
 
 
-def _inputs(profiler: Profiler, model: Model, load: Load, beside: Sequence[Load]) -> Features:
+def _inputs(profiler: CoRunProfiler, model: Model, load: Load, beside: Sequence[Load]) -> Features:
     mine = profiler.profile(load).features
     if model is not Model.DTSPM:
         theirs = profiler.profile(beside[0]).features

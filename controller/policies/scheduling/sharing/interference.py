@@ -138,7 +138,7 @@ def interval_s(cost: PreemptionCost, asked: Sequence[int], cluster_gpus: int) ->
     return max(LEAST_S, math.sqrt(2.0 * mean_s * HORIZON_S * load))
 
 
-class SharedSpeed:
+class InterferenceSpeed:
     """Jobs run at the speeds of `interference`, beside the members and neighbours of their group.
 
     A first start is free; every other one costs as much as a preemption. Jobs that do not fit into the memory

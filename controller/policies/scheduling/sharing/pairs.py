@@ -134,7 +134,7 @@ def read_gavel_pairs(path: Path, *, gpu: str = "v100") -> MeasuredPairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class KindDemand:
     """A synthetic kind of job: the fractions of an iteration in which it uses each resource of a GPU.
 
     Attributes:
@@ -167,7 +167,7 @@ class MadeUpPairs:
     half each. Two that together hold more than a GPU's memory do not fit.
     """
 
-    def __init__(self, demands: Mapping[str, Demand]) -> None:
+    def __init__(self, demands: Mapping[str, KindDemand]) -> None:
         self._demands = dict(demands)
         self.kinds = tuple(self._demands)
 
@@ -187,14 +187,14 @@ class MadeUpPairs:
         )
         return 1.0 / (1.0 + mine.sensitivity * theirs.impact * overlap)
 
-    def _demand(self, kind: str) -> Demand:
+    def _demand(self, kind: str) -> KindDemand:
         try:
             return self._demands[kind]
         except KeyError:
             raise UnknownModel(kind, self._demands) from None
 
 
-def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, Demand]:
+def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, KindDemand]:
     """Generate a demand for each kind: some are bound by one resource, some are light, some mixed.
 
     They hold 8 to 83 % of a GPU's memory, most of them little, like the configurations that Lucid's authors
@@ -207,7 +207,7 @@ def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, Demand]:
         parts = [rng.gammavariate(0.5, 1.0) for _ in range(3)]
         busy = rng.uniform(0.5, 1.0) / sum(parts)
         compute, memory, host = (part * busy for part in parts)
-        demands[kind] = Demand(
+        demands[kind] = KindDemand(
             compute,
             memory,
             host,

@@ -38,7 +38,7 @@ WIDER = 4.0
 """Ratio of the upper ends of consecutive levels."""
 
 
-class Ledger:
+class Charges:
     """Charges of jobs so far, in GPU-seconds.
 
     Args:
@@ -112,11 +112,11 @@ class SharingPolicy:
     name = "sharing"
 
     def __init__(
-        self, packer: Packer | None, options: SharingOptions = DEFAULT, ledger: Ledger | None = None
+        self, packer: Packer | None, options: SharingOptions = DEFAULT, ledger: Charges | None = None
     ) -> None:
         self._packer = packer
         self._options = options
-        self._ledger = ledger or Ledger()
+        self._ledger = ledger or Charges()
         self._layout: Layout | None = None
         self._waiting: dict[int, JobState] = {}  # by the job's order of arrival, as all below
         self._loads: dict[int, Load] = {}

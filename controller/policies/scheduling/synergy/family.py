@@ -22,7 +22,7 @@ from controller.policies.family import (
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.synergy.allocators import (
-    Plan,
+    SharePlan,
     drf,
     greedy,
     proportional,
@@ -38,7 +38,7 @@ from controller.policies.scheduling.synergy.policy import (
     ROUND_S,
     Allocator,
     DemandOf,
-    SharedSpeed,
+    ShareSpeed,
     SynergyPolicy,
     by_arrival,
     demands_by_matrix,
@@ -47,11 +47,11 @@ from controller.policies.scheduling.synergy.policy import (
 from controller.policies.scheduling.synergy.profiling import model_profiles
 
 
-def _opt(demands: Sequence[Demand], servers: Servers) -> Plan:
+def _opt(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     return opt(demands, servers).plan
 
 
-def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> Plan:
+def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Allocate as TUNE on full or on empty servers, whichever is better, and distribute what is left over.
 
     Not part of Synergy. Like TUNE it leaves no job slower than its fair share, and its throughput is no less.
@@ -149,7 +149,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
     order, _, allocator = name.partition("+")
     options = resolved(SynergyOptions, config)
     policy = synergy(order, allocator, demand_of, stay=options.stay)
-    speed = SharedSpeed(demand_of, restart_scale=options.restart_scale)
+    speed = ShareSpeed(demand_of, restart_scale=options.restart_scale)
     return Setup(policy, speed, interval_s=ROUND_S)
 
 

@@ -12,13 +12,13 @@ from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.queue import carry_on
-from controller.policies.scheduling.synergy.allocators import Grant, Plan, tetris
+from controller.policies.scheduling.synergy.allocators import ShareGrant, SharePlan, tetris
 from controller.policies.scheduling.synergy.demand import (
     Demand,
-    Option,
     Sensitivity,
     Servers,
     ServerShape,
+    ShareOption,
     Split,
     demand,
 )
@@ -28,7 +28,7 @@ DemandOf = Callable[[Submission], Demand]
 """A job's demand; the same for equal jobs."""
 
 
-class SharedSpeed:
+class ShareSpeed:
     """Speed by sensitivity: a job takes `spec.iteration_s` with its fair share, less with more by its matrix.
 
     A grant counts as the fastest option of the job's demand within it, and at least as the floor, below which
@@ -69,7 +69,7 @@ ROUND_S = 300.0
 Rank = Callable[[JobState, float, float], float]
 """Rank of a job, lower first, from the job, the time and the speed that it had in the last round."""
 
-Allocator = Callable[[Sequence[Demand], Servers], Plan]
+Allocator = Callable[[Sequence[Demand], Servers], SharePlan]
 
 
 def by_arrival(job: JobState, now_s: float, speed: float) -> float:
@@ -171,7 +171,7 @@ class SynergyPolicy:
         self._servers: Servers | None = None
         self._demands: dict[int, Demand] = {}  # by the job's order of arrival, as all below
         self._speeds: dict[int, float] = {}  # where it was not the ideal one
-        self._groups: dict[int, tuple[Split, Option, Group]] = {}
+        self._groups: dict[int, tuple[Split, ShareOption, Group]] = {}
 
     def decide(self, view: View) -> Decision:
         """Return the plan of this round."""
@@ -220,14 +220,14 @@ class SynergyPolicy:
 
 
 def place(
-    grants: Sequence[Grant], before: Mapping[int, tuple[Split, Option, Group]], cluster: Cluster
-) -> dict[int, tuple[Split, Option, Group]]:
+    grants: Sequence[ShareGrant], before: Mapping[int, tuple[Split, ShareOption, Group]], cluster: Cluster
+) -> dict[int, tuple[Split, ShareOption, Group]]:
     """Assign GPU numbers to a plan's jobs.
 
     A job that stays on its servers keeps its GPUs, and its group if its share is the same too. Results are
     by the jobs' order of arrival.
     """
-    now: dict[int, tuple[Split, Option, Group]] = {}
+    now: dict[int, tuple[Split, ShareOption, Group]] = {}
     taken: set[int] = set()
     for grant in grants:
         job = _job(grant)
@@ -254,13 +254,13 @@ def place(
     return now
 
 
-def _job(grant: Grant) -> JobState:
+def _job(grant: ShareGrant) -> JobState:
     job = grant.demand.job
     assert isinstance(job, JobState)
     return job
 
 
-def _group(job: JobState, gpus: tuple[int, ...], option: Option) -> Group:
+def _group(job: JobState, gpus: tuple[int, ...], option: ShareOption) -> Group:
     count = job.spec.gpus
     return Group(
         (job,),

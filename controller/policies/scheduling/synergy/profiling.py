@@ -55,7 +55,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Profile:
+class SensitivityProfile:
     """A matrix in samples per second and GPU, and the CPU counts at which it was measured."""
 
     sensitivity: Sensitivity
@@ -70,7 +70,7 @@ def profile(
     dataset: Dataset,
     bandwidth_mbps: float,
     threshold: float = 0.1,
-) -> Profile:
+) -> SensitivityProfile:
     """Build the matrix of a job from few measurements.
 
     Takes O(log max_cpus) measurements for a job that is linear up to a knee and flat beyond. Counts that were
@@ -97,7 +97,7 @@ def profile(
     bounds = [dataset.storage_bound(m, bandwidth_mbps) for m in memory_gb]
     curve = [interpolate(measured, c) for c in cpus]
     grid = [[min(speed, bound) for bound in bounds] for speed in curve]
-    return Profile(Sensitivity.build(cpus, memory_gb, grid, name="the profile"), measured)
+    return SensitivityProfile(Sensitivity.build(cpus, memory_gb, grid, name="the profile"), measured)
 
 
 def measure_cpus(measure: Callable[[int], float], max_cpus: int, threshold: float) -> dict[int, float]:
@@ -147,7 +147,7 @@ def interpolate(measured: dict[int, float], cpus: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class MadeUpTask:
     """A sample takes `prepare_ms` on one CPU and `train_ms` on one GPU, which overlap."""
 
     kind: str
@@ -164,14 +164,14 @@ IMAGES = Dataset(samples=1_200_000, sample_mb=0.11)
 SOUNDS = Dataset(samples=300_000, sample_mb=0.6)
 TEXTS = Dataset(samples=4_000_000, sample_mb=0.002)
 
-TASKS: Mapping[str, Task] = {
-    "image-small": Task("image", 6.0, 0.5, IMAGES),
-    "image-medium": Task("image", 6.0, 0.8, IMAGES),
-    "image-large": Task("image", 6.0, 1.6, IMAGES),
-    "text-recurrent": Task("text", 0.4, 3.0, TEXTS),
-    "text-attention": Task("text", 0.5, 5.0, TEXTS),
-    "sound-small": Task("sound", 15.0, 2.5, SOUNDS),
-    "sound-large": Task("sound", 15.0, 5.0, SOUNDS),
+TASKS: Mapping[str, MadeUpTask] = {
+    "image-small": MadeUpTask("image", 6.0, 0.5, IMAGES),
+    "image-medium": MadeUpTask("image", 6.0, 0.8, IMAGES),
+    "image-large": MadeUpTask("image", 6.0, 1.6, IMAGES),
+    "text-recurrent": MadeUpTask("text", 0.4, 3.0, TEXTS),
+    "text-attention": MadeUpTask("text", 0.5, 5.0, TEXTS),
+    "sound-small": MadeUpTask("sound", 15.0, 2.5, SOUNDS),
+    "sound-large": MadeUpTask("sound", 15.0, 5.0, SOUNDS),
 }
 
 

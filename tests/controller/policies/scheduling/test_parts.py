@@ -12,7 +12,7 @@ from controller.policies.scheduling.beliefs import profile
 from controller.policies.scheduling.drafts import Draft, place
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.placement import Counts, Slots
-from controller.policies.scheduling.queue import Waiting, walk
+from controller.policies.scheduling.queue import WaitingJobs, walk
 from controller.policies.scheduling.sharing.packing import consolidated
 from controller.simulator import measure
 from controller.simulator.generate import generate
@@ -115,7 +115,7 @@ def test_scattered_gpus_come_from_the_emptiest_nodes() -> None:
 def test_a_walk_chooses_what_going_through_everything_would(
     entries: list[tuple[int, int]], free: int
 ) -> None:
-    waiting = Waiting()
+    waiting = WaitingJobs()
     ranked = []
     for order, (rank, gpus) in enumerate(entries):
         one = job(order, gpus)

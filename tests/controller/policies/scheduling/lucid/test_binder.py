@@ -13,7 +13,7 @@ from controller.policies.scheduling.lucid.binder import (
     may_join,
     strategy,
 )
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.lucid.usage import GpuUsage, Size
 
 RULES = LucidOptions(gpu_memory_mb=24_000)
 
@@ -26,7 +26,7 @@ def job(
     expected_s: float = 100,
     alone: bool = False,
 ) -> Candidate:
-    return Candidate(gpus, size, Usage(50, 20, memory_mb), expected_s, alone)
+    return Candidate(gpus, size, GpuUsage(50, 20, memory_mb), expected_s, alone)
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from controller.policies.scheduling.lucid.additive import (
     _matrix,
     train,
 )
-from controller.policies.scheduling.lucid.estimates import DurationModel, Facts, train_durations
+from controller.policies.scheduling.lucid.estimates import DurationModel, JobFacts, train_durations
 from controller.policies.scheduling.lucid.throughput import features as throughput_features
 from controller.policies.scheduling.lucid.throughput import train_throughput
-from controller.policies.scheduling.lucid.usage import BadSample, Usage
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage
 from tests.extras import needs
 
 pytestmark = needs("interpret")
@@ -144,10 +144,10 @@ def test_recurring_jobs_are_predicted_far_better_than_by_the_mean(duration_model
 
 
 def test_a_new_user_gets_the_mean_of_equal_gpu_counts(duration_model: DurationModel) -> None:
-    job = Facts("nobody", "x", "vc", 8, 0.0)
+    job = JobFacts("nobody", "x", "vc", 8, 0.0)
     assert duration_model.predict_s(job) == duration_model.means_s[8]
     assert "user nobody is new" in duration_model.explain(job)[0]
-    odd = Facts("nobody", "x", "vc", 3, 0.0)
+    odd = JobFacts("nobody", "x", "vc", 3, 0.0)
     assert duration_model.predict_s(odd) == duration_model.mean_s
 
 
@@ -164,9 +164,9 @@ def test_factors_of_an_explanation_multiply_to_the_prediction(duration_model: Du
 def test_profiled_usage_and_time_are_features() -> None:
     when = datetime(2024, 5, 6, 13, tzinfo=UTC).timestamp()  # a Monday
     names = durations_module.bucket_names(["a"], most_common=1)
-    job = Facts("u", "a", "vc", 2, when, Usage(40, 20, 1000, True))
+    job = JobFacts("u", "a", "vc", 2, when, GpuUsage(40, 20, 1000, True))
     assert durations_module.features(job, names) == ("u", "0", "vc", 2.0, 5.0, 0.0, 13.0, 40, 20, 1000, 1.0)
-    bare = Facts("u", "never-seen", "vc", 2, when)
+    bare = JobFacts("u", "never-seen", "vc", 2, when)
     assert durations_module.features(bare, names)[1] is None
     assert durations_module.features(bare, names)[-4:] == (None,) * 4
 

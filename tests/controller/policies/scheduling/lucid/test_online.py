@@ -14,7 +14,7 @@ from controller.policies.scheduling import BadSpec, Decision, JobState, Submissi
 from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
 from controller.policies.scheduling.lucid.online import AHEAD, INTERVAL_S, Arrivals, OnlineLucid, UpdateEngine
 from controller.policies.scheduling.lucid.tuner import tune_settings
-from controller.policies.scheduling.lucid.usage import BadSample, Size, Usage
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
 from controller.vocabulary import Cluster
@@ -23,7 +23,7 @@ from tests.extras import needs
 learning = needs("interpret")
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-USAGE = Usage(90.0, 60.0, 8000.0, False)
+USAGE = GpuUsage(90.0, 60.0, 8000.0, False)
 
 
 def habits(count: int, *, gap_s: float) -> list[Submission]:

@@ -23,7 +23,7 @@ from controller.policies.scheduling.lucid.measured import (
     make_usages,
 )
 from controller.policies.scheduling.lucid.policy import LucidPolicy
-from controller.policies.scheduling.lucid.usage import Size, Usage, grow, sizes_from_pairs
+from controller.policies.scheduling.lucid.usage import GpuUsage, Size, grow, sizes_from_pairs
 from controller.simulator import measure, simulate
 from controller.vocabulary import Cluster, Server
 from tests import effort
@@ -32,10 +32,10 @@ CLUSTER = Cluster.uniform(4, 8)
 KNOWN = LucidOptions(gpu_memory_mb=24_000, profiler_nodes=0)
 PROFILED = LucidOptions(gpu_memory_mb=24_000, profile_s=100.0)
 USAGES = {
-    "tiny": Usage(5, 2, 2000),
-    "medium": Usage(50, 25, 4000),
-    "jumbo": Usage(95, 70, 9000),
-    "vast": Usage(5, 2, 23_000),
+    "tiny": GpuUsage(5, 2, 2000),
+    "medium": GpuUsage(50, 25, 4000),
+    "jumbo": GpuUsage(95, 70, 9000),
+    "vast": GpuUsage(5, 2, 23_000),
 }
 SIZES = {"tiny": Size.TINY, "medium": Size.MEDIUM, "jumbo": Size.JUMBO, "vast": Size.TINY}
 PAIRS = [

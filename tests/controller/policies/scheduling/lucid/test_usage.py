@@ -14,11 +14,11 @@ from controller.policies.scheduling.lucid.family import measurements, packing_tr
 from controller.policies.scheduling.lucid.measured import make_pairs, make_usages
 from controller.policies.scheduling.lucid.usage import (
     BadSample,
+    GpuUsage,
     Leaf,
     PackingTree,
     Size,
     Split,
-    Usage,
     grow,
     size_of,
     sizes_from_pairs,
@@ -29,8 +29,8 @@ from tests.extras import needs
 TREE = PackingTree(Split(0, 30.0, Leaf((9, 1, 0)), Split(2, 4000.0, Leaf((1, 6, 1)), Leaf((0, 0, 8)))))
 
 
-def usage(gpu: float = 50, memory: float = 30, memory_mb: float = 3000, mixed: bool = False) -> Usage:
-    return Usage(gpu, memory, memory_mb, mixed)
+def usage(gpu: float = 50, memory: float = 30, memory_mb: float = 3000, mixed: bool = False) -> GpuUsage:
+    return GpuUsage(gpu, memory, memory_mb, mixed)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def usage(gpu: float = 50, memory: float = 30, memory_mb: float = 3000, mixed: b
 )
 def test_impossible_usage_is_refused(values: tuple[float, float, float], message: str) -> None:
     with pytest.raises(BadSample, match=message):
-        Usage(*values)
+        GpuUsage(*values)
 
 
 def test_sizes_have_the_published_thresholds() -> None:
@@ -85,7 +85,7 @@ def test_leaves_are_counted() -> None:
 learning = needs("sklearn")
 
 
-def samples(seed: int = 0) -> tuple[list[tuple[Usage, Size]], list[str]]:
+def samples(seed: int = 0) -> tuple[list[tuple[GpuUsage, Size]], list[str]]:
     usages = make_usages(24, seed=seed)
     sizes = sizes_from_pairs(make_pairs(usages, seed=seed))
     return [(usages[c], sizes[c]) for c in usages], [c.model for c in usages]
@@ -124,7 +124,7 @@ def test_the_same_samples_and_seed_give_the_same_tree() -> None:
 @learning
 def test_held_out_accuracy_never_trains_on_the_group_that_it_asks() -> None:
     cases, models = samples()
-    seen: list[set[Usage]] = []
+    seen: list[set[GpuUsage]] = []
 
     def fit(inside):
         seen.append({usage for usage, _ in inside})
@@ -156,11 +156,11 @@ for name in ("sklearn", "interpret", "rapidfuzz"):
 from controller.policies.scheduling import ExtraMissing
 from controller.policies.scheduling.lucid.usage import Leaf, PackingTree
 from controller.policies.scheduling.lucid.usage import Size
-from controller.policies.scheduling.lucid.usage import Usage
+from controller.policies.scheduling.lucid.usage import GpuUsage
 from controller.policies.scheduling.lucid.usage import grow
 from controller.policies.scheduling.lucid.estimates import train_durations
 from benchmarks.schedulers.lucid import make_history
-usage = Usage(10, 10, 1000)
+usage = GpuUsage(10, 10, 1000)
 assert PackingTree(Leaf((3, 1, 0))).predict(usage) is Size.TINY
 for attempt in (lambda: grow([(usage, Size.TINY)] * 5), lambda: train_durations(*make_history(30))):
     try:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from benchmarks.schedulers.sharing import Blind, accuracy
 from controller.policies.scheduling import ExtraMissing
 from controller.policies.scheduling.sharing.forests import (
+    CoRunProfiler,
     Forests,
     Model,
-    Profiler,
     choose,
     draw,
     grow,
@@ -36,11 +36,11 @@ MEASURED = Noisy(MANY, 0.02, seed=1)
 @pytest.fixture(scope="module")
 def forests() -> Forests:
     pytest.importorskip("sklearn")
-    return train(Profiler(MEASURED, choose(MEASURED, 4, SEEN)), kinds=SEEN, samples=500, trees=30)
+    return train(CoRunProfiler(MEASURED, choose(MEASURED, 4, SEEN)), kinds=SEEN, samples=500, trees=30)
 
 
 def test_a_profile_is_sensitivity_and_impact() -> None:
-    profile = Profiler(LAW, ("compute", "light")).profile(Load("rude", 4))
+    profile = CoRunProfiler(LAW, ("compute", "light")).profile(Load("rude", 4))
     assert profile.sensitivity == (
         beside(LAW, "rude", 4, ("compute", 1)),
         beside(LAW, "rude", 4, ("light", 1)),
@@ -59,7 +59,7 @@ def test_reference_jobs_differ_and_their_number_is_checked() -> None:
         with pytest.raises(BadMeasurement, match=f"{count} reference jobs of 6 kinds; 1 to 6 are possible"):
             choose(LAW, count)
     with pytest.raises(UnknownModel, match="'gpt'"):
-        Profiler(LAW, ("light",)).profile(Load("gpt", 1))
+        CoRunProfiler(LAW, ("light",)).profile(Load("gpt", 1))
 
 
 def test_the_forest_predicts_as_scikit_learn_does() -> None:
@@ -121,7 +121,7 @@ def test_predictions_are_in_range_and_pairs_have_no_order(forests: Forests, mode
 
 def test_training_is_repeatable() -> None:
     pytest.importorskip("sklearn")
-    profiler = Profiler(LAW, choose(LAW, 2))
+    profiler = CoRunProfiler(LAW, choose(LAW, 2))
     samples = draw(LAW, Model.DTSPM, 20, kinds=KINDS, seed=1)
     for seed, same in ((0, True), (1, False)):
         pair = [train(profiler, samples=40, trees=4, seed=s) for s in (0, seed)]
@@ -131,12 +131,12 @@ def test_training_is_repeatable() -> None:
 
 def test_singles_can_be_trained_on_by_themselves() -> None:
     pytest.importorskip("sklearn")
-    forests = train(Profiler(LAW, choose(LAW, 2)), sizes=(), samples=50, trees=5)
+    forests = train(CoRunProfiler(LAW, choose(LAW, 2)), sizes=(), samples=50, trees=5)
     assert 0.2 < forests.speed(Load("light", 1), [Load("light", 1)]) <= 1
 
 
 def test_bad_training_is_refused() -> None:
-    profiler = Profiler(LAW, ("light",))
+    profiler = CoRunProfiler(LAW, ("light",))
     with pytest.raises(BadTraining, match="0 samples of 6 kinds"):
         train(profiler, samples=0)
     with pytest.raises(BadTraining, match="100 samples of 0 kinds"):

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
-from controller.policies.scheduling.sharing.forests import Profiler, choose, train
+from controller.policies.scheduling.sharing.forests import CoRunProfiler, choose, train
 from controller.policies.scheduling.sharing.interference import (
+    InterferenceSpeed,
     Load,
     PreemptionCost,
-    SharedSpeed,
     UnknownModel,
 )
 from controller.policies.scheduling.sharing.packing import Choose, Packer, best
-from controller.policies.scheduling.sharing.pairs import Demand, MadeUpPairs, Scaling
-from controller.policies.scheduling.sharing.policy import Ledger, SharingOptions, SharingPolicy
+from controller.policies.scheduling.sharing.pairs import KindDemand, MadeUpPairs, Scaling
+from controller.policies.scheduling.sharing.policy import Charges, SharingOptions, SharingPolicy
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster
@@ -33,7 +33,7 @@ ONE = Cluster.uniform(1, 1)
 class Watched:
     """Passes on decisions, and works out from them alone how far each job has got."""
 
-    def __init__(self, policy: SharingPolicy, speed: SharedSpeed) -> None:
+    def __init__(self, policy: SharingPolicy, speed: InterferenceSpeed) -> None:
         self.name, self._policy, self._speed = policy.name, policy, speed
         self._groups: list[Group] = []
         self._last_s = 0.0
@@ -64,7 +64,7 @@ class Watched:
 def run(
     specs: list[Submission], cluster: Cluster = CLUSTER, cost: PreemptionCost = FREE, **options: Any
 ) -> tuple[dict[str, tuple[float, float]], Watched]:
-    speed = SharedSpeed(LAW, cost=cost)
+    speed = InterferenceSpeed(LAW, cost=cost)
     packer, ledger = options.pop("packer", Packer(LAW)), options.pop("ledger", None)
     chosen = SharingOptions(**{"cost": cost, "profile_s": 0.0, **options})
     watched = Watched(SharingPolicy(packer, chosen, ledger), speed)
@@ -139,7 +139,7 @@ def test_preemption_waits_for_the_boundary_and_takes_the_one_served_most() -> No
         spec("second", at=400, lasts_s=5000),
         spec("new", at=500, lasts_s=200),
     ]
-    levels = Ledger(first=500)
+    levels = Charges(first=500)
     ends, watched = run(specs, cluster, packer=None, interval_s=700, ledger=levels)
     assert ends["new"] == (700, 900)
     assert (700, "first", "preempted: others come first") in watched.notes
@@ -150,7 +150,7 @@ def test_jobs_of_one_level_do_not_preempt_each_other() -> None:
     specs = [spec("old", lasts_s=3000), spec("new", at=100, lasts_s=200)]
     starts = {}
     for first in (1000, 5000):
-        ends, _ = run(specs, ONE, packer=None, interval_s=700, ledger=Ledger(first=first))
+        ends, _ = run(specs, ONE, packer=None, interval_s=700, ledger=Charges(first=first))
         starts[first] = ends["new"][0]
     assert starts == {1000: 1400, 5000: 3000}
 
@@ -211,21 +211,21 @@ def test_sharing_beats_itself_without_sharing_and_equal_sizes_only() -> None:
             ("equal", Packer(LAW, mixed=False)),
             ("none", None),
         ):
-            result = simulate(specs, cluster, SharingPolicy(packer), SharedSpeed(LAW), verify=True)
+            result = simulate(specs, cluster, SharingPolicy(packer), InterferenceSpeed(LAW), verify=True)
             jct.setdefault(name, []).append(measure(result).avg_jct_s)
     assert sum(jct["ours"]) < sum(jct["equal"])
     assert sum(jct["ours"]) < 0.85 * sum(jct["none"])
 
 
 HOLDS = Scaling(
-    MadeUpPairs({"big": Demand(0.1, 0.1, 0.1, held=0.7), "small": Demand(0.1, 0.1, 0.1, held=0.2)})
+    MadeUpPairs({"big": KindDemand(0.1, 0.1, 0.1, held=0.7), "small": KindDemand(0.1, 0.1, 0.1, held=0.2)})
 )
 
 
 def test_jobs_that_do_not_fit_into_memory_do_not_share() -> None:
     assert HOLDS.speed(Load("big", 1), [Load("big", 1)]) == 0
     assert HOLDS.speed(Load("big", 4), [Load("small", 1), Load("big", 1)]) == 0
-    speed = SharedSpeed(HOLDS)
+    speed = InterferenceSpeed(HOLDS)
     specs = [spec("a", "big"), spec("b", "big"), spec("c", "small")]
     jobs = simulate(specs, Cluster.uniform(1, 1), SharingPolicy(Packer(HOLDS)), speed, verify=True).jobs
     began = {job.spec.name: job.start_s for job in jobs}
@@ -234,7 +234,7 @@ def test_jobs_that_do_not_fit_into_memory_do_not_share() -> None:
 
 def test_speeds_that_were_seen_are_believed() -> None:
     pytest.importorskip("sklearn")
-    forests = train(Profiler(LAW, choose(LAW, 2)), sizes=(), samples=40, trees=5)
+    forests = train(CoRunProfiler(LAW, choose(LAW, 2)), sizes=(), samples=40, trees=5)
     rude = [Load("rude", 1)]
     forests.learn(Load("frail", 1), rude, 0.125)
     assert forests.speed(Load("frail", 1), rude) == 0.125
@@ -243,10 +243,10 @@ def test_speeds_that_were_seen_are_believed() -> None:
 
 def test_a_running_pair_is_noted() -> None:
     pytest.importorskip("sklearn")
-    forests = train(Profiler(LAW, choose(LAW, 2)), sizes=(), samples=40, trees=5)
+    forests = train(CoRunProfiler(LAW, choose(LAW, 2)), sizes=(), samples=40, trees=5)
     truth = LAW.speed(Load("light", 1), [Load("host", 1)])
     believed = forests.fresh()
     specs = [spec("a", "light"), spec("b", "host"), spec("c", "host", at=10)]
-    simulate(specs, Cluster.uniform(1, 1), SharingPolicy(Packer(believed)), SharedSpeed(LAW))
+    simulate(specs, Cluster.uniform(1, 1), SharingPolicy(Packer(believed)), InterferenceSpeed(LAW))
     assert forests.speed(Load("light", 1), [Load("host", 1)]) != pytest.approx(truth, rel=1e-9)
     assert believed.speed(Load("light", 1), [Load("host", 1)]) == pytest.approx(truth, rel=1e-9)

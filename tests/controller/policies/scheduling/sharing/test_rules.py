@@ -23,7 +23,7 @@ from controller.policies.scheduling.sharing.packing import (
     candidates,
     consolidated,
 )
-from controller.policies.scheduling.sharing.policy import Ledger
+from controller.policies.scheduling.sharing.policy import Charges
 from controller.vocabulary import Cluster
 from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, PAIRS, beside, job
 
@@ -56,7 +56,7 @@ def test_the_interval_is_where_both_losses_together_are_least() -> None:
 def test_sharing_is_charged_by_the_part_of_a_gpu() -> None:
     layout = Layout(Cluster.uniform(1, 4))
     wide, small, other = job("w", gpus=4), job("s", order=1), job("o", order=2)
-    ledgers = [Ledger(), Ledger(aging=False)]
+    ledgers = [Charges(), Charges(aging=False)]
     layout.add(wide, (0, 1, 2, 3))
     layout.add(small, (2,))
     for ledger in ledgers:

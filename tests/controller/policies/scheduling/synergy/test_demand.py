@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     BadMatrix,
-    Option,
     Sensitivity,
     ServerShape,
+    ShareOption,
     demand,
 )
 from controller.policies.scheduling.synergy.matrix_csv import read_profiles
@@ -102,18 +102,18 @@ def test_bad_files_are_refused_with_line_and_column(tmp_path: Path, text: str, m
 
 
 def test_the_ideal_is_the_smallest_of_the_fastest() -> None:
-    assert job("a", HUNGRY).ideal == Option(6, 25, 2.0)
-    assert job("a", HUNGRY).floor == Option(3, 25, 1.0)
-    assert job("b", MODEST).ideal == job("b", MODEST).floor == Option(1, 25, 1.0)
-    assert job("c", CACHING).ideal == Option(3, 75, 4.0)
-    assert job("c", CACHING).floor == Option(1, 25, 1.0)
+    assert job("a", HUNGRY).ideal == ShareOption(6, 25, 2.0)
+    assert job("a", HUNGRY).floor == ShareOption(3, 25, 1.0)
+    assert job("b", MODEST).ideal == job("b", MODEST).floor == ShareOption(1, 25, 1.0)
+    assert job("c", CACHING).ideal == ShareOption(3, 75, 4.0)
+    assert job("c", CACHING).floor == ShareOption(1, 25, 1.0)
 
 
 def test_many_gpus_on_a_server_share_what_it_has() -> None:
-    assert job("a", HUNGRY, gpus=2).ideal == Option(6, 25, 2.0)
-    assert job("a", HUNGRY, gpus=3).ideal == Option(3, 25, 1.0)
-    assert job("a", HUNGRY, gpus=5).ideal == Option(3, 25, 1.0)  # three on one of two servers
-    assert job("c", CACHING, gpus=2).ideal == Option(3, 50, 2.0)
+    assert job("a", HUNGRY, gpus=2).ideal == ShareOption(6, 25, 2.0)
+    assert job("a", HUNGRY, gpus=3).ideal == ShareOption(3, 25, 1.0)
+    assert job("a", HUNGRY, gpus=5).ideal == ShareOption(3, 25, 1.0)  # three on one of two servers
+    assert job("c", CACHING, gpus=2).ideal == ShareOption(3, 50, 2.0)
 
 
 def test_a_job_on_two_servers_shares_each_with_half_of_itself() -> None:

@@ -15,7 +15,7 @@ from controller.policies.scheduling.synergy.opt import opt
 from controller.policies.scheduling.synergy.profiling import (
     TASKS,
     Dataset,
-    Task,
+    MadeUpTask,
     model_profiles,
     profile,
     profile_all,
@@ -24,7 +24,7 @@ from controller.policies.scheduling.synergy.profiling import (
 MEMORY = [20, 62.5, 125, 250]
 
 
-def build(task: Task, max_cpus: int = 24, **options: float):
+def build(task: MadeUpTask, max_cpus: int = 24, **options: float):
     return profile(
         task.samples_per_s,
         max_cpus=max_cpus,
@@ -36,7 +36,7 @@ def build(task: Task, max_cpus: int = 24, **options: float):
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
-def test_the_profile_is_close_to_measuring_everything(task: Task) -> None:
+def test_the_profile_is_close_to_measuring_everything(task: MadeUpTask) -> None:
     found = build(task)
     for cpus in range(1, 25):
         for memory in MEMORY:
@@ -75,7 +75,7 @@ def test_no_count_is_measured_twice_and_the_ends_always_are(
     prepare_ms: float, train_ms: float, max_cpus: int, threshold: float
 ) -> None:
     asked: list[int] = []
-    task = Task("", prepare_ms, train_ms, Dataset(1000, 1.0))
+    task = MadeUpTask("", prepare_ms, train_ms, Dataset(1000, 1.0))
 
     def measure(cpus: int) -> float:
         asked.append(cpus)
