@@ -173,8 +173,6 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         ),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
-    # Programs for other machines, which `ina.runtime` starts there.
-    "ina.machine": ("hostlib", "hostlib.launch.keeper", "ina.runtime/"),
     "ina.bench": (
         *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
