@@ -91,7 +91,6 @@ def test_outages_are_as_they_say(seed: int) -> None:
     assert changes > 5
 
 
-KINDS = ("fast", "slow")
 SPEEDS = {"deep": {"fast": 1.0, "slow": 0.1}, "wide": {"fast": 1.0, "slow": 0.8}}
 
 
@@ -99,12 +98,12 @@ def test_the_next_in_the_queue_takes_the_fastest_gpu_that_is_free() -> None:
     def speed_on(spec: Submission, kind: str) -> float:
         return SPEEDS[spec.model][kind]
 
-    speed = KindSpeed(KINDS, TWO, speed_on, Exclusive())
+    kinds = ("slow", "fast")
+    speed = KindSpeed(kinds, TWO, speed_on, Exclusive())
     specs = [Submission(name, 0, 1, 100, 1.0, model=name, restart_s=1e3) for name in ("wide", "deep")]
-    found = ends(simulate(specs, TWO, ByKind(KINDS, speed_on, fast=True), speed, verify=True))
-    assert (found["wide"], found["deep"]) == pytest.approx((1100, 2000))
-    blind = ends(simulate(specs[::-1], TWO, ByKind(KINDS[::-1], speed_on, fast=False), speed, verify=True))
-    assert blind != found
+    for fast, expected in ((True, {"wide": 1100, "deep": 2000}), (False, {"wide": 1125, "deep": 1100})):
+        policy = ByKind(kinds, speed_on, fast=fast)
+        assert ends(simulate(specs, TWO, policy, speed, verify=True)) == pytest.approx(expected)
 
 
 def test_a_job_within_no_kind_is_refused() -> None:
