@@ -28,7 +28,6 @@ from benchmarks.schedulers.trace_files import Trace, resolved, takes_minutes, tr
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
 from controller.policies.scheduling import papers
-from controller.policies.scheduling.papers import INTERVAL_S
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure
@@ -66,8 +65,11 @@ def _muri(name: str, *, known: bool) -> Sequence[Step]:
         ("as in the public code", lambda: replica(name)),
         ("groups that do not pay are not split", lambda: replica(name, ("unpack", 0))),
         (ON_CHANGE, lambda: PolicyRun(kept(), kept().speed())),
-        ("decisions every six minutes", lambda: PolicyRun(kept(), kept().speed(), INTERVAL_S)),
-        ("rounds by equation 3, no constant 1.015", lambda: PolicyRun(kept(), Interleaved(), INTERVAL_S)),
+        ("decisions every six minutes", lambda: PolicyRun(kept(), kept().speed(), papers.DEFAULT.interval_s)),
+        (
+            "rounds by equation 3, no constant 1.015",
+            lambda: PolicyRun(kept(), Interleaved(), papers.DEFAULT.interval_s),
+        ),
         (
             "algorithm 1 of the paper, groups stay where they are: as paper",
             lambda: PolicyRun.of(papers.setup(name)),

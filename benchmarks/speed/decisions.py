@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from benchmarks.speed.quality import rounds_against_exact
 from benchmarks.speed.shown import Seed, show
 from bmv2_topos.testbeds.virtual import (
     Placement,
@@ -28,7 +29,6 @@ from controller.errors import ControllerError
 from controller.policies.by_kind import policies_of
 from controller.policies.family import SimulationConfig
 from controller.policies.grouping.efficiency import Profile
-from controller.policies.grouping.quality import rounds_against_exact
 from controller.policies.grouping.rounds import group
 from controller.policies.placement.flows import flows_of
 from controller.policies.placement.policy import place

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from controller.core.allocator import Allocator
 from controller.core.desired import Place
-from controller.policies.by_kind import AllocationSettings, Policies
+from controller.policies.by_kind import AllocationPolicies, AllocationSettings
 from controller.policies.memory.policy import Answer, Question
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling.errors import BadDecision, BadSpec
@@ -138,7 +138,7 @@ class Allocation:
         return self._settings.placement == SCHEDULER
 
     def decide_by(
-        self, policies: Policies, settings: AllocationSettings, servers: Servers, now_s: float
+        self, policies: AllocationPolicies, settings: AllocationSettings, servers: Servers, now_s: float
     ) -> None:
         """Decide by other policies from now on, and divide memory again.
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from controller.core.changes import first_hop
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationSettings, Policies, policies_of
+from controller.policies.by_kind import AllocationPolicies, AllocationSettings, policies_of
 from controller.policies.memory import policy as memory
 from controller.policies.memory.demand import demand, rate_of
 from controller.policies.placement import policy as placement
-from controller.policies.placement.flows import Pools, State, flows_of, steady_state
+from controller.policies.placement.flows import FlowState, Pools, flows_of, steady_state
 from controller.policies.placement.trees import tree_of
-from controller.policies.placement.waterfill import Flows
+from controller.policies.placement.waterfill import JobFlows
 from controller.policies.registry import SCHEDULER
 from controller.policies.routing import policy as routing
 from controller.vocabulary import Job, Link, Region, Topology
@@ -114,7 +114,9 @@ def allocate(topology: Topology, jobs: Sequence[Job], settings: AllocationSettin
 class Allocator:
     """Servers, trees and slots of the placed jobs. `answer` is the last division of memory."""
 
-    def __init__(self, topology: Topology, policies: Policies, settings: AllocationSettings) -> None:
+    def __init__(
+        self, topology: Topology, policies: AllocationPolicies, settings: AllocationSettings
+    ) -> None:
         self.whole = goodput(topology, settings.frame_bytes)
         """The cluster when all of it is up."""
         self._up: Topology | None = self.whole
@@ -137,7 +139,7 @@ class Allocator:
         """Jobs that the last loss gave another tree."""
         self._count_anew()
 
-    def decide_by(self, policies: Policies, settings: AllocationSettings) -> None:
+    def decide_by(self, policies: AllocationPolicies, settings: AllocationSettings) -> None:
         """Have other policies decide from now on; what has been placed stays where it is."""
         self._policies, self._settings = policies, settings
 
@@ -340,7 +342,7 @@ class Allocator:
         return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
 
     @property
-    def state(self) -> State:
+    def state(self) -> FlowState:
         """The steady state of the placed jobs: their rates and what bounds these, if all slots were free."""
         return steady_state(self.topology, list(self.placed.values()))
 
@@ -412,7 +414,7 @@ class Allocator:
         self.late[job.name] = need.estimate_s
         return replace(told, deadline_s=None)
 
-    def flows(self) -> Flows:
+    def flows(self) -> JobFlows:
         """Return the flows of the jobs that use the network, in their order, with their memory."""
         jobs, limits = self.crossing, []
         numbers: dict[tuple[str, Region], int] = {}

@@ -14,6 +14,7 @@ from controller.core import Action, Run, StartRun, StopRun
 from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Policy, Submission, View
 from controller.policies.scheduling import baselines as b
 from controller.policies.scheduling.muri import Muri
+from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import ReportedJob
 from controller.policies.scheduling.sharing.antman import AntMan
 from controller.policies.scheduling.speed import Exclusive, Interleaved
@@ -302,7 +303,7 @@ POLICIES = {
     "las": lambda: b.las(quantum_s=50),
     "tiresias": lambda: Tiresias((100.0,)),
     "muri-s": Muri,
-    "muri-l": lambda: Muri(known=False, quantum_s=50),
+    "muri-l": lambda: Muri(PaperOptions(interval_s=50), known=False),
     "antman": AntMan,
 }
 
