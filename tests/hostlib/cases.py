@@ -16,7 +16,7 @@ from hostlib.core.window import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
 from hostlib.wire import encodings
 from tests.hostlib import block_sums
-from tests.hostlib.reference_switch import Job, ReferenceSwitch
+from tests.hostlib.compiled_switch import exclusive_switch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 from tests.twins import quantize
 
@@ -64,7 +64,7 @@ def network_of(
 ) -> VirtualNetwork:
     slots = 2 * case.window
     return VirtualNetwork(
-        switch or ReferenceSwitch({JOB: Job(case.size, slots)}, LANES),
+        switch or exclusive_switch(JOB, case.size, slots),
         make_kernel,
         size=case.size,
         slots=slots,

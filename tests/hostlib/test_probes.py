@@ -10,10 +10,10 @@ import pytest
 from hostlib import wire
 from hostlib.core.state import NEVER, PROBES, CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
+from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 from tests.hostlib.cases import JOB, LANES, MakeKernel
-from tests.hostlib.reference_server import ReferenceServer
-from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch, admissions
+from tests.hostlib.compiled_switch import admissions, compiled_from, exclusive_switch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 
 RANKS = 4
@@ -31,10 +31,12 @@ def network_of(program: str, make_kernel: MakeKernel, rto: RtoLimits) -> Virtual
     options: dict[str, Any] = {}
     if program == "shared":
         jobs = admissions(tree, 8 * WINDOW, fallback=True, window=8 * WINDOW)
-        switch: Any = SharedSwitch({JOB: jobs[0]}, LANES)
-        options = {"server": ReferenceServer({JOB: (tree, 0)}, LANES), "window": 8 * WINDOW}
+        switch = compiled_from({JOB: jobs[0]}, LANES, "shared")
+        server = FallbackCore(FallbackSettings(LANES, endpoints(200)))
+        server.add_job(FallbackJob(JOB, 0, tree, 8 * WINDOW))
+        options = {"server": server, "window": 8 * WINDOW}
     else:
-        switch = ReferenceSwitch({JOB: Job(RANKS, 2 * WINDOW)}, LANES)
+        switch = exclusive_switch(JOB, RANKS, 2 * WINDOW)
     network = VirtualNetwork(
         switch,
         make_kernel,

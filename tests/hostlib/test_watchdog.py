@@ -12,7 +12,7 @@ import pytest
 from hostlib.core.peers import Patience
 from hostlib.core.window import Kernel
 from hostlib.errors import JobFault, PeerLost, PeerTimeout
-from tests.hostlib.reference_switch import Job, ReferenceSwitch
+from tests.hostlib.compiled_switch import exclusive_switch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 
 SLOTS = 8
@@ -48,7 +48,7 @@ class Known:
 
 
 def network_of(make_kernel: MakeKernel, peers: Known, **options: object) -> VirtualNetwork:
-    switch = ReferenceSwitch({7: Job(3, SLOTS)}, 32)
+    switch = exclusive_switch(7, 3, SLOTS)
     return VirtualNetwork(switch, make_kernel, size=3, slots=SLOTS, peers=peers, **options)  # type: ignore[arg-type]
 
 
