@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from bmv2_topos.soak.schedule import Defector
 from bmv2_topos.soak.sums import Sum, WrongSum
 from bmv2_topos.testbeds.virtual.network import Network, Station
+from hostlib.core import Patience, Peers
 from hostlib.core.driver import Arrivals, Driver
-from hostlib.core.peers import Patience, Peers
 from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Watchdog

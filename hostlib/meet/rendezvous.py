@@ -1,4 +1,4 @@
-"""Meeting point of a job's workers: over TCP on the management network, in `hostlib.meet.messages`.
+"""Meeting point of a job's workers: over TCP on the management network, in `hostlib.meet`.
 
 A worker joins with its rank, the job's size, the job's id and the job's token, which only those know who were
 given the job's configuration; when all have joined, all are let go together. From then on each open
@@ -22,12 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from hostlib.meet.messages import (
+from hostlib.meet import (
     FROM_WORKER_BYTES,
     GONE,
     SILENT_S,
     Farewell,
-    GroupAnswer,
     GroupRequest,
     Join,
     Lines,
@@ -180,11 +179,11 @@ class Rendezvous:
         with self._lock:
             for rank in self._requests.pop(request, set()) - {*self._gone}:
                 answer = (
-                    GroupAnswer(request.key, reason=configs)
+                    {"reason": configs}
                     if isinstance(configs, str)
-                    else GroupAnswer(request.key, configs[request.ranks.index(rank)])
+                    else {"config": configs[request.ranks.index(rank)]}
                 )
-                self._send(self._joined[rank], answer.encode())
+                self._send(self._joined[rank], encode({"group": request.key, **answer}))
 
     @property
     def broken(self) -> str | None:
@@ -327,16 +326,9 @@ class Rendezvous:
         self._connections[connection].join = join
         del self._strangers[connection]
         self._joined[join.rank] = connection
-        if self._gone:
-            self._send(connection, encode({"gone": {str(rank): why for rank, why in self._gone.items()}}))
-        if self._left:
-            self._send(
-                connection, encode({"left": {str(rank): number for rank, number in self._left.items()}})
-            )
-        if self._fault is not None:
-            self._send(connection, encode({"fault": self._fault}))
-        if self._granted:
-            self._send(connection, encode({"granted": self._granted}))
+        news = {"gone": self._gone, "left": self._left, "fault": self._fault, "granted": self._granted}
+        if known := {what: told for what, told in news.items() if told}:
+            self._send(connection, encode(known))
         if len(self._joined) == self._size:
             self._release()
 

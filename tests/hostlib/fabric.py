@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hostlib import collectives, wire
+from hostlib.core import Patience
 from hostlib.core.congestion import CONGESTION, SPREAD, CongestionName
-from hostlib.core.peers import Patience
 from hostlib.core.state import CoreSettings
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
-from tests.hostlib import block_sums
-from tests.hostlib.cases import LANES, MakeKernel, MakeServer
+from tests.hostlib.cases import LANES, MakeKernel, MakeServer, sum_of
 from tests.hostlib.compiled_switch import Job, ProgramName, compiled_from
 from tests.hostlib.virtual_network import (
     Impairments,
@@ -460,7 +459,7 @@ def check_packet(
     elif job.kind != "fixed":
         exponent = max(int(quantize.exponents(array)) for array in inputs)
         assert (np.abs(result - exact) <= encodings.block_error_bound(exponent, ranks, job.kind)).all()
-        assert np.array_equal(result, block_sums.sum_of(inputs, job.kind)), "not the sum of what was rounded"
+        assert np.array_equal(result, sum_of(inputs, job.kind)), "not the sum of what was rounded"
     elif all(quantize.quantize_fixed(array[None], 20, ranks)[1][0] for array in inputs):
         largest = max(float(np.abs(array).max()) for array in inputs)
         assert (np.abs(result - exact) <= encodings.fixed_error_bound(largest, 20, ranks)).all()

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from hostlib import collectives, wire
 from hostlib._native import NativeKernel
+from hostlib.core import Patience
 from hostlib.core.congestion import SPREAD, Congestion, Limits, Round
-from hostlib.core.peers import Patience
 from hostlib.core.state import Chain, CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Kernel, Window
 from hostlib.errors import PeerTimeout
