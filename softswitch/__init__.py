@@ -34,14 +34,21 @@ if TYPE_CHECKING:
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.explain import Explanation, explain
-    from softswitch.engine.impairments import Impairments, PortImpairments
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
-    from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
+    from softswitch.engine.ports import (
+        MAX_PORT,
+        Impairments,
+        PortImpairments,
+        PortSpec,
+        SwitchError,
+        parse_port,
+        takes_any_peer,
+    )
     from softswitch.engine.switch import Switch
     from softswitch.metrics import MetricsUnknown, metric_family, metric_labels, serve_metrics
     from softswitch.p4runtime import Service, Tls, serve
-    from softswitch.p4runtime.journal import Written
+    from softswitch.p4runtime.written import Written
 
 __all__ = [
     "MAX_PORT",
@@ -107,15 +114,22 @@ _HOMES: Final = {
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c.program": ("emit_c",),
     "engine.explain": ("Explanation", "explain"),
-    "engine.impairments": ("Impairments", "PortImpairments"),
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),
-    "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
+    "engine.ports": (
+        "Impairments",
+        "MAX_PORT",
+        "PortImpairments",
+        "PortSpec",
+        "SwitchError",
+        "parse_port",
+        "takes_any_peer",
+    ),
     "engine.cache": ("compile_once", "p4info_once", "preprocess_once"),
     "engine.switch": ("Switch",),
     "metrics": ("MetricsUnknown", "metric_family", "metric_labels", "serve_metrics"),
     "p4runtime": ("Service", "Tls", "serve"),
-    "p4runtime.journal": ("Written",),
+    "p4runtime.written": ("Written",),
 }
 
 

@@ -32,24 +32,20 @@ import numpy as np
 
 from benchmarks.fill import Command, option, serve
 from benchmarks.schedulers.trace_files import resolved
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.lucid import measurements
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadTrace, Submission
-from controller.policies.scheduling.lucid import (
-    Pair,
+from controller.policies.scheduling.lucid.estimates import Facts, submission, train_durations
+from controller.policies.scheduling.lucid.family import measurements
+from controller.policies.scheduling.lucid.measured import Config, Pair
+from controller.policies.scheduling.lucid.throughput import features, train_throughput
+from controller.policies.scheduling.lucid.usage import (
     Size,
     Usage,
     accuracy,
     grow,
     held_out_accuracy,
     sizes_from_pairs,
-    submission,
-    train_durations,
-    train_throughput,
 )
-from controller.policies.scheduling.lucid.durations import Facts
-from controller.policies.scheduling.lucid.measured import Config
-from controller.policies.scheduling.lucid.throughput import features
 from controller.simulator.policy_run import make
 from controller.simulator.runs import Source
 from controller.simulator.traces import read

@@ -25,10 +25,10 @@ from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
 from benchmarks.schedulers.references import LUCID, MURI, SYNERGY
 from benchmarks.schedulers.reproduce_page import SHOW, ResultRow
 from benchmarks.schedulers.trace_files import Trace, resolved, takes_minutes, traces, with_ablations
-from controller.policies.families import papers
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.papers import INTERVAL_S
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
+from controller.policies.scheduling import papers
+from controller.policies.scheduling.papers import INTERVAL_S
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure

@@ -26,16 +26,15 @@ from bmv2_topos.testbeds.virtual import (
 )
 from controller.errors import ControllerError
 from controller.policies.by_kind import policies_of
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.grouping.efficiency import Profile
 from controller.policies.grouping.quality import rounds_against_exact
 from controller.policies.grouping.rounds import group
 from controller.policies.placement.flows import flows_of
-from controller.policies.placement.policies import POLICIES as PLACEMENTS
 from controller.policies.placement.policy import place
 from controller.policies.placement.trees import tree_of
 from controller.policies.placement.waterfill import waterfill as fill
-from controller.policies.routing.policies import POLICIES as ROUTINGS
+from controller.policies.registry import PLACEMENTS, ROUTINGS
 from controller.policies.routing.policy import Question, score
 from controller.simulator.generate import KINDS
 from controller.simulator.network import generate

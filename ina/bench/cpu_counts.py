@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.policies.scheduling.synergy import Dataset, Profile, profile
+from controller.policies.scheduling.synergy.profiling import Dataset, Profile, profile
 from hostlib.interleave import StageProfile, TurnServer, job_profile
 
 POLL_S = 0.01

@@ -36,11 +36,11 @@ from ina.cli.service.common import ControllerOptions
 from ina.cli.service.job_options import JobOptions
 from ina.runtime import cluster_fabric, machine_hosts
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.fabric_jobs import serve
 from ina.runtime.launch import attend, met
 from ina.runtime.metrics import metrics
 from ina.runtime.programs import settled
-from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, Machine
+from ina.runtime.run import serve
+from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort
 
 _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
@@ -281,14 +281,14 @@ def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attach
     return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)
 
 
-def _machine(text: str) -> Machine:
+def _machine(text: str) -> MachineAtPort:
     port, equals, addresses = text.partition("=")
     ip, slash, mac = addresses.partition("/")
     if not (equals and slash and ip and mac and port.isascii() and port.isdecimal()):
         raise Failure(
             f"--host {text!r}: want PORT=IP/MAC, such as 1=10.0.0.1/02:00:00:00:00:01", exit_code=USAGE
         )
-    return Machine(int(port), ip, mac)
+    return MachineAtPort(int(port), ip, mac)
 
 
 def _announce(configs: Sequence[str]) -> None:

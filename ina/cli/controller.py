@@ -18,7 +18,7 @@ from ina.cli.register import group, register
 from ina.runtime.quickly import quickly
 
 if TYPE_CHECKING:
-    from ina.service.service import Service
+    from ina.service.daemon import Daemon
 
 EPILOG = """Examples:
 
@@ -366,7 +366,7 @@ def controller(
     raise Interrupted(asyncio.run(serve()))
 
 
-async def _log_decisions(service: Service) -> None:
+async def _log_decisions(service: Daemon) -> None:
     """Write down the decisions from now on: earlier ones were, when they were taken."""
     from ina.service import logs
 

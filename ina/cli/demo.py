@@ -20,8 +20,8 @@ from ina.cli.live import Live
 from ina.cli.output import err, out, table
 from ina.cli.plain import Result, plural
 from ina.cli.summary import show
-from ina.runtime.fabric_jobs import run_alone
 from ina.runtime.metrics import metrics
+from ina.runtime.run import run_alone
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))

@@ -10,7 +10,8 @@ from ina.cli.errors import Failure, Interrupted, verdict
 from ina.cli.live import Live
 from ina.cli.plain import Result, plural, say, seconds
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.jobs import JobEnd, first_failure
+from ina.runtime.jobs import first_failure
+from ina.runtime.launch import JobRun
 from ina.runtime.metrics import by_switch, metrics, refusals, total
 from ina.runtime.run import RunReport, run
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
@@ -97,7 +98,7 @@ def _show(fabric: FabricSpec, report: RunReport) -> None:
         show_switches(switches)
 
 
-def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
+def _fail(ends: Sequence[JobRun], interrupted: Interrupted | None, elapsed_s: float) -> None:
     """Report the jobs that failed, and fail as the first of them; also report an interrupt."""
     first = first_failure([end for end in ends if not end.interrupted])
     for end in ends:
@@ -113,11 +114,11 @@ def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: fl
         raise Failure(f"{_of(first)}{message}", exit_code=code)
 
 
-def _of(end: JobEnd) -> str:
+def _of(end: JobRun) -> str:
     return "" if end.spec.job.name == NAMELESS else f"job {end.spec.job.name}: "
 
 
-def _what_ended(ends: Sequence[JobEnd], interrupted: Interrupted, elapsed_s: float) -> str:
+def _what_ended(ends: Sequence[JobRun], interrupted: Interrupted, elapsed_s: float) -> str:
     began = [end for end in ends if end.interrupted]
     text = f"interrupted by {interrupted.signal} after {seconds(elapsed_s)}"
     if began:

@@ -163,7 +163,7 @@ def _folder(one: Experiment, output: Path | None) -> Path:
 
 
 def _scenarios(one: Experiment, quick: bool, seeds: int | None, runner: str | None) -> Sequence[Run]:
-    scenarios = one.scenarios(quick)
+    scenarios = list(one.scenarios(quick))
     if runner is not None:
         scenarios = _of_runner(one, scenarios, runner)
     try:

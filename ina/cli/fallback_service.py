@@ -15,9 +15,9 @@ from hostlib.io.interfaces import known_as
 from ina.cli.cluster_options import required
 from ina.cli.errors import USAGE, Failure
 from ina.runtime import machine_hosts
+from ina.runtime.cluster_fabric import swept
 from ina.runtime.fallback_process import FallbackProcess
 from ina.runtime.fallback_service import FallbackService, check_secret, wait_until_ended
-from ina.runtime.sweeper import Sweeper
 
 
 def serve_machine(cluster: Path | None, machine: str | None, lanes: int, more: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ def serve_machine(cluster: Path | None, machine: str | None, lanes: int, more: S
     fallback = FallbackProcess(topology.port_to(topology.rack_of[name], name), options)
     try:
         address = (machine_hosts.reached_at(topology, name), server.serves_fallback_at)
-        with FallbackService(fallback, address, secret, lanes=lanes) as service, Sweeper(topology):
+        with FallbackService(fallback, address, secret, lanes=lanes) as service, swept(topology):
             print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
             if why := wait_until_ended(fallback, stopped):
                 raise Failure(why)

@@ -26,8 +26,8 @@ from ina.cli.live import print_output
 from ina.cli.output import err, table
 from ina.cli.plain import Result, parse_size, plural, seconds
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.job_group import GroupRun
+from ina.runtime.jobs import GroupRun
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
 Members = tuple[str, ...]

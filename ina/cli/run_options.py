@@ -17,8 +17,8 @@ from ina.cli import job_files, options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import plural
+from ina.runtime import PRIVATE
 from ina.runtime.job_file import Overrides, specs_of_file
-from ina.runtime.private import PRIVATE
 from ina.runtime.run_log import begin_log
 from ina.runtime.spec import (
     NAMELESS,

@@ -14,7 +14,7 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.options import parse_address, parse_defines
 from ina.cli.pcap_options import CAPTURES, PcapOptions
 from ina.cli.plain import say
-from ina.runtime.private import PRIVATE
+from ina.runtime import PRIVATE
 from p4src.programs import source_of
 from softswitch import run_switch  # loaded here, by name, and not when the switch is to run
 

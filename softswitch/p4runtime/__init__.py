@@ -7,9 +7,7 @@
 `translate`             P4Runtime messages to and from the entries of pipelines; packets' metadata
 `schema`                a P4Info by ids and names
 `roles`                 who is the primary controller, and what a role may do
-`journal`               what controllers write to tables, for a log
-`private`               Unix sockets that only one user can reach
-`codes`                 errors as gRPC has them, and what a client may make the service hold
+`written`               what controllers write to tables, for a log and for the next program
 ======================  =============================================================
 
 `docs/p4runtime.md` says which requirement of the specification which test holds.
@@ -21,11 +19,9 @@ from softswitch import gnmi
 from softswitch.compiler import Choice
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
-from softswitch.p4runtime.journal import Journal
-from softswitch.p4runtime.private import private_socket
-from softswitch.p4runtime.reconcile import carry_over
-from softswitch.p4runtime.server import Service, Tls
+from softswitch.p4runtime.server import Service, Tls, private_socket
 from softswitch.p4runtime.state import Backend, Device
+from softswitch.p4runtime.written import Journal, carry_over
 
 __all__ = ["Service", "Tls", "private_socket", "serve"]
 

@@ -185,8 +185,9 @@ def prepare(
 def check_architecture(program: ir.Program, wanted: str | None) -> None:
     """Raise PipelineError if a program is for another architecture than the one that is wanted."""
     if wanted is not None and program.architecture != wanted:
-        message = f"it is for architecture {program.architecture}, and the switch runs {wanted} only"
-        raise PipelineError(message)
+        raise PipelineError(
+            f"it is for architecture {program.architecture}, and the switch runs {wanted} only"
+        )
 
 
 def _source(device_config: bytes) -> str:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bmv2_topos.testbeds.virtual import build
 from bmv2_topos.testbeds.virtual.fabric import Arrival
-from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.placement import branches
+from bmv2_topos.testbeds.virtual.worker import Gradients
 from controller.switches.layout import Deployment, lay_out
 from controller.vocabulary import BadSpec, Job, parse_jobs
 from hostlib.wire import encodings

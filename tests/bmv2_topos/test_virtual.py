@@ -21,7 +21,7 @@ from bmv2_topos.testbeds.virtual import (
     WrongSum,
     build,
 )
-from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.worker import Worker
 from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib._native import NativeKernel

@@ -351,7 +351,7 @@ def test_values_that_seem_to_have_another_unit_are_said(
 
 
 def test_rates_have_one_bound() -> None:
-    from softswitch.engine.impairments import MAX_RATE_BPS as OF_PORTS
+    from softswitch.engine.ports import MAX_RATE_BPS as OF_PORTS
 
     assert OF_PORTS == MAX_RATE_BPS
     assert options.impairments(rate=MAX_RATE_BPS)

@@ -112,27 +112,13 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller._native": ("controller.errors",),
     "controller.policies.grouping": ("controller.errors", "controller._native"),
     "controller.policies.scheduling": (
-        *(
-            "controller.errors",
-            "controller.figures",
-            "controller.vocabulary/",
-            "controller.policies.grouping/",
-        ),
-        *("controller._native", "controller.policies.scheduling/*"),
+        *("controller.errors", "controller.figures", "controller.vocabulary/", "controller._native"),
+        *("controller.policies.grouping/", "controller.policies.scheduling/*"),
+        *("controller.policies.family", "controller.policies.joint"),
     ),
-    # One decision for GPUs, servers and trees.
-    "controller.policies.joint": (
-        *(
-            "controller.vocabulary/",
-            "controller.policies.scheduling/",
-            "controller.policies.placement/",
-            "controller.policies.joint/",
-        ),
-    ),
-    # All policies by name.
+    # All policies by name; one decision for GPUs, servers and trees.
     "controller.policies": (
-        *("controller.vocabulary/", "controller.errors", "controller.plugins"),
-        "controller.policies/*",
+        *("controller.vocabulary/", "controller.errors", "controller.plugins", "controller.policies/*"),
     ),
     # What decides: scheduler, placement, tree and memory together.
     "controller.core": (*("controller.vocabulary/", "controller.errors", "controller.policies/*"),),
@@ -187,10 +173,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         ),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
-    # Programs for other machines, which `ina.runtime` starts there.
-    "ina.machine": ("hostlib", "hostlib.launch.keeper", "ina.runtime/"),
     "ina.bench": (
-        *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy"),
+        *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
         *("softswitch.stf.control", "bmv2_topos.testbeds.netns/"),
@@ -438,7 +422,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ),
         ("controller.switches.session", "ina.cli.output", "package controller may import p4src"),
         (
-            "controller.policies.memory.shared",
+            "controller.policies.memory.regions",
             "controller.switches.session",
             "controller.policies.memory may import",
         ),

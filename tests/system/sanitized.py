@@ -32,9 +32,8 @@ from hostlib.io.link import Pumped, datagram_link
 from hostlib.wire.encodings import ENCODINGS, most_ranks
 from softswitch.engine import native
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.impairments import Impairments, LinkModel
 from softswitch.engine.native import NativeEngine, declare
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import Impairments, LinkModel, MemoryPort
 from tests.programs import p4src_program
 from tests.softswitch.differential import stimuli
 from tests.softswitch.differential.script import parse_entry

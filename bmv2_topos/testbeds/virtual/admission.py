@@ -6,9 +6,8 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 
-from bmv2_topos.testbeds.virtual.placement import Placement, Ports, branches
+from bmv2_topos.testbeds.virtual.placement import Placement, Ports, branches, drawn_tree
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
-from bmv2_topos.testbeds.virtual.trees import drawn_tree
 from controller import (
     Admission,
     Deployment,

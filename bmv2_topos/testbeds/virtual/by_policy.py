@@ -15,11 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bmv2_topos.testbeds.virtual.errors import TestbedError
-from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.placement import Placement, SwitchTree
 from bmv2_topos.testbeds.virtual.report import Directed, Foreseen
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, VirtualSettings
-from bmv2_topos.testbeds.virtual.trees import SwitchTree
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from controller.core.allocator import allocate
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.flows import Pools, flows_of

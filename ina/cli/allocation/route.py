@@ -11,8 +11,8 @@ from controller.core import reasons
 from controller.core.allocator import Allocator
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.flows import State
+from controller.policies.registry import ROUTINGS
 from controller.policies.routing.explain import explain as explain_route
-from controller.policies.routing.policies import POLICIES
 from controller.policies.routing.policy import Question
 from controller.simulator.files import whole
 from controller.vocabulary.files import write_jobs
@@ -36,7 +36,7 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"Choose trees by this policy: {', '.join(POLICIES)}; or one of your own: path.py:NAME, "
+        help=f"Choose trees by this policy: {', '.join(ROUTINGS)}; or one of your own: path.py:NAME, "
         "or a name that an installed package offers. Compares several, separated by commas.",
     ),
 ]

@@ -22,7 +22,7 @@ from ina.cli.live import Live
 from ina.cli.output import table
 from ina.cli.plain import Result, parse_size, plural, rate, seconds
 from ina.cli.run_options import PortKind
-from ina.runtime.fabric_jobs import run_alone
+from ina.runtime.run import run_alone
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import check_known, check_settings, parse_setting
 from controller.policies.scheduling import BadSpec
 from controller.simulator.clusters import read_cluster, uniform

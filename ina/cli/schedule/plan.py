@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.lucid import packing_tree, usage_of
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family
 from controller.policies.scheduling import RESOURCES
+from controller.policies.scheduling.lucid.family import packing_tree, usage_of
 from controller.policies.scheduling.policy import JobState
 from controller.simulator.estimates import expect, facts_of, learn, predict
 from controller.simulator.files import whole
@@ -29,7 +29,7 @@ from ina.cli.plain import plural
 from ina.cli.schedule import common, inputs, timeline
 
 if TYPE_CHECKING:
-    from controller.policies.scheduling.lucid import DurationModel
+    from controller.policies.scheduling.lucid.estimates import DurationModel
 
 EPILOG = """Examples:
 
@@ -123,7 +123,7 @@ def plan(
     decided = decide_once(specs, servers, make(name, around))
     reasons = explanations(name, decided, around, model) if explain else {}
     if model is not None and shapes is not None:
-        from controller.policies.scheduling.lucid.plots import draw_shapes
+        from controller.policies.scheduling.lucid.additive import draw_shapes
 
         with whole(shapes) as draft:
             draw_shapes(model.model, draft)

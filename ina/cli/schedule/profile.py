@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from controller.policies.scheduling.synergy import (
-    BadDemand,
-    BadMatrix,
-    Dataset,
-    ModelProfile,
-    ServerShape,
-    demand,
-)
-from controller.policies.scheduling.synergy.matrix_csv import write_profile
+from controller.policies.scheduling.synergy.demand import BadDemand, BadMatrix, ServerShape, demand
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, write_profile
+from controller.policies.scheduling.synergy.profiling import Dataset
 from controller.vocabulary import Job
 from hostlib import interleave
 from ina.bench.cpu_counts import MOST_ITERATIONS, NO_STORAGE, JobOnCpus, Measured, profile_job
@@ -29,9 +23,9 @@ from ina.cli.live import print_output
 from ina.cli.output import table
 from ina.cli.plain import Result, seconds
 from ina.runtime.fabric import open_fabric
-from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import JobEnd
+from ina.runtime.jobs import GroupRun
+from ina.runtime.launch import JobRun
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import FabricSpec, LaunchSpec
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
@@ -152,11 +146,10 @@ def running(command: list[str]) -> Iterator[JobOnCpus]:
             yield JobOnCpus(group.turns, spec.job.name, lambda: _end(future))
         finally:
             group.cancel()
-            with suppress(Cancelled):
-                future.result()
+            future.result()
 
 
-def _end(future: Future[list[JobEnd]]) -> str | None:
+def _end(future: Future[list[JobRun]]) -> str | None:
     if not future.done():
         return None
     (end,) = future.result()

@@ -107,7 +107,7 @@ def admitted(
     Raises Failure, WorkerFailed.
     """
     try:
-        from ina.service.holder import Held, hold
+        from ina.service.holder import ExternalJob, hold
     except ImportError as error:
         raise Failure(f"asking a controller needs {error.name}: pip install 'ina[service]'") from error
     names = names_of(machines or [",".join(known_as())], len(spec.machines))
@@ -116,7 +116,7 @@ def admitted(
     several = any(len(ranks) > 1 for ranks in spec.machines)
     if several and not spec.hierarchical:
         raise Failure("several ranks on one machine need --hierarchical", USAGE)
-    held = Held(
+    held = ExternalJob(
         name=job.name or f"admitted-{secrets.token_hex(4)}",
         spec=spec,
         known_as=names,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from ina.service.service import Service
+from ina.service.daemon import Daemon
 from ina.service.tokens import Person
 from ina.service.views import MemoryView, MomentView, ShareView, hidden, shares_of
 
@@ -18,7 +18,7 @@ EVERY_S = 1.0
 class History:
     """The divisions of all switches, each with the time since when it held."""
 
-    def __init__(self, service: Service, most: int = MOST) -> None:
+    def __init__(self, service: Daemon, most: int = MOST) -> None:
         self._service = service
         self._most = most
         self._moments: dict[str, deque[MomentView]] = {}

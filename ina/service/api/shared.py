@@ -9,7 +9,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from ina.service.api.asking import Json
-from ina.service.service import Service
+from ina.service.daemon import Daemon
 from ina.service.tokens import Person
 
 FRESH_S = 1.0
@@ -27,7 +27,7 @@ class _Answer(NamedTuple):
 class Shared:
     """Keeps answers for as long as nothing has changed, and no longer than a moment."""
 
-    def __init__(self, service: Service, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, service: Daemon, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._service = service
         self._clock_s = clock_s
         self._answers: dict[tuple[Person, str, str], _Answer] = {}

@@ -9,9 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from benchmarks.pages import RESULTS
+from benchmarks.pages import QUESTIONS, RESULTS, load
 from benchmarks.pages.__main__ import arguments, listing
-from benchmarks.pages.index import QUESTIONS, load
 from bmv2_topos.harness.page import rows_of
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.experiment import experiment

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.muri import muri
 from benchmarks.replicas.muri.muri import dense_matching
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import SchedulingError
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.vocabulary import Cluster

@@ -15,9 +15,9 @@ import pytest
 from controller.vocabulary import Job
 from ina.runtime.agents import Agents, RemoteWorkers
 from ina.service.api import peers
+from ina.service.api.access import as_user
 from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem
-from ina.service.api.users import as_user
 from ina.service.effects import _command
 from ina.service.tokens import Person, Role, Tokens
 from tests.ina.service.bed import TIMEOUT_S, USER, Bed, job
@@ -100,7 +100,6 @@ def test_a_user_cannot_take_all_connections(
         text=True,
         cwd="/",
     ) as crowd:
-        assert crowd.stdout is not None
         assert crowd.stdin is not None
         assert crowd.stdout.readline() == "made\n"
         assert int(crowd.stdout.readline()) >= 1

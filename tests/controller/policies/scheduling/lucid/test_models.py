@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.schedulers.lucid import make_counts, make_history
-from controller.policies.scheduling.lucid import (
-    BadSample,
-    DurationModel,
-    Facts,
-    Usage,
-    train_durations,
-    train_throughput,
-)
-from controller.policies.scheduling.lucid import durations as durations_module
+from controller.policies.scheduling.lucid import estimates as durations_module
 from controller.policies.scheduling.lucid.additive import (
     AdditiveModel,
     Axis,
@@ -28,7 +20,10 @@ from controller.policies.scheduling.lucid.additive import (
     _matrix,
     train,
 )
+from controller.policies.scheduling.lucid.estimates import DurationModel, Facts, train_durations
 from controller.policies.scheduling.lucid.throughput import features as throughput_features
+from controller.policies.scheduling.lucid.throughput import train_throughput
+from controller.policies.scheduling.lucid.usage import BadSample, Usage
 from tests.extras import needs
 
 pytestmark = needs("interpret")
