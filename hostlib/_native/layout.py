@@ -1,7 +1,7 @@
 """Compares what Python says of memory and of the wire with what the compiled library says.
 
 Both languages know the structures that they share, the header of a packet, and numbers that mean something
-to both. The library exports what it knows as tables (``ina_layout.h``), made from the lists that declare it.
+to both. The library exports what it knows as tables (``ina_layout.c``), made from the lists that declare it.
 A library of another version, or a list that was changed on one side only, is refused before it is used.
 """
 
