@@ -50,7 +50,7 @@ _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @dataclass(slots=True)
-class _Connection:
+class _Client:
     until: float
     """Time at which it is closed unless it has joined, monotonic seconds."""
     lines: Lines = field(default_factory=lambda: Lines(FROM_WORKER_BYTES))
@@ -92,8 +92,8 @@ class Rendezvous:
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._lock = threading.RLock()
         """Held for all below; nothing done under it waits for a peer."""
-        self._connections: dict[socket.socket, _Connection] = {}
-        self._strangers: dict[socket.socket, _Connection] = {}
+        self._connections: dict[socket.socket, _Client] = {}
+        self._strangers: dict[socket.socket, _Client] = {}
         """Those that have not joined, the oldest first."""
         self._joined: dict[int, socket.socket] = {}
         self._gone: dict[int, str] = {}
@@ -232,7 +232,7 @@ class Rendezvous:
             return
         connection.setblocking(False)
         notice_its_end(connection)
-        known = _Connection(time.monotonic() + self._join_s)
+        known = _Client(time.monotonic() + self._join_s)
         self._connections[connection] = self._strangers[connection] = known
         self._selector.register(connection, selectors.EVENT_READ)
         if len(self._strangers) > self._size + MAX_STRANGERS:

@@ -24,15 +24,14 @@ from torch._C._distributed_c10d import AllgatherOptions
 import hostlib
 from hostlib.collectives import Layer
 from hostlib.collectives.communicator import Communicator
-from hostlib.collectives.paths import SWITCH, Paths
+from hostlib.collectives.paths import SWITCH, CallPaths
 from hostlib.collectives.watch import Watch
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.calls import Kind, Plan, Plans, SwitchCall, SwitchCalls
 from hostlib.torch.describe import as_bytes, strange
-from hostlib.torch.inner import give_back, take
-from hostlib.torch.joining import join, join_group
+from hostlib.torch.joining import give_back, join, join_group, take
 from hostlib.torch.moves import start_move, why_no_move
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import start_sum
@@ -108,12 +107,12 @@ class InaProcessGroup(dist.ProcessGroup):
             found = join_group(store, rank, ranks, timeout)
             if isinstance(found, str):
                 self._why_never = found
-                Paths.note(logging.INFO if rank else logging.WARNING, _named_group(ranks), GLOO, found)
+                CallPaths.note(logging.INFO if rank else logging.WARNING, _named_group(ranks), GLOO, found)
             else:
                 communicator = self._own = found
         self._job = communicator.job if communicator else 0
         speaks = not rank and (whole or communicator)  # once per job
-        self._paths = Paths(level=logging.WARNING if speaks else logging.INFO)
+        self._paths = CallPaths(level=logging.WARNING if speaks else logging.INFO)
         self._place = (*ranks,), rank, size, timeout
         self._gloo_taken = take(store, self._place)
         self._gloo = self._gloo_taken.gloo

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hostlib.core import Patience
-from hostlib.core.pace import UNKNOWN, Hold, Pace
+from hostlib.core.pace import UNKNOWN, Pace, SlotHold
 from hostlib.core.state import RtoLimits
 from hostlib.core.window import Kernel
 from hostlib.errors import JobFault, PeerLost, PeerTimeout
@@ -186,7 +186,7 @@ def test_one_slow_collective_moves_the_limits_by_a_quarter() -> None:
 
 
 def test_a_slot_is_held_for_as_long_as_a_window_of_results_takes() -> None:
-    hold = Hold()
+    hold = SlotHold()
     hold.collective(32, 1.0, 32)
     assert hold.hold_s == 0.0, "no more than a window say little"
     hold.collective(101, 0.5, 20)
