@@ -181,7 +181,8 @@ class JobConfig:
             raise ConfigError(
                 "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server"
             )
-        _check_name("numbers", self.numbers, ENCODINGS)
+        if self.numbers not in ENCODINGS:
+            raise ConfigError(f"numbers is {self.numbers!r}, must be one of {ENCODINGS}")
         if why := why_no_room(self.numbers, self.workers):
             raise ConfigError(f"numbers: {why}")
         _check_range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS)
@@ -289,11 +290,6 @@ class JobConfig:
 def _check_range(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise ConfigError(f"{name} is {value}, must be {low}..{high}")
-
-
-def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"{name} is {value!r}, must be one of {known}")
 
 
 def _build(cls: type[T], fields: Mapping[str, Any]) -> T:

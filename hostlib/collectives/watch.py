@@ -1,7 +1,8 @@
 """Watches over the calls of a process group: ranks that wait long show each other what they have called.
 
-A call that not all ranks make, or not in the same way, is found by comparing, and given up with an error that names ranks and calls. A rank that is only slow is named in a warning (logger
-``hostlib.watch``).
+A call that not all ranks make, or not in the same way, is found by comparing, and given up with an error that
+names ranks and calls: packets tell it only of calls that went through the switch on all ranks. A rank that is
+only slow is named in a warning (logger ``hostlib.watch``).
 """
 
 from __future__ import annotations

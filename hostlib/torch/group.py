@@ -129,7 +129,7 @@ class InaProcessGroup(dist.ProcessGroup):
                 rank,
                 size,
                 stall_s=settings.stall_s,
-                on_disagreement=self._disagree,
+                on_disagreement=lambda how: self._give_up(how, RanksDisagree),
                 patience_s=timeout.total_seconds(),
             )
             self._calls = SwitchCalls(communicator, self._watch, settings.nonfinite, Callbacks())
@@ -240,13 +240,10 @@ class InaProcessGroup(dist.ProcessGroup):
         if os.getpid() == self._process:
             self._give_up("the process group was aborted by this rank", JobFault)
 
-    def _disagree(self, how: str) -> None:
-        self._give_up(how, RanksDisagree)
-
     def _give_up(self, reason: str, kind: type[JobBroken]) -> None:
         self._broken = self._broken or kind(reason, job=self._job, psns=NO_PACKETS)
         if self._calls:
-            self._calls.abort(reason, kind)
+            self._calls.communicator.abort(reason, kind)
         self._gloo.abort()
 
     def _reduce(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from hostlib.core import Patience
+from hostlib.core import Patience, Peers
 from hostlib.core.pace import UNKNOWN, Pace, SlotHold
 from hostlib.core.state import RtoLimits
 from hostlib.core.window import Kernel
@@ -22,7 +22,7 @@ MakeKernel = Callable[[], Kernel]
 
 
 @dataclass
-class Known:
+class Known(Peers):
     """Peers of whom a test decides what is known."""
 
     dead: dict[int, str] = field(default_factory=dict)
@@ -41,12 +41,6 @@ class Known:
 
     def left(self) -> Mapping[int, int]:
         return self.absent
-
-    def report(self, statistics: Mapping[str, float]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def network_of(make_kernel: MakeKernel, peers: Known, **options: object) -> VirtualNetwork:
