@@ -37,7 +37,6 @@ class AveragedGradients:
         how: How,
         compression: type[Compressor],
         passes: int,
-        groups: int | Sequence[Sequence[Parameter]],
         sparse_as_dense: bool,
     ) -> None:
         self._optimizer = optimizer
@@ -61,7 +60,6 @@ class AveragedGradients:
         self._handles: dict[tuple[Parameter, ...], tuple[int, list[Any]]] = {}
         self.is_synchronized = False
         self.takes_part = how.process_set.included() and current().size > 1
-        self.follow(groups)
 
     def follow(self, groups: int | Sequence[Sequence[Parameter]] = ()) -> None:
         """Average from now on also the gradients of new parameters of the optimizer, and of unfrozen ones."""
@@ -281,9 +279,9 @@ def DistributedOptimizer(
         how=How(op, process_set, 1 / gradient_predivide_factor, gradient_predivide_factor),
         compression=compression,
         passes=backward_passes_per_step,
-        groups=groups or num_groups or (),
         sparse_as_dense=sparse_as_dense,
     )
+    gradients.follow(groups or num_groups or ())
     optimizer.__class__ = type(optimizer.__class__.__name__, (_Distributed, optimizer.__class__), {})
     optimizer._ina_gradients = gradients
     return optimizer

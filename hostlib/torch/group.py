@@ -194,9 +194,18 @@ class InaProcessGroup(dist.ProcessGroup):
         """
         opts = dist.AllreduceOptions()
         opts.reduceOp = op
-        return self._reduce(
-            "allreduce", tensor, opts, label=name, layer=layer, numbers=numbers, residual=residual
-        )
+
+        def named(what: SwitchCall) -> SwitchCall:
+            return replace(
+                what,
+                call=", ".join(filter(None, [what.call, name])),
+                label=name,
+                layer=layer,
+                numbers=numbers or self._numbers,
+                residual=residual,
+            )
+
+        return self._reduce("allreduce", tensor, opts, named)
 
     def paths(self) -> dict[str, dict[str, int]]:
         """Return the number of calls by kind and path, as `hostlib.torch.paths`."""
@@ -251,11 +260,7 @@ class InaProcessGroup(dist.ProcessGroup):
         name: str,
         tensors: Any,
         opts: Any,
-        *,
-        label: str = "",
-        layer: Layer | None = None,
-        numbers: Numbers | None = None,
-        residual: NDArray[np.float32] | None = None,
+        change: Callable[[SwitchCall], SwitchCall] = lambda what: what,
     ) -> Any:
         self._check_process()
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
@@ -266,17 +271,7 @@ class InaProcessGroup(dist.ProcessGroup):
         if plan.what is None or self._calls is None:
             return self._go_around(name, (tensors, opts), {}, plan.why_not, loud=True)
         self._paths.took(plan.kind, SWITCH)
-        what = plan.what
-        if label or layer or numbers or residual is not None:
-            what = replace(
-                what,
-                call=", ".join(filter(None, [what.call, label])),
-                label=label,
-                layer=layer,
-                numbers=numbers or self._numbers,
-                residual=residual,
-            )
-        return start_sum(self._calls, tensors, what)
+        return start_sum(self._calls, tensors, change(plan.what))
 
     def _plan_reduction(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Plan:
         self._check_devices(tensors)
