@@ -10,8 +10,8 @@ from bmv2_topos.soak.schedule import Defector
 from bmv2_topos.soak.sums import SoakSum
 from bmv2_topos.testbeds.virtual.network import Network, Station
 from bmv2_topos.testbeds.virtual.settings import WrongSum
+from hostlib.core import Patience, Peers
 from hostlib.core.driver import Arrivals, Driver
-from hostlib.core.peers import Patience, Peers
 from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Watchdog

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from bmv2_topos.testbeds.virtual.network import HOST_PORT, LinkFaults, PortedSwitch, Station, SwitchNode, Wire
 from bmv2_topos.testbeds.virtual.network import Network as EventNetwork
 from hostlib import collectives, wire
+from hostlib.core import Patience, Peers
 from hostlib.core.congestion import Congestion
 from hostlib.core.driver import Arrivals, Driver
-from hostlib.core.peers import Patience, Peers
 from hostlib.core.state import NEVER, CoreSettings, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import Kernel, NumericErrors, Window

@@ -39,7 +39,7 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
     *("hostlib/", "hostlib.fallback", "hostlib.interleave", "hostlib.launch/"),
-    *("hostlib.io.interfaces", "hostlib.meet.messages", "hostlib.wire.encodings"),
+    *("hostlib.io.interfaces", "hostlib.meet", "hostlib.wire.encodings"),
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.policies.memory/"),
@@ -74,7 +74,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.core": ("hostlib.errors", "hostlib.wire/"),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
     "hostlib.io": ("hostlib/", "hostlib._native/", "hostlib.core/"),
-    "hostlib.meet": ("hostlib/", "hostlib.core.peers"),
+    "hostlib.meet": ("hostlib/", "hostlib.core"),
     "hostlib.collectives": (
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/", "hostlib.meet/", "hostlib.wire/"),
     ),
