@@ -43,7 +43,7 @@ _SOMEBODY: Final = 0
 """Written where a signal writes its number."""
 
 
-class Stop:
+class StopSignal:
     """An event that is set by SIGTERM, SIGINT, or any thread; used in a ``with``, by the main thread.
 
     A signal writes into a socket as it comes (`signal.set_wakeup_fd`), and the main thread waits for that.
@@ -191,7 +191,7 @@ def run_switch(
                 answer = serve_metrics(lambda: render(switch), metrics_port)
                 described["metrics_port"] = stack.enter_context(answer)
             switch.start()
-            with Stop() as stop:
+            with StopSignal() as stop:
                 _say(ready, described)
                 if watch and program is not None:
                     arguments = (program, defines, source, service, ready, stop)
@@ -273,7 +273,7 @@ def _watch(
     known: str,
     service: Service,
     told: TextIO | None,
-    stop: Stop,
+    stop: StopSignal,
 ) -> None:
     """Load the program again whenever its preprocessed text changes, until the switch stops."""
     complaint = ""
@@ -293,7 +293,7 @@ def _watch(
             _say(told, {"reloaded": program.stem})
 
 
-def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: Stop) -> None:
+def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: StopSignal) -> None:
     """Carry out commands until standard input ends, which ends the switch too."""
     try:
         for line in _lines(sys.stdin.fileno()):

@@ -37,7 +37,7 @@ from benchmarks.p4.ptf_scripts import scripts_of
 from benchmarks.p4.tofino_programs import programs_in
 from softswitch.compiler import CompileError, compile_file, ir
 from softswitch.stf import ScriptError, parse_script, run_script
-from softswitch.stf.script import Command, NoPacket, Packet, Statement
+from softswitch.stf.script import NoPacket, PacketLine, ScriptCommand, Statement
 
 CHIPS: Final = {"tofino": ("tna", "0:63"), "tofino2": ("t2na", "8:71")}
 """Of each chip: the architecture, and the ports that tests may use, as p4c's own tests have them."""
@@ -201,7 +201,9 @@ def _one(
         scripts = [each if isinstance(each, ScriptError) else list(map(summed, each)) for each in scripts]
     if not scripts:
         return Found(source, path.stem, chip, no_tests=why_not, form=form)
-    slots = sum(any(isinstance(s, Command) for s in script) for script in scripts if isinstance(script, list))
+    slots = sum(
+        any(isinstance(s, ScriptCommand) for s in script) for script in scripts if isinstance(script, list)
+    )
     try:
         version = str(list(CHIPS).index(chip) + 1)
         program = compile_file(path, defines={"__TARGET_TOFINO__": version}, include_dirs=[root])
@@ -241,7 +243,7 @@ def assuming(path: Path, folder: Path) -> Path:
 
 def summed(statement: Statement) -> Statement:
     """Return a statement; a packet gets the checksum that its IPv4 header should have."""
-    if not isinstance(statement, Packet) or len(statement.data) < _IPV4.stop:
+    if not isinstance(statement, PacketLine) or len(statement.data) < _IPV4.stop:
         return statement
     header = bytearray(statement.data[_IPV4])
     header[10:12] = bytes(2)

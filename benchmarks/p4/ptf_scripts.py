@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from softswitch.stf import ScriptError
-from softswitch.stf.script import Add, Command, Expect, Operand, Packet, SetDefault, Statement
+from softswitch.stf.script import Add, Expect, PacketLine, ScriptCommand, ScriptOperand, SetDefault, Statement
 
 _CLASS = "class Test"
 _DIGITS = 128
@@ -57,7 +57,7 @@ class _Reader:
             case ast.Expr(ast.Call(ast.Attribute(ast.Name("self"), method), args)):
                 yield from self._control(method, args, line)
             case ast.Expr(ast.Call(ast.Name("send_packet"))):
-                yield Packet(line, self._port("ig_port"), self._bytes("pkt"))
+                yield PacketLine(line, self._port("ig_port"), self._bytes("pkt"))
             case ast.Expr(ast.Call(ast.Name("verify_packet"))):
                 yield Expect(line, self._port("eg_port"), self._digits(), exact=True)
             case ast.Assign([ast.Name("reg_param")]):
@@ -112,8 +112,8 @@ def _name(name: str) -> str:
     return name.removeprefix("pipe.")
 
 
-def _write(line: int, name: str, index: ast.expr, value: ast.expr) -> Command:
-    return Command(line, "register_write", _name(name), (_number(index), _number(value)))
+def _write(line: int, name: str, index: ast.expr, value: ast.expr) -> ScriptCommand:
+    return ScriptCommand(line, "register_write", _name(name), (_number(index), _number(value)))
 
 
 def _arguments(data: ast.expr) -> tuple[tuple[str, int], ...]:
@@ -121,16 +121,16 @@ def _arguments(data: ast.expr) -> tuple[tuple[str, int], ...]:
     return tuple((_text(each, 0), _number(_positional(each)[1])) for each in data.elts)
 
 
-def _operand(key: ast.expr) -> Operand:
+def _operand(key: ast.expr) -> ScriptOperand:
     """Return the value of ``gc.KeyTuple(name, …)``, of any kind."""
     assert isinstance(key, ast.Call)
     named = {word.arg: _number(word.value) for word in key.keywords}
     if "low" in named:
-        return Operand(named["low"], 0, 0, high=named["high"])
+        return ScriptOperand(named["low"], 0, 0, high=named["high"])
     value, *masks = map(_number, _positional(key)[1:])
     if masks:
-        return Operand(value, masks[0], _DIGITS)
-    return Operand(value, 0, 0, named.get("prefix_len"))
+        return ScriptOperand(value, masks[0], _DIGITS)
+    return ScriptOperand(value, 0, 0, named.get("prefix_len"))
 
 
 def _positional(call: ast.expr) -> list[ast.expr]:

@@ -16,7 +16,7 @@ from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out
 from ina.cli.plain import Result, plural
-from softswitch.stf import Event, Report, ScriptError, parse_script, run_script
+from softswitch.stf import Event, ScriptError, ScriptReport, parse_script, run_script
 
 EPILOG = """Examples:
 
@@ -86,7 +86,7 @@ def stf(
         statements = parse_script(script.read_text())
         events: list[Event] = []
         tellers: dict[str, Callable[[Event], None] | None] = {"interpreter": events.append if trace else None}
-        reports: dict[str, Report] = {
+        reports: dict[str, ScriptReport] = {
             name: run_script(compiled, statements, backend=name, trace=tellers.get(name))
             for name in _BACKENDS[backend]
         }
@@ -112,7 +112,7 @@ def stf(
         raise Failure(f"{script.name} failed on {' and '.join(failed)}")
 
 
-def _result(path: Path, script: Path, reports: dict[str, Report]) -> Result:
+def _result(path: Path, script: Path, reports: dict[str, ScriptReport]) -> Result:
     metrics: dict[str, object] = {}
     for name, report in reports.items():
         metrics |= {
@@ -125,7 +125,7 @@ def _result(path: Path, script: Path, reports: dict[str, Report]) -> Result:
     return Result("stf", {"program": str(path), "script": str(script)}, metrics)
 
 
-def _show(script: Path, reports: dict[str, Report]) -> None:
+def _show(script: Path, reports: dict[str, ScriptReport]) -> None:
     for name, report in reports.items():
         for reading in report.readings:
             out.print(f"{script}:{reading.line}: {name}: {reading.text}", soft_wrap=True)

@@ -43,7 +43,7 @@ class BfrtService:
     """
 
     def __init__(self, device: Device, *, address: str = "127.0.0.1:0", name: str | None = None) -> None:
-        servicer = _Servicer(device, name)
+        servicer = _BfrtServicer(device, name)
         unary = grpc.unary_unary_rpc_method_handler
         methods = {
             "Write": unary(
@@ -100,7 +100,7 @@ def _decoded(data: bytes) -> Any:
         return error
 
 
-class _Servicer:
+class _BfrtServicer:
     def __init__(self, device: Device, name: str | None) -> None:
         self._device = device
         self._name = name

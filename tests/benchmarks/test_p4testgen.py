@@ -12,7 +12,7 @@ import pytest
 from benchmarks.p4.p4testgen import ASSUMED, assuming, chips_of, counts, exceptions, published, summed
 from benchmarks.p4.ptf_scripts import scripts_of
 from softswitch.stf import ScriptError
-from softswitch.stf.script import Add, Command, Expect, Operand, Packet, SetDefault
+from softswitch.stf.script import Add, Expect, PacketLine, ScriptCommand, ScriptOperand, SetDefault
 from tests.softswitch.script_program import have_compiler
 from tests.softswitch.tofino.programs import source
 from tests.system.command import ROOT
@@ -169,18 +169,20 @@ def test_tests_for_ptf_are_read_as_statements_up_to_a_torn_end() -> None:
     first, second = scripts_of(PTF)
     assert isinstance(first, list)
     matches = (
-        ("hdr.a", Operand(1, 0, 0)),
-        ("hdr.b", Operand(2, 0, 0, high=9)),
-        ("hdr.c", Operand(4, 12, 128)),
-        ("hdr.d", Operand(16, 0, 0, prefix=4)),
+        ("hdr.a", ScriptOperand(1, 0, 0)),
+        ("hdr.b", ScriptOperand(2, 0, 0, high=9)),
+        ("hdr.c", ScriptOperand(4, 12, 128)),
+        ("hdr.d", ScriptOperand(16, 0, 0, prefix=4)),
     )
     assert first == [
-        Command(line_of("self.setRegisterValue('Ingress.slot'"), "register_write", "Ingress.slot", (3, 5)),
-        Command(line_of("'Ingress.pair'"), "register_write", "Ingress.pair#tag", (0, 1)),
-        Command(line_of("'Ingress.pair'"), "register_write", "Ingress.pair#flags", (0, 2)),
+        ScriptCommand(
+            line_of("self.setRegisterValue('Ingress.slot'"), "register_write", "Ingress.slot", (3, 5)
+        ),
+        ScriptCommand(line_of("'Ingress.pair'"), "register_write", "Ingress.pair#tag", (0, 1)),
+        ScriptCommand(line_of("'Ingress.pair'"), "register_write", "Ingress.pair#flags", (0, 2)),
         Add(line_of("self.insertTableEntry("), "Ingress.t", None, matches, "Ingress.go", (("port", 7),)),
         SetDefault(line_of("overrideDefaultEntry"), "Ingress.u", "Ingress.stay", ()),
-        Packet(line_of("send_packet"), 6, bytes((1, 2, 3))),
+        PacketLine(line_of("send_packet"), 6, bytes((1, 2, 3))),
         Expect(line_of("verify_packet("), 5, "01**FF", exact=True),
     ]
     assert isinstance(second, ScriptError)
@@ -202,7 +204,7 @@ def test_a_packet_gets_the_checksum_of_its_ipv4_header() -> None:
     header = bytes.fromhex(
         "450000730000400040110000c0a80001c0a800c7"
     )  # sums to 0xb861, by Wikipedia's example
-    packet = summed(Packet(1, 2, bytes(14) + header + b"payload"))
-    assert isinstance(packet, Packet)
+    packet = summed(PacketLine(1, 2, bytes(14) + header + b"payload"))
+    assert isinstance(packet, PacketLine)
     assert packet.data == bytes(14) + header[:10] + b"\xb8\x61" + header[12:] + b"payload"
-    assert summed(Packet(1, 2, bytes(33))) == Packet(1, 2, bytes(33))
+    assert summed(PacketLine(1, 2, bytes(33))) == PacketLine(1, 2, bytes(33))

@@ -94,7 +94,7 @@ def statements(body: tuple[ir.Stmt, ...]) -> Iterator[ir.Stmt]:
             case ir.If(_, then, otherwise):
                 yield from statements(then)
                 yield from statements(otherwise)
-            case ir.Scope(inner):
+            case ir.Inlined(inner):
                 yield from statements(inner)
             case ir.Switch(_, cases):
                 for _, inner in cases:

@@ -33,7 +33,7 @@ from softswitch.engine.cache import emit_once
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c.program import emit_c
 from softswitch.engine.emit_c.unit import make_unit
-from softswitch.engine.emit_c.wire import Window, stretches, windows
+from softswitch.engine.emit_c.wire import ReorderWindow, stretches, windows
 from softswitch.engine.interpreter.pipeline import Interpreter
 from softswitch.engine.pipeline import BuildFailed, Copy, NoCompiler, Pipeline
 from softswitch.engine.ports import parse_port
@@ -327,7 +327,7 @@ def test_an_ipv4_header_is_one_window_and_a_field() -> None:
     (layout,) = (layout for layout in unit.headers.values() if layout.type.name == "a_t")
     (stretch,) = stretches(layout)
     first, second = windows(stretch[:-1])  # without the checksum of this test
-    assert isinstance(first, Window)
+    assert isinstance(first, ReorderWindow)
     assert first.order == (1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 15, 14, 13, 12)
     assert second == stretch[-2]
 

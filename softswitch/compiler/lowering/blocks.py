@@ -31,11 +31,11 @@ from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.subroutines import formals_of, inline
 from softswitch.compiler.lowering.tables import lowered_table
 from softswitch.compiler.lowering.unit import (
-    Action,
     Body,
+    CodePlace,
+    DeclaredAction,
+    DeclaredTable,
     Instance,
-    Place,
-    Table,
     ValueSet,
     control_name,
     spelling,
@@ -44,9 +44,9 @@ from softswitch.compiler.lowering.values import (
     Block,
     BlockDef,
     Formal,
-    Group,
+    GroupValue,
     Local,
-    Passed,
+    PassedValues,
     Run,
     Scope,
     Value,
@@ -58,7 +58,7 @@ FINAL = ("accept", "reject")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ParserEntry:
     """The entry of a lowered parser: statements to run first, then a state."""
 
     prologue: tuple[ir.Stmt, ...]
@@ -66,7 +66,7 @@ class Entry:
 
 
 def lower_main_parser(
-    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: Passed
+    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: PassedValues
 ) -> None:
     """Add the states of the pipeline's parser to the program; it starts in ``start``."""
     states = caller.unit.states
@@ -75,7 +75,7 @@ def lower_main_parser(
         return
     first = states["start"]
     if not any(target == "start" for state in states.values() for _, target in state.transition.cases):
-        states["start"] = ir.State("start", entry.prologue + first.body, first.transition, first.pos)
+        states["start"] = ir.ParserState("start", entry.prologue + first.body, first.transition, first.pos)
         return
     # Something comes back to start: what is done once must be done in a state before it.
     renamed = "start#1"
@@ -85,19 +85,19 @@ def lower_main_parser(
         )
         transition = ir.Transition(state.transition.subjects, cases, state.transition.pos)
         own = renamed if state.name == "start" else state.name
-        states[own] = ir.State(own, state.body, transition, state.pos)
-    states["start"] = ir.State("start", entry.prologue, _goto(renamed, first.pos), first.pos)
+        states[own] = ir.ParserState(own, state.body, transition, state.pos)
+    states["start"] = ir.ParserState("start", entry.prologue, _goto(renamed, first.pos), first.pos)
 
 
 def _enter_main(
-    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: Passed
-) -> Entry:
+    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: PassedValues
+) -> ParserEntry:
     entry = _lower(caller, block, scope, name, formals, passed, prefix="", accept="accept")
     _refuse_idle_loop(caller.unit.states)
     return entry
 
 
-def _refuse_idle_loop(states: Mapping[str, ir.State]) -> None:
+def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
     """Refuse states that lead only to each other, in a circle, and take nothing from the packet."""
     for start in states:
         seen: list[str] = []
@@ -110,12 +110,14 @@ def _refuse_idle_loop(states: Mapping[str, ir.State]) -> None:
             raise CompileError(f"the parser never leaves {circle}", states[name].pos, "a way to accept")
 
 
-def _only_passes_on(state: ir.State) -> bool:
+def _only_passes_on(state: ir.ParserState) -> bool:
     takes = any(isinstance(statement, ir.Extract | ir.Advance | ir.Verify) for statement in state.body)
     return not takes and len(state.transition.cases) == 1 and not state.transition.subjects
 
 
-def check_parser(caller: Body, block: Block, scope: Scope, formals: Sequence[Formal], passed: Passed) -> None:
+def check_parser(
+    caller: Body, block: Block, scope: Scope, formals: Sequence[Formal], passed: PassedValues
+) -> None:
     """Lower a parser that nothing applies; its states get names that no other has."""
     name = block.decl.name
     _lower(caller, block, scope, name, formals, passed, prefix=f"{name}.", accept="accept")
@@ -131,14 +133,14 @@ def _lower(
     scope: Scope,
     name: str,
     formals: Sequence[Formal],
-    passed: Passed,
+    passed: PassedValues,
     *,
     prefix: str,
     accept: str,
-) -> Entry:
+) -> ParserEntry:
     decl = block.decl
     assert isinstance(decl, ast.ParserDecl)
-    body = caller.inside(scope=Scope(scope), place=Place.PARSER, prefix=name)
+    body = caller.inside(scope=Scope(scope), place=CodePlace.PARSER, prefix=name)
     body.repeats = prefix != ""
     declare_arguments(body.scope, block, name)
     passed.declare(body.scope, formals)
@@ -159,7 +161,7 @@ def _lower(
     for state in decl.states:
         with body.unit.reporting():
             states.lower(state)
-    return Entry(prologue, states.names["start"])
+    return ParserEntry(prologue, states.names["start"])
 
 
 class _States:
@@ -187,7 +189,7 @@ class _States:
             unique = f"{name}#{number}"
         # Keeps the place in the order of the source, and the name taken.
         pos = ir.Position("", 0, 0)
-        self._body.unit.states[unique] = ir.State(unique, (), _goto("reject", pos), pos)
+        self._body.unit.states[unique] = ir.ParserState(unique, (), _goto("reject", pos), pos)
         return unique
 
     def lower(self, state: ast.StateDecl) -> None:
@@ -210,7 +212,7 @@ class _States:
             self._finish(name, out, transition, state.pos)
 
     def _finish(self, name: str, out: list[ir.Stmt], transition: ir.Transition, pos: ir.Position) -> None:
-        self._body.unit.states[name] = ir.State(name, tuple(out), transition, pos)
+        self._body.unit.states[name] = ir.ParserState(name, tuple(out), transition, pos)
         out.clear()
 
     # ----------------------------------------------------------------------- sub-parsers
@@ -239,7 +241,7 @@ class _States:
 
     def _enter(
         self, instance: Instance, call: ast.CallExpr, resumed: str
-    ) -> tuple[tuple[ir.Assign, ...], Entry]:
+    ) -> tuple[tuple[ir.Assign, ...], ParserEntry]:
         body, block = self._body, instance.block
         decl = block.decl
         formals = formals_of(body.unit, decl.params, instance.scope)
@@ -271,7 +273,7 @@ class _States:
     def _select(self, select: ast.Select) -> ir.Transition:
         subjects: list[Value] = []
         for value in evaluate_all(self._body, select.subjects):
-            subjects.extend(value.parts if isinstance(value, Group) else (value,))
+            subjects.extend(value.parts if isinstance(value, GroupValue) else (value,))
         types: list[t.Type] = []
         exprs: list[ir.Expr] = []
         for value in subjects:
@@ -333,12 +335,12 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
     """Emit the application of a control. Raises CompileError."""
     decl = instance.block.decl
     if isinstance(decl, ast.ParserDecl):
-        if body.place is Place.PARSER:
+        if body.place is CodePlace.PARSER:
             raise Unsupported(
                 "a parser applied inside another statement", expr.pos, "a statement of the state itself"
             )
         raise CompileError(f"a parser cannot be applied in {body.place.value}", expr.pos, "a parser state")
-    if body.place is not Place.CONTROL:
+    if body.place is not CodePlace.CONTROL:
         raise CompileError(
             f"a control cannot be applied in {body.place.value}", expr.pos, "the apply block of a control"
         )
@@ -381,7 +383,7 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
     body.out.extend(passed.copy_outs)
 
 
-def _check_repetition(body: Body, instance: Instance, passed: Passed, expr: ast.CallExpr) -> None:
+def _check_repetition(body: Body, instance: Instance, passed: PassedValues, expr: ast.CallExpr) -> None:
     assert instance.passed is not None
     for name, value in passed.values.items():
         if spelling(value) != spelling(instance.passed.values[name]):
@@ -402,7 +404,7 @@ def lower_control(
     scope: Scope,
     name: str,
     formals: Sequence[Formal],
-    passed: Passed,
+    passed: PassedValues,
     *,
     repeats: bool,
 ) -> Body:
@@ -412,13 +414,13 @@ def lower_control(
     """
     decl = block.decl
     assert isinstance(decl, ast.ControlDecl)
-    body = caller.inside(scope=Scope(scope), place=Place.CONTROL, prefix=name, copy_outs=passed.copy_outs)
+    body = caller.inside(scope=Scope(scope), place=CodePlace.CONTROL, prefix=name, copy_outs=passed.copy_outs)
     body.control = name
     body.repeats = caller.repeats or repeats
     declare_arguments(body.scope, block, name)
     passed.declare(body.scope, formals)
     body.scope = Scope(body.scope)
-    items: list[Action | Table] = []
+    items: list[DeclaredAction | DeclaredTable] = []
     for local in decl.locals:
         with body.unit.reporting():
             item = _declare_local(body, local, decl, name)
@@ -437,7 +439,7 @@ def _declare_local(
     local: ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl,
     decl: ast.ControlDecl,
     prefix: str,
-) -> Action | Table | None:
+) -> DeclaredAction | DeclaredTable | None:
     match local:
         case ast.ConstDecl():
             declare_constant(body, body.scope, local)
@@ -447,26 +449,28 @@ def _declare_local(
             declare_instance(body, local, prefix, decl.body)
         case ast.ActionDecl():
             passing.check_action(body.unit, body.scope, local)
-            action = Action(
+            action = DeclaredAction(
                 local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body
             )
             body.scope.declare(local.name, Local(action, local.pos))
             return action
         case ast.TableDecl():
-            table = Table(local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body)
+            table = DeclaredTable(
+                local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body
+            )
             body.scope.declare(local.name, Local(table, local.pos))
             return table
     return None
 
 
-def check_unused(body: Body, items: Sequence[Action | Table]) -> None:
+def check_unused(body: Body, items: Sequence[DeclaredAction | DeclaredTable]) -> None:
     """Check the declarations that the program never uses, and drop them: only their errors count."""
     for item in items:
         if item.used:
             continue
         with body.unit.scratch():
             try:
-                if isinstance(item, Table):
+                if isinstance(item, DeclaredTable):
                     lowered_table(item, item.decl.pos)
                 else:
                     check_action(body, item)
@@ -476,11 +480,11 @@ def check_unused(body: Body, items: Sequence[Action | Table]) -> None:
                 body.unit.report(error)
 
 
-def check_action(body: Body, action: Action) -> None:
+def check_action(body: Body, action: DeclaredAction) -> None:
     """Lower the body of an action that is never called, with variables for its parameters."""
     formals = formals_of(body.unit, action.decl.params, action.scope)
     values: dict[str, Value] = {}
     for formal in formals:
         variable = body.temporary(formal.type, formal.name, formal.pos)
         values[formal.name] = named(formal, Run(formal.type, variable, writable=True))
-    inline(replace(body, out=[]), action, formals, Passed(values, ()), action.decl.pos)
+    inline(replace(body, out=[]), action, formals, PassedValues(values, ()), action.decl.pos)

@@ -40,15 +40,20 @@ from softswitch.compiler.lowering.convert import fit, fits
 from softswitch.compiler.lowering.dispatch import call
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.instances import declare_instance
-from softswitch.compiler.lowering.passing import Role, passed_to_nothing, stand_in_object, with_type_params
+from softswitch.compiler.lowering.passing import (
+    ParamRole,
+    passed_to_nothing,
+    stand_in_object,
+    with_type_params,
+)
 from softswitch.compiler.lowering.resolve import check_fields, make_fields, wire_fields
 from softswitch.compiler.lowering.statements import declare_constant, lower_statements
 from softswitch.compiler.lowering.subroutines import check_function, formals_of
 from softswitch.compiler.lowering.unit import (
-    Action,
     Body,
+    CodePlace,
+    DeclaredAction,
     Instance,
-    Place,
     Stage,
     Unit,
     collecting,
@@ -197,18 +202,18 @@ def _declare(body: Body, decl: ast.Decl) -> None:
         case ast.TypedefDecl():
             names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
         case ast.ExternFunctionDecl(prototype):
-            passing.check_prototype(body.unit, names, prototype, Role.METHOD)
+            passing.check_prototype(body.unit, names, prototype, ParamRole.METHOD)
             _declare_extern_function(names, prototype)
         case ast.ExternDecl():
             before = Scope(names)
             names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
             passing.check_extern(body.unit, before, decl)
         case ast.FunctionDecl():
-            passing.check_prototype(body.unit, names, decl.prototype, Role.FUNCTION)
+            passing.check_prototype(body.unit, names, decl.prototype, ParamRole.FUNCTION)
             _declare_function(names, decl)
         case ast.ActionDecl():
             passing.check_action(body.unit, names, decl)
-            action = Action(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
+            action = DeclaredAction(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
             names.declare(decl.name, Local(action, decl.pos))
         case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
             passing.check_block_type(body.unit, names, decl)
@@ -260,7 +265,7 @@ def _add_controller_header(unit: Unit, decl: ast.FieldsDecl, type_: t.HeaderType
     params: list[ir.Param] = []
     for field in decl.fields:
         declared = type_.fields[field.name]
-        new = declared.name if isinstance(declared, t.NewType) else ""
+        new = declared.name if isinstance(declared, t.DistinctType) else ""
         for wire_name, scalar in wire_fields(field.name, declared, field.pos):
             if isinstance(scalar, ir.VarBits):
                 raise Unsupported("a varbit in a controller header", field.pos, "fields of fixed width")
@@ -314,7 +319,7 @@ def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
         raise CompileError(f"a new type of {t.describe(type_)}", decl.pos, "bit<W>, int<W> or bool")
     uri, width = _translation(decl)
     body.unit.new_types[decl.name] = ir.NewType(decl.name, scalar, uri, width)
-    return t.NewType(decl.name, type_)
+    return t.DistinctType(decl.name, type_)
 
 
 def _translation(decl: ast.TypedefDecl) -> tuple[str, int]:
@@ -379,11 +384,11 @@ def _check(unit: Unit, symbol: object) -> None:
             for function in overloads:
                 if id(function) not in unit.instantiated:
                     own = with_type_params(scope, function.prototype.type_params)
-                    body = Body(unit, own, Place.CONTROL, Stage.NONE, "unused")
+                    body = Body(unit, own, CodePlace.CONTROL, Stage.NONE, "unused")
                     formals = formals_of(unit, function.prototype.params, own)
                     check_function(body, function, formals, passed_to_nothing(body, formals), own)
-        case Local(Action(used=False) as action):
-            check_action(Body(unit, action.scope, Place.CONTROL, Stage.NONE, "unused"), action)
+        case Local(DeclaredAction(used=False) as action):
+            check_action(Body(unit, action.scope, CodePlace.CONTROL, Stage.NONE, "unused"), action)
         case GenericType(decl, scope, _, made) if not made:
             own = with_type_params(scope, decl.type_params)
             body = constant_body(unit, own)
@@ -393,7 +398,7 @@ def _check(unit: Unit, symbol: object) -> None:
 def _check_block(unit: Unit, decl: ast.ParserDecl | ast.ControlDecl, scope: Scope) -> None:
     parses = isinstance(decl, ast.ParserDecl)
     own = with_type_params(scope, decl.type_params)
-    body = Body(unit, unit.globals, Place.CONSTANT, Stage.PARSER if parses else Stage.NONE, decl.name)
+    body = Body(unit, unit.globals, CodePlace.CONSTANT, Stage.PARSER if parses else Stage.NONE, decl.name)
     formals = formals_of(unit, decl.params, own)
     passed = passed_to_nothing(body, formals)
     block = Block(decl, _constructed(body, decl, own), decl.pos)

@@ -24,7 +24,7 @@ from softswitch.engine.interpreter.storage import (
     copy_value,
     wrapper,
 )
-from softswitch.engine.meters import Meter, MeterRates, MeterReading
+from softswitch.engine.meters import MeterRates, MeterReading, TokenMeter
 from softswitch.engine.pipeline import DROP_PORT, MAX_FRAME, Copy, NoSuchObject, Verdict
 from softswitch.engine.tofino import (
     CELL,
@@ -172,7 +172,7 @@ class Interpreter:
             raise NoSuchObject(f"no table {name!r}")
         return self._tables[name]
 
-    def _meter(self, name: str, index: int) -> Meter:
+    def _meter(self, name: str, index: int) -> TokenMeter:
         if name not in self._externs.meters:
             raise NoSuchObject(f"no array of meters {name!r}")
         meters = self._externs.meters[name]

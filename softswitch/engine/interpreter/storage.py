@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, assert_never
 
 from softswitch.compiler import ir
 from softswitch.engine.entries import TableEntries, has_part, has_priorities
-from softswitch.engine.meters import Meter
+from softswitch.engine.meters import TokenMeter
 from softswitch.engine.pipeline import MAX_FRAME, NoSuchObject
 
 
@@ -229,7 +229,7 @@ class TableState:
         # What entries have beside their actions; of None, the default action.
         self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
         self._last_hits: dict[ir.ConstEntry | None, int] = {}
-        self._meters: dict[ir.ConstEntry | None, Meter] = {}
+        self._meters: dict[ir.ConstEntry | None, TokenMeter] = {}
         self.cells: dict[ir.ConstEntry, list[int]] = {}
         # With exact keys alone at most one entry matches, so it can be looked up.
         self._exact: dict[tuple[int, ...], ir.ConstEntry] | None = None
@@ -257,9 +257,9 @@ class TableState:
         self._counts[entry] = (packets + 1, bytes_ + length)
         self._last_hits[entry] = now_us
 
-    def meter(self, entry: ir.ConstEntry | None) -> Meter:
+    def meter(self, entry: ir.ConstEntry | None) -> TokenMeter:
         """Return the meter of `entry`; None: of the default action."""
-        return self._meters.setdefault(entry, Meter())
+        return self._meters.setdefault(entry, TokenMeter())
 
     def _rank(self, entry: ir.ConstEntry) -> int:
         if self._by_priority:

@@ -18,15 +18,15 @@ from softswitch.compiler.lowering.check import type_at
 from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.passing import bind, is_optional
 from softswitch.compiler.lowering.subroutines import formals_of
-from softswitch.compiler.lowering.unit import Body, Instance, Place, Stage, Unit, constant_body
+from softswitch.compiler.lowering.unit import Body, CodePlace, Instance, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
     Block,
     BlockDef,
     ExternDef,
     Formal,
     Local,
-    Packet,
-    Passed,
+    PacketValue,
+    PassedValues,
     Run,
     Scope,
     Signature,
@@ -34,7 +34,7 @@ from softswitch.compiler.lowering.values import (
     Value,
 )
 
-Stored = Callable[["Slot", str, ir.Position], tuple[t.Type, ir.Expr]]
+Stored = Callable[["BlockSlot", str, ir.Position], tuple[t.Type, ir.Expr]]
 """Gives the type of the storage that a parameter of a slot stands for, and its place."""
 _Types = dict[str, t.Type]
 _BlockType = ast.ControlTypeDecl | ast.ParserTypeDecl
@@ -159,7 +159,7 @@ def _shown(params: Sequence[tuple[str, t.Type]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class BlockSlot:
     """One block of a pipeline: each parameter as (direction, storage), and the gress where there are two."""
 
     stage: Stage
@@ -171,7 +171,7 @@ class Slot:
         return self.stage.name.lower().replace("_", " ")
 
 
-def block_of(unit: Unit, slot: Slot, arg: ast.Expr) -> Block:
+def block_of(unit: Unit, slot: BlockSlot, arg: ast.Expr) -> Block:
     """Return the parser or control that an argument of a package is.
 
     Args:
@@ -210,7 +210,7 @@ def formals_of_block(unit: Unit, block: Block) -> list[Formal]:
     return formals_of(unit, block.decl.params, block_scope(unit, block))
 
 
-def check_shape(slot: Slot, block: Block, formals: list[Formal], *, least: int, of: str = "") -> None:
+def check_shape(slot: BlockSlot, block: Block, formals: list[Formal], *, least: int, of: str = "") -> None:
     """Compare the number and directions of a block's parameters with the architecture's.
 
     Args:
@@ -237,7 +237,7 @@ def check_shape(slot: Slot, block: Block, formals: list[Formal], *, least: int, 
 
 def lower_block(
     unit: Unit,
-    slot: Slot,
+    slot: BlockSlot,
     block: Block,
     formals: list[Formal],
     stored: Stored,
@@ -248,8 +248,8 @@ def lower_block(
         formal.name: _value(unit, slot, block, formal, what, stored)
         for formal, (_, what) in zip(formals, slot.params, strict=False)
     }
-    caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
-    scope, passed = block_scope(unit, block), Passed(values, ())
+    caller = Body(unit, unit.globals, CodePlace.CONSTANT, slot.stage, block.decl.name)
+    scope, passed = block_scope(unit, block), PassedValues(values, ())
     with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
         if slot.kind == "parser":
             lower_main_parser(caller, block, scope, block.decl.name, formals, passed)
@@ -258,7 +258,7 @@ def lower_block(
             bodies[slot.stage] = body.finished(block.pos)
 
 
-def _value(unit: Unit, slot: Slot, block: Block, formal: Formal, what: str, stored: Stored) -> Value:
+def _value(unit: Unit, slot: BlockSlot, block: Block, formal: Formal, what: str, stored: Stored) -> Value:
     """Return the value that a parameter stands for: a packet, or a storage."""
     wanted: t.Type = t.ExternType(what)
     if not what.startswith("packet_"):
@@ -272,6 +272,6 @@ def _value(unit: Unit, slot: Slot, block: Block, formal: Formal, what: str, stor
     if isinstance(wanted, t.ExternType):
         symbol = unit.globals.lookup(what, formal.pos)
         assert isinstance(symbol, ExternDef)
-        return Packet(wanted, symbol.decl)
+        return PacketValue(wanted, symbol.decl)
     why = f"{formal.name!r} is an `in` parameter" if formal.direction == "in" else ""
     return Run(wanted, place, formal.direction != "in", why)

@@ -20,8 +20,8 @@ from softswitch.compiler.lowering.architectures.tna.filters import (
     table_of,
 )
 from softswitch.compiler.lowering.architectures.tna.stateful import (
-    Action,
-    Cells,
+    RegisterAction,
+    RegisterCells,
     direct_cells,
     initial_values,
     leaves,
@@ -101,7 +101,7 @@ def _register(making: Making) -> Object:
     initial = initial_values(first, type_, making.decl.pos)
     size = cells(body, making.args["size"]) if "size" in making.args else 1
     make_register(body, type_, size, made.name, making.decl, making.annotations, initial)
-    return replace(made, details=Cells(type_))
+    return replace(made, details=RegisterCells(type_))
 
 
 def _direct_register(making: Making) -> Object:
@@ -125,7 +125,7 @@ def _action(making: Making) -> Object:
             raise Unsupported(f"{name!r} of a register's action", functions[name].pos, "apply")
     register = making.other("reg", "Register", "DirectRegister")
     making.body.unit.instantiated.add(id(functions["apply"]))
-    details = Action(register, functions["apply"], Scope(making.body.scope))
+    details = RegisterAction(register, functions["apply"], Scope(making.body.scope))
     return replace(making.object, details=details)
 
 
