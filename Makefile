@@ -57,7 +57,6 @@ bench-schedulers: $(VENV)/dev
 	$(BIN)/python -m benchmarks.speed grouping --jobs 1000
 	$(BIN)/python -m benchmarks.speed schedulers
 	$(BIN)/python -m benchmarks.schedulers.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
-	$(BIN)/python -m benchmarks.schedulers.improved $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
 	$(BIN)/python -m benchmarks.schedulers.sharing models
 	$(BIN)/python -m benchmarks.schedulers.sharing schedule --seeds 5
 

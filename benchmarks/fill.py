@@ -42,7 +42,7 @@ def asked(
     return parser.parse_args(words)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Command:
     """One of several measurements of a module: what it is called, runs, and takes from the command line.
 

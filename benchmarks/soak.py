@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from benchmarks.fill import asked, check, option, publish
 from bmv2_topos.harness.rows import markdown
-from bmv2_topos.soak.kinds import KINDS
+from bmv2_topos.soak.checks import KINDS
 
 
 class BadRun(Exception):

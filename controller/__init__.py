@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from controller.connection import connect
     from controller.errors import (
         BadJob,
         ControllerError,
@@ -15,9 +14,10 @@ if TYPE_CHECKING:
         OtherProgram,
         ProgramMismatch,
     )
+    from controller.p4runtime_shim.target import connect
     from controller.p4runtime_shim.tls import Tls
     from controller.switches.fleet import Fleet, Report
-    from controller.switches.layout import Branch, Deployment, Downlink
+    from controller.switches.layout import Branch, Deployment, Downlink, TreeAdmission
     from controller.switches.model import (
         Admission,
         Member,
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from controller.switches.planning import Identity
     from controller.switches.programs import ProgramBundle, source_of
     from controller.switches.reconcile import Action, Decision, Observed, Waiting, reconcile
-    from controller.switches.session import Controller
-    from controller.switches.tree import TreeAdmission
+    from controller.switches.session import SwitchSession
     from controller.vocabulary import Mode, Region
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "Admission",
     "BadJob",
     "Branch",
-    "Controller",
     "ControllerError",
     "Decision",
     "Deployment",
@@ -62,6 +60,7 @@ __all__ = [
     "Registration",
     "Report",
     "SwitchInfo",
+    "SwitchSession",
     "Tls",
     "TreeAdmission",
     "Uplink",
@@ -77,12 +76,11 @@ _MODULES = (
     "switches.model",
     "switches.layout",
     "switches.programs",
-    "switches.tree",
     "switches.reconcile",
     "switches.session",
     "switches.fleet",
     "p4runtime_shim.tls",
-    "connection",
+    "p4runtime_shim.target",
 )
 """The quick ones first: what only needs those is not to wait for gRPC."""
 

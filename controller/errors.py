@@ -13,7 +13,7 @@ ControllerError
 ├── UnknownName         the program has no table, action or counter of that name
 ├── BadSpec             an invalid job, topology or option (`controller.vocabulary.errors`)
 ├── NativeMissing       the compiled part of the controller is not there
-├── SchedulingError     errors of schedulers and simulator (`controller.scheduling.errors`)
+├── SchedulingError     errors of schedulers and simulator (`controller.policies.scheduling.errors`)
 └── SwitchError         the switch, or the connection to it, failed
     ├── Unreachable     it does not answer
     │   └── TlsFailure  only one end uses TLS, or one end does not trust the other

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from controller.errors import BadSpec, ControllerError
-from controller.vocabulary.words import kind
+from controller.vocabulary.errors import kind
 
 
 def is_external(spec: str) -> bool:

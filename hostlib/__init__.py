@@ -9,8 +9,8 @@
     ina.shutdown()
 
 Started by ``ina run``, `init` joins the job described in the environment variable ``INA_JOB``. Started by
-torchrun, mpirun or srun on one machine, the ranks have a job admitted (`hostlib.hosting`). Otherwise the
-process is a job of its own: size 1, every sum is its input.
+torchrun, mpirun or srun on one machine, the ranks have a job admitted (`hostlib.launch.hosting`). Otherwise
+the process is a job of its own: size 1, every sum is its input.
 
 A process has one job at a time through these functions; `Communicator` has no such limit.
 """
@@ -21,7 +21,9 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from hostlib.communicator import Communicator
+    from hostlib.collectives.communicator import Communicator
+    from hostlib.collectives.handle import Handle
+    from hostlib.collectives.schedule import Limits
     from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
     from hostlib.core.congestion import window_for
     from hostlib.errors import (
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
         SumOverflow,
         UnsupportedArray,
     )
-    from hostlib.handle import Handle
     from hostlib.job import (
         all_gather,
         all_gather_async,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
         size,
         statistics,
     )
-    from hostlib.schedule import Limits
 
 __all__ = [
     "DEFAULT_SLOTS",
@@ -110,7 +110,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "communicator": ("Communicator", "Handle"),
+    "collectives.communicator": ("Communicator", "Handle"),
     "config": ("DEFAULT_SLOTS", "JobConfig", "TransportConfig"),
     "core.congestion": ("window_for",),
     "errors": (
@@ -151,7 +151,7 @@ _HOMES: Final = {
         "size",
         "statistics",
     ),
-    "schedule": ("Limits",),
+    "collectives.schedule": ("Limits",),
 }
 
 

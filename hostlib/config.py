@@ -11,11 +11,11 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from hostlib import wire
 from hostlib.addresses import parse_address
-from hostlib.encodings import ENCODINGS, Encoding, why_no_room
+from hostlib.core.peers import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
-from hostlib.patience import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
-from hostlib.tree import Tree
 from hostlib.windows import check_name
+from hostlib.wire.encodings import ENCODINGS, Encoding, why_no_room
+from hostlib.wire.tree import Tree
 
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
@@ -119,23 +119,25 @@ class JobConfig:
     of your own (`hostlib.windows`)."""
     numbers: Encoding = "exponent"
     """Encoding of float32: with an exponent per packet, the same in 16, 8 or 4 bits each (a half, a quarter
-    or an eighth of the bytes, `hostlib.quantize.pack`), or on a fixed scale, ``round(x * 2**scale_bits)``."""
+    or an eighth of the bytes, `hostlib.wire.encodings`), or on a fixed scale, ``round(x *
+    2**scale_bits)``."""
     scale_bits: int = 20
     """For the fixed scale. An element of a sum is off by at most ``size / 2 * 2**-scale_bits``, and every
     element must stay below ``2**(31 - scale_bits) / size``. Packets with larger ones are repaired, exactly,
     through the fallback server; without one they raise."""
     priority: int | None = None
-    """Of all packets, 0 to 255; None: each tensor's own (`hostlib.priority`), 0 without a fallback server."""
+    """Of all packets, 0 to 255; None: each tensor's own (`hostlib.core.priority`), 0 without a fallback
+    server."""
 
     hosts: tuple[tuple[int, ...], ...] | None = None
-    """The ranks of each machine, if they are summed there first (`hostlib.local_ranks`): machine i is then
-    the switch's worker i, by the first of its ranks. None: each rank is a worker of the switch."""
+    """The ranks of each machine, if they are summed there first (`hostlib.collectives.local_ranks`): machine
+    i is then the switch's worker i, by the first of its ranks. None: each rank is a worker of the switch."""
 
     paced: bool = False
     """The switch may be slow: time-outs follow the pace at which results come (`hostlib.core.pace`)."""
 
     log: str | None = None
-    """File that a line is appended to for each collective (`hostlib.joblog`); None: nowhere."""
+    """File that a line is appended to for each collective (`hostlib.io.joblog`); None: nowhere."""
 
     def __post_init__(self) -> None:
         _check_range("job", self.job, 0, 0xFFFF)

@@ -10,9 +10,9 @@ from typing import Final, Literal, Self, cast
 
 from hostlib.addresses import Address, parse_address
 from hostlib.collectives import NonFinite
+from hostlib.collectives.schedule import FUSION_BYTES, SLICE_BYTES, Limits
 from hostlib.errors import ConfigError
-from hostlib.quantize import NUMBERS, Numbers
-from hostlib.schedule import FUSION_BYTES, SLICE_BYTES, Limits
+from hostlib.wire.encodings import NUMBERS, Numbers
 
 EMBEDDED: Final = "embedded"
 

@@ -15,12 +15,12 @@ import numpy as np
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
 from bmv2_topos.testbeds.virtual.report import JobReport
-from controller.memory.demand import Reading
-from controller.memory.policies import POLICIES
-from controller.memory.policy import Question
 from controller.policies.by_kind import FRAME_BYTES
+from controller.policies.memory.demand import Reading
+from controller.policies.memory.policy import Question
+from controller.policies.registry import MEMORIES
 from controller.simulator.network.run import Simulated, simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology
 from controller.vocabulary.graphs import with_memory
 
@@ -154,7 +154,7 @@ class _Divide:
             late = job.due_s is not None and job.due_s <= view.time_s
             told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
         question = Question(tuple(told), self._topology, view.time_s, self._case.reading, self._held)
-        answer = POLICIES[self._case.memory](question)
+        answer = MEMORIES[self._case.memory](question)
         self._held = {name: dict(regions) for name, regions in answer.regions.items()}
         return {
             name: {at: self._held[name].get(at, Region(0, 0)) for at in view.jobs[name].regions}

@@ -16,9 +16,9 @@ from benchmarks.pages.cases import LANES, WINDOW, Case, alone_s, as_flows, as_pa
 from bmv2_topos.harness import Call, ResultRow
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
-from controller.memory.demand import Reading
+from controller.policies.memory.demand import Reading
 from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology, fabrics, float32_bytes
 
 FLOWS: Final = "flows"

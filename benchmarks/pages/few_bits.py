@@ -26,8 +26,9 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines
 from bmv2_topos.testbeds.virtual import Report
-from hostlib import quantize
 from hostlib.demos import digits
+from hostlib.wire import encodings
+from tests.twins import quantize
 
 EXACT: Final = "float32"
 FEEDBACK = " with feedback"
@@ -55,9 +56,9 @@ ITERATIONS: Final = 5
 Floats = NDArray[np.float32]
 
 
-def block_of(way: str) -> quantize.Block | None:
+def block_of(way: str) -> encodings.Block | None:
     """Return the encoding of a way; None: it has no fields."""
-    return next((block for block in quantize.BLOCKS if block == way.removesuffix(FEEDBACK)), None)
+    return next((block for block in encodings.BLOCKS if block == way.removesuffix(FEEDBACK)), None)
 
 
 class Sums:
@@ -73,7 +74,7 @@ class Sums:
         if self._numbers is None:
             mean: Floats = stack.mean(axis=0, dtype=np.float64).astype(np.float32)
             return mean
-        workers, size, fields = len(stack), stack[0].size, quantize.per_lane(self._numbers)
+        workers, size, fields = len(stack), stack[0].size, encodings.per_lane(self._numbers)
         rows = np.zeros((workers, -(-size // (LANES * fields)) * LANES * fields), np.float32)
         rows[:, :size] = stack.reshape(workers, size)
         if self._feedback:
@@ -190,9 +191,9 @@ def _scenarios(quick: bool) -> Iterator[Run]:
             size_bytes=size,
             iterations=2 if quick else ITERATIONS,
             gloo=False,
-            blocks=quantize.BLOCKS,
+            blocks=encodings.BLOCKS,
         )
-        for numbers in quantize.NUMBERS:
+        for numbers in encodings.NUMBERS:
             labels = {**allreduce.labels, "part": VIRTUAL, "way": numbers}
             simulated = real.in_virtual_time(allreduce, labels)
             (job,) = simulated.jobs
@@ -210,7 +211,7 @@ def _scenarios(quick: bool) -> Iterator[Run]:
 
 def _has_room(way: str, workers: int) -> bool:
     block = block_of(way)
-    return block is None or workers <= quantize.most_ranks(block)
+    return block is None or workers <= encodings.most_ranks(block)
 
 
 def _digits(way: str, seed: int, workers: int, epochs: int) -> Call:
@@ -237,9 +238,9 @@ def gains(rows: Sequence[ResultRow], part: str, size: int) -> list[float]:
     """Return the goodput of the blocks relative to float32's with exponents, for an array of that size."""
     of_size = selected(rows, part=part, size_bytes=size)
     if part == NETNS:
-        return [number(row, "time_s") / number(row, f"{b}_s") for row in of_size for b in quantize.BLOCKS]
+        return [number(row, "time_s") / number(row, f"{b}_s") for row in of_size for b in encodings.BLOCKS]
     (whole,) = column(of_size, "time_s", way="exponent")
-    return [whole / time for block in quantize.BLOCKS for time in column(of_size, "time_s", way=block)]
+    return [whole / time for block in encodings.BLOCKS for time in column(of_size, "time_s", way=block)]
 
 
 def _sizes(rows: Sequence[ResultRow], part: str) -> list[int]:
@@ -248,7 +249,7 @@ def _sizes(rows: Sequence[ResultRow], part: str) -> list[int]:
 
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return goodput by size, accuracy by number of workers, and losses of the transformer."""
-    heads = [f"{block} ÷ float32" for block in quantize.BLOCKS]
+    heads = [f"{block} ÷ float32" for block in encodings.BLOCKS]
     lines = [
         [part, f"{size:,} B", *(f"{gain:.2f}" for gain in gains(rows, part, size))]
         for part in (VIRTUAL, NETNS)

@@ -17,7 +17,7 @@ from benchmarks.replicas.mina.steps import MODELS, Kinds, Rates, Turns
 from benchmarks.replicas.mina.trees import Build, FirstTrees, MinaTrees, SpreadTrees
 from bmv2_topos.harness import Call, ResultRow
 from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 
 PUBLISHED: Final = "published"
 THERE: Final = "there"

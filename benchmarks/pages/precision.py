@@ -19,8 +19,8 @@ from bmv2_topos.harness import (
     spread,
 )
 from bmv2_topos.plots import draw_lines
-from hostlib import quantize as numbers
 from hostlib.demos import digits
+from tests.twins import quantize as numbers
 
 WORKERS = 4
 EPOCHS, BATCH = 20, 300

@@ -1,9 +1,10 @@
 """Preemption (ESA) against first come first served: mixed jobs on one switch that has too few slots for them.
 
-Each mix runs with all else equal: nobody may preempt; all may, with the priorities that `hostlib.priority`
-measures; with the same priority for all; with the priorities inverted. The favourable mix runs with each
-factor of the priority alone and without each, and with other ageing. One more set of runs has a job of the
-lowest priority among others of the highest. Its time without any slot bounds what it can lose.
+Each mix runs with all else equal: nobody may preempt; all may, with the priorities that
+`hostlib.core.priority` measures; with the same priority for all; with the priorities inverted. The favourable
+mix runs with each factor of the priority alone and without each, and with other ageing. One more set of runs
+has a job of the lowest priority among others of the highest. Its time without any slot bounds what it can
+lose.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ a mix under two policies differs in nothing but who gets a slot. 64 packets in f
 
 Policies for taking occupied slots, as the experiment `preemption` compares them.
 
-Plain functions of the same arguments: what a rank measures of its job (`hostlib.priority.Urgency`), the
+Plain functions of the same arguments: what a rank measures of its job (`hostlib.core.priority.Urgency`), the
 tensor's layer and the time.
 """
 
@@ -20,8 +20,8 @@ from typing import Final
 from bmv2_topos.testbeds.virtual.settings import Prioritize
 from controller.switches.model import AGEING
 from controller.vocabulary import Job, Straggler, float32_bytes
-from hostlib import priority
-from hostlib.priority import Urgency, priority_of
+from hostlib.core import priority
+from hostlib.core.priority import Urgency, priority_of
 
 Layer = tuple[int, int]
 

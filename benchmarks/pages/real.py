@@ -19,9 +19,9 @@ from bmv2_topos.testbeds.netns import bmv2
 from bmv2_topos.testbeds.virtual import VirtualSettings
 from controller.vocabulary import Job, Link, Topology, float32_bytes
 from controller.vocabulary.catalog import star
-from hostlib import command_line
 from hostlib.core.state import RtoLimits
-from hostlib.quantize import Block
+from hostlib.launch import command_line
+from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
 from ina.runtime.fabric_jobs import FabricLauncher
 from ina.runtime.jobs import JobEnd, run_jobs

@@ -11,15 +11,14 @@ from typing import Final
 
 from bmv2_topos.harness import Call, ResultRow
 from controller.core.allocator import goodput
-from controller.placement.policies import POLICIES as PLACEMENTS
-from controller.placement.policy import place
 from controller.policies.by_kind import FRAME_BYTES
-from controller.routing.grid import PASSES, best_of_draws, relaxed
-from controller.routing.policies import POLICIES as ROUTINGS
-from controller.routing.policy import Policy, Question
+from controller.policies.placement.policy import place
+from controller.policies.registry import PLACEMENTS, ROUTINGS
+from controller.policies.routing.grid import PASSES, best_of_draws, relaxed
+from controller.policies.routing.policy import Policy, Question
 from controller.simulator.network.generate import generate
 from controller.simulator.network.run import NetworkTask, run_network, simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)

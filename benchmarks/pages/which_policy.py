@@ -16,9 +16,9 @@ from benchmarks.pages import which_policy_packets as packets
 from benchmarks.pages.families import LATER, NAMES, SEEDS, least_missed, workload
 from benchmarks.pages.which_policy_parts import PROMISED
 from bmv2_topos.harness import Call, Experiment, ResultRow, columns, markdown, selected
-from controller.policies.by_kind import SCHEDULER
+from controller.policies.registry import SCHEDULER
 from controller.simulator.network.run import NetworkOutcome, NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 
 Names = tuple[str, str, str, str]
 """A scheduler, a placement, a policy for memory and one for routing."""

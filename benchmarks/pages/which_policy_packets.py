@@ -20,14 +20,12 @@ from bmv2_topos.harness import Call, ResultRow, markdown, selected
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed
 from bmv2_topos.testbeds.virtual.by_policy import placement_of, ranks_of
 from controller.core.allocation import Allocation
-from controller.core.compose import networked
+from controller.core.compose import networked, submission_of
 from controller.core.events import Submitted
-from controller.core.submissions import submission_of
-from controller.memory.policy import Answer, Question
-from controller.policies.by_kind import SCHEDULER
+from controller.policies.memory.policy import Answer, Question
+from controller.policies.registry import SCHEDULER
 from controller.simulator.engine import Simulation
-from controller.simulator.network.settings import NetworkSettings
-from controller.simulator.network.speed import NetworkSpeed
+from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
 from controller.vocabulary import Job, Region, Topology, fabrics, float32_bytes
 
 PART: Final = "packets"

@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
-from controller.joint.policy import Joint
-from controller.policies.setup import Setup
-from controller.scheduling.deadlines import due_s
-from controller.scheduling.policy import JobState, View
-from controller.scheduling.queue import Rank
-from controller.scheduling.speed import Exclusive
-from controller.scheduling.urgency import FULL, Urgency
+from controller.policies.family import Setup
+from controller.policies.joint import Joint
+from controller.policies.scheduling.deadlines import FULL, Urgency, due_s
+from controller.policies.scheduling.policy import JobState, View
+from controller.policies.scheduling.queue import Rank
+from controller.policies.scheduling.speed import Exclusive
 from controller.vocabulary import Job, Topology
 
 PROMISED: Final[set[str]] = set()

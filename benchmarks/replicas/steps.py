@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.model import Submission
 from controller.simulator.engine import simulate
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Result

@@ -1,18 +1,18 @@
 """Fill the page of results with what `ina schedule interleave` measured.
 
-`python -m benchmarks.schedulers.interleave docs/results/interleave.json` writes what the command has printed
-with ``--json`` into the tables of the page beside that file.
+`python -m benchmarks.schedulers.interleave FILE docs/results/interleave.md` writes what the command has
+printed with ``--json``, into FILE, between the marks of that page.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fill import fill
+from benchmarks.fill import asked, fill, option
+from bmv2_topos.harness import markdown
 from hostlib.interleave import STAGES
 
 
@@ -48,29 +48,21 @@ def tables(measured: Mapping[str, Any]) -> str:
         "contention",
         "barriers",
     ]
-    return "\n".join(
-        [
-            f"Each job alone, {setup['workers']} workers, milliseconds per iteration:",
-            "",
-            *_table(["job", *STAGES, "iteration"], jobs),
-            "",
-            "Groups, measured beside predicted:",
-            "",
-            *_table(columns, groups),
-        ]
+    alone = markdown(["job", *STAGES, "iteration"], jobs)
+    return (
+        f"Each job alone, {setup['workers']} workers, milliseconds per iteration:\n\n{alone}\n\n"
+        f"Groups, measured beside predicted:\n\n{markdown(columns, groups)}"
     )
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows)]
-
-
 def main() -> None:
-    """Write the tables of the page beside the file of measurements."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("measured", type=Path, help="output of 'ina schedule interleave --json'")
-    path: Path = parser.parse_args().measured
-    fill(path.with_suffix(".md"), tables(json.loads(path.read_text())))
+    """Write the tables of a file of measurements into a page."""
+    given = asked(
+        __doc__,
+        option("measured", type=Path, help="output of 'ina schedule interleave --json'"),
+        option("page", type=Path, help="with marks for the tables"),
+    )
+    fill(given.page, tables(json.loads(given.measured.read_text())))
 
 
 if __name__ == "__main__":

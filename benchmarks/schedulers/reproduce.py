@@ -2,7 +2,7 @@
 
 `python -m benchmarks.schedulers.reproduce --traces DIR` runs on the public traces below DIR
 (`muri/trace3.csv`, `common/c1000/...`, `lucid/...`, `synergy/...`), without `--traces` on small ones that are
-shipped or made up. `--output docs/results` writes page and rows; `--only replicas,paper` makes some of the
+shipped or made up. `--output docs/results` fills the page; `--only replicas,paper` makes some of the
 tables anew and leaves the others as they are.
 """
 
@@ -25,15 +25,14 @@ from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
 from benchmarks.schedulers.references import LUCID, MURI, SYNERGY
 from benchmarks.schedulers.reproduce_page import SHOW, ResultRow
 from benchmarks.schedulers.trace_files import Trace, resolved, takes_minutes, traces, with_ablations
-from controller.policies.families import papers
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.papers import INTERVAL_S
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
-from controller.scheduling.policy import Policy
-from controller.scheduling.speed import Exclusive, Interleaved
+from controller.policies.scheduling import papers
+from controller.policies.scheduling.papers import INTERVAL_S
+from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure
-from controller.simulator.by_name import make
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.policy_run import PolicyRun, make
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
@@ -144,34 +143,25 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
     parser.add_argument("--only", default=",".join(MAKE), help=f"tables, by comma: {', '.join(MAKE)}")
     parser.add_argument("--slow", action="store_true", help="also run the slow parts (minutes)")
-    parser.add_argument("--output", type=Path, metavar="DIR", help=f"write {NAME}.md and {NAME}.json")
+    parser.add_argument("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md")
     parser.add_argument("--json", action="store_true", help="print the rows")
     given = parser.parse_args()
     wanted = given.only.split(",")
     for name in wanted:
         if name not in MAKE:
             parser.error(f"--only {name}: there are {', '.join(MAKE)}")
-    stored = None if given.output is None else given.output / f"{NAME}.json"
-    tables: dict[str, list[ResultRow]] = {}
-    if stored is not None and stored.exists() and len(wanted) < len(MAKE):
-        tables = json.loads(stored.read_text(encoding="utf-8"))["tables"]
+    rows: dict[str, list[ResultRow]] = {}
     for name in wanted:
         try:
-            tables[name] = MAKE[name](Options(given.traces, given.slow))
+            rows[name] = MAKE[name](Options(given.traces, given.slow))
         except (RunFailed, subprocess.CalledProcessError) as error:
             raise SystemExit(f"benchmarks.schedulers.reproduce: {name}: {error}") from None
         if not given.json:
-            print(f"\n{name}\n\n{SHOW[name](tables[name])}", flush=True)
-        if stored is not None:  # after each: some take minutes
-            given.output.mkdir(parents=True, exist_ok=True)
-            stored.write_text(_text(tables) + "\n", encoding="utf-8")
-            fill(stored.with_suffix(".md"), SHOW[name](tables[name]), name)
+            print(f"\n{name}\n\n{SHOW[name](rows[name])}", flush=True)
+        if given.output is not None:  # after each: some take minutes
+            fill(given.output / f"{NAME}.md", SHOW[name](rows[name]), name)
     if given.json:
-        print(_text(tables))
-
-
-def _text(tables: Mapping[str, list[ResultRow]]) -> str:
-    return json.dumps({"name": NAME, "tables": tables}, indent=1)
+        print(json.dumps({"name": NAME, "tables": rows}, indent=1))
 
 
 def simulated(trace: Trace, policy: str) -> ResultRow:
@@ -184,16 +174,11 @@ def simulated(trace: Trace, policy: str) -> ResultRow:
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
 
 
-def published(names: Sequence[str]) -> list[str]:
-    """Return the policies that are not of our own, which has a page of its own (`improved`)."""
-    return [name for name in names if "weave" not in name]
-
-
 def replicas(options: Options) -> list[ResultRow]:
     """Run the public code's rules: policies with public figures, and all of them on the first trace."""
     rows = []
     for trace in options.traces():
-        for policy in with_ablations(published(known_replicas("muri-replica"))):
+        for policy in with_ablations(known_replicas("muri-replica")):
             theirs = MURI.get((trace.name, policy))
             wanted = theirs is not None or trace.name in FIRST
             if not wanted or options.skips(trace, policy):
@@ -210,7 +195,7 @@ def replicas(options: Options) -> list[ResultRow]:
 def paper(options: Options) -> list[ResultRow]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
     first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
-    plain = [name for name in published(known()) if not family(name) and name not in BY_DEADLINE]
+    plain = [name for name in known() if not family(name) and name not in BY_DEADLINE]
     names = with_ablations(plain)
     main_names = [name for name in names if not name.startswith("muri-s-")]
     pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]
@@ -299,8 +284,8 @@ def lucid(options: Options) -> list[ResultRow]:
     if options.folder is None:
         rows = [{"table": "paper", **row} for row in _module("lucid", "schedule")]
         rows += [{"table": "tree", **row} for row in _module("lucid", "tree")]
-        rows += [{"table": "models", **row} for row in _module("lucid_models", "throughput")]
-        return rows + [{"table": "models", **row} for row in _module("lucid_models", "durations")]
+        rows += [{"table": "models", **row} for row in _module("lucid", "throughput")]
+        return rows + [{"table": "models", **row} for row in _module("lucid", "durations")]
     files = options.folder / "lucid"
     measured = ("--profiles", files / "single_data.csv", "--pairs", files / "colocate_info.csv")
     log = ("--folder", options.folder / "common" / "c1000" / "lucid")
@@ -323,11 +308,9 @@ def lucid(options: Options) -> list[ResultRow]:
         "--predicted",
         files / "Venus_throughput_pred.csv",
     )
-    rows += [{"table": "models", **row} for row in _module("lucid_models", "throughput", *series)]
+    rows += [{"table": "models", **row} for row in _module("lucid", "throughput", *series)]
     philly = options.folder / "philly" / "philly.csv"
-    return rows + [
-        {"table": "models", **row} for row in _module("lucid_models", "durations", "--trace", philly)
-    ]
+    return rows + [{"table": "models", **row} for row in _module("lucid", "durations", "--trace", philly)]
 
 
 MAKE: Mapping[str, Callable[[Options], list[ResultRow]]] = {

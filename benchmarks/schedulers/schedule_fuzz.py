@@ -29,12 +29,12 @@ from benchmarks import replicas
 from benchmarks.fill import asked, option
 from benchmarks.replicas import LUCID, MURI, SYNERGY
 from controller.errors import ControllerError
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import dress, family, find_family, known
-from controller.scheduling import Decision, Policy, Submission, View
-from controller.scheduling.speed import Exclusive
-from controller.simulator.by_name import make
+from controller.policies.scheduling import Decision, Policy, Submission, View
+from controller.policies.scheduling.speed import Exclusive
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.simulator.record import Result
 from controller.vocabulary import Cluster, Server
 

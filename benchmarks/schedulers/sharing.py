@@ -22,25 +22,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from benchmarks.fill import Command, option, serve
-from controller.scheduling import Decision, Policy, Submission, View
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.sharing import (
-    InterferenceModel,
-    Model,
-    PreemptionCost,
-    SharedSpeed,
-    accuracy,
-    draw,
-    read_gavel_pairs,
-    read_lucid_pairs,
-)
-from controller.scheduling.sharing.corun import Pairs
-from controller.scheduling.sharing.errors import BadTraining
-from controller.scheduling.sharing.interference import Load
-from controller.scheduling.sharing.interval import IntervalRule
-from controller.scheduling.sharing.models import Sample, model_for
-from controller.scheduling.sharing.packing import Choice, Packer
-from controller.scheduling.sharing.policies import (
+from controller.policies.scheduling import Decision, Policy, Submission, View
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.sharing.family import (
     POLICIES,
     SIZES,
     NamedPolicy,
@@ -48,8 +32,18 @@ from controller.scheduling.sharing.policies import (
     SharingConfig,
     of_kinds,
 )
-from controller.scheduling.sharing.policy import SharingPolicy
-from controller.scheduling.sharing.priority import Ledger
+from controller.policies.scheduling.sharing.forests import Model, Sample, accuracy, draw, model_for
+from controller.policies.scheduling.sharing.interference import (
+    BadTraining,
+    InterferenceModel,
+    IntervalRule,
+    Load,
+    PreemptionCost,
+    SharedSpeed,
+)
+from controller.policies.scheduling.sharing.packing import Choice, Packer
+from controller.policies.scheduling.sharing.pairs import Pairs, read_gavel_pairs, read_lucid_pairs
+from controller.policies.scheduling.sharing.policy import Ledger, SharingPolicy
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read

@@ -15,14 +15,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fill import asked, check, option, publish
+from benchmarks.fill import asked, check, fill, option
 from benchmarks.schedulers.trace_files import LONG, traces
 from bmv2_topos.harness import markdown
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
-from controller.simulator.job_table import COLUMNS
 from controller.simulator.pool import run_all
-from controller.simulator.runs import Outcome, Source, Task
+from controller.simulator.runs import JOB_COLUMNS, Outcome, Source, Task
 from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster
 
@@ -42,11 +41,11 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Run, print the tables, and write page and rows on request."""
+    """Run, print the tables, and write the page on request."""
     given = asked(
         __doc__,
         option("--traces", type=Path, metavar="DIR", help="folder with the public traces"),
-        option("--output", type=Path, metavar="DIR", help=f"write {NAME}.json, and into {NAME}.md"),
+        option("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md"),
         option("--jobs", type=int, default=80, help="of each generated workload"),
         option("--processes", type=int, default=0),
     )
@@ -57,7 +56,7 @@ def main() -> None:
     shown = text(rows)
     print(shown)
     if given.output is not None:
-        publish(given.output, NAME, shown, rows)
+        fill(given.output / f"{NAME}.md", shown)
 
 
 def measured(folder: Path | None, jobs: int, processes: int, scratch: Path) -> list[Row]:
@@ -112,7 +111,7 @@ def _row(name: str, case: str, outcome: Outcome) -> Row:
 
 def _mean_s(outcome: Outcome, least_s: float, most_s: float) -> float | None:
     """Return the mean completion time of jobs that take so long alone; None if there are none."""
-    alone, jct = COLUMNS.index("alone_s"), COLUMNS.index("jct_s")
+    alone, jct = JOB_COLUMNS.index("alone_s"), JOB_COLUMNS.index("jct_s")
     found = [float(row[jct]) for row in outcome.rows if least_s <= float(row[alone]) < most_s]
     return statistics.fmean(found) if found else None
 

@@ -34,7 +34,7 @@ from controller.core import Log
 from controller.core.reasons import OfAllocation
 from controller.errors import ControllerError
 from controller.simulator.network.run import NetworkTask, Simulated, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, read_topology
 from controller.vocabulary.files import read_jobs
 from ina.service.client import Client

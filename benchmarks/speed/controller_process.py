@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.connection import connect
+from controller.p4runtime_shim.target import connect
 from controller.policies.by_kind import AllocationSettings
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology, fabrics
 from ina.runtime.programs import bundle
 from ina.service.api import Address, speaking
@@ -111,19 +111,12 @@ class NoWorkers:
 class NoFallbacks:
     """Fallback servers that sum nothing, since nobody sends."""
 
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
         """Return at once."""
 
-    def lives(self, server: str) -> bool:
+    def lives(self, server: str, cluster: Topology) -> bool:
         """Return True."""
         return True
-
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        """Return none."""
-        return {}
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Do nothing."""
 
 
 async def _serve(order: Order) -> None:

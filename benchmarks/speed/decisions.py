@@ -25,22 +25,21 @@ from bmv2_topos.testbeds.virtual import (
     shortest_tree,
 )
 from controller.errors import ControllerError
-from controller.grouping.efficiency import Profile
-from controller.grouping.quality import rounds_against_exact
-from controller.grouping.rounds import group
-from controller.placement.flows import flows_of
-from controller.placement.policies import POLICIES as PLACEMENTS
-from controller.placement.policy import place
-from controller.placement.trees import tree_of
-from controller.placement.waterfill import waterfill as fill
 from controller.policies.by_kind import policies_of
-from controller.policies.families.base import SimulationConfig
-from controller.routing.policies import POLICIES as ROUTINGS
-from controller.routing.policy import Question, score
+from controller.policies.family import SimulationConfig
+from controller.policies.grouping.efficiency import Profile
+from controller.policies.grouping.quality import rounds_against_exact
+from controller.policies.grouping.rounds import group
+from controller.policies.placement.flows import flows_of
+from controller.policies.placement.policy import place
+from controller.policies.placement.trees import tree_of
+from controller.policies.placement.waterfill import waterfill as fill
+from controller.policies.registry import PLACEMENTS, ROUTINGS
+from controller.policies.routing.policy import Question, score
 from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
 from controller.vocabulary.documents import hint

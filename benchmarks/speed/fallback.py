@@ -19,8 +19,9 @@ import numpy as np
 import typer
 
 from benchmarks.speed.shown import show
-from hostlib import command_line, wire
-from hostlib.tree import Tree
+from hostlib import wire
+from hostlib.launch import command_line
+from hostlib.wire.tree import Tree
 from ina.bench.loopback import UDP_GRO, UDP_SEGMENT
 from ina.cli import options
 from ina.cli.errors import Failure

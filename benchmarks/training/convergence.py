@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.fill import asked, fill, option
 from bmv2_topos.harness import markdown
 from bmv2_topos.plots import draw_lines
-from hostlib.quantize import BLOCKS
+from hostlib.wire.encodings import BLOCKS
 
 if TYPE_CHECKING:  # the page needs no torch
     from torch import nn

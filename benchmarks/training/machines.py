@@ -28,7 +28,7 @@ from bmv2_topos.testbeds.netns.names import namespace
 from controller.vocabulary import Link, Topology
 from controller.vocabulary.catalog import star
 from controller.vocabulary.files import topology_document
-from hostlib import command_line
+from hostlib.launch import command_line
 from ina.bench.allreduce import slowest
 
 MACHINES, RANKS = 4, 8

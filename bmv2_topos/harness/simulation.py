@@ -28,7 +28,7 @@ from bmv2_topos.testbeds.virtual.report import JobReport
 from bmv2_topos.testbeds.virtual.testbed import Progress
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import CONGESTION, BadSpec, Job, Link, Topology, named, place
-from controller.vocabulary.slots import MAX_WINDOW
+from controller.vocabulary.job import MAX_WINDOW
 from controller.vocabulary.topology import MAX_RATE_BPS
 
 

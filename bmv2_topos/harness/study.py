@@ -24,7 +24,7 @@ from bmv2_topos.harness.errors import BadExperiment
 from bmv2_topos.harness.model import Call, Experiment
 from bmv2_topos.harness.rows import ResultRow, Value, markdown, selected
 from bmv2_topos.plots import draw_lines, ticks
-from controller.vocabulary.words import kind
+from controller.vocabulary.errors import kind
 
 SEED: Final = "seed"
 VARIANT: Final = "variant"

@@ -19,7 +19,7 @@ from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
 from bmv2_topos.testbeds.virtual.network import Wire
 from controller import Mode, Region
 from controller.switches import names
-from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.model import COLUMNS, OUTCOMES
 from controller.switches.programs import objects
 from controller.switches.tofino_rows import COUNTER
 from controller.vocabulary import Topology

@@ -15,12 +15,12 @@ from statistics import median, quantiles
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
+from bmv2_topos.soak.network import Log
 from bmv2_topos.soak.programs import offers
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Bed
-from bmv2_topos.soak.trace import Log
-from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.interrupts import interrupts_held
 from controller.vocabulary import Mode
 

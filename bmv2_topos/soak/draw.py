@@ -16,6 +16,7 @@ from bmv2_topos.faults import (
     Timed,
 )
 from bmv2_topos.soak import tofino
+from bmv2_topos.soak.network import KINDS
 from bmv2_topos.soak.programs import LANES, SHARED_SLOTS
 from bmv2_topos.soak.schedule import (
     BED_SEEDS,
@@ -27,7 +28,6 @@ from bmv2_topos.soak.schedule import (
     Schedule,
     end_us,
 )
-from bmv2_topos.soak.strangers import KINDS
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.switches.model import Feature, SwitchInfo
@@ -35,7 +35,7 @@ from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES, window_for
 from hostlib.core.state import Pattern
-from hostlib.quantize import BLOCKS, Encoding
+from hostlib.wire.encodings import BLOCKS, Encoding
 
 _MAX_DEPTH = 2
 _MOVING = 2

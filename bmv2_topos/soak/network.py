@@ -3,14 +3,133 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.schedule import Schedule
-from bmv2_topos.soak.strangers import damaged
 from bmv2_topos.testbeds.virtual.network import HOST_PORT, Network, SwitchNode, Trace, Wire
+from hostlib import wire
 from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT, packet_dtype
+
+# ---------------------------------------------------------------------------
+# Frames that a switch must refuse, each made from one that it took.
+
+
+_HEADER = wire.FRAME_PREFIX_BYTES
+_NO_LANES = _HEADER + wire.INA_BYTES
+_ADDRESSES = wire.ETHERNET_BYTES + 12
+"""Offset of the IPv4 addresses: 8 bytes, every one of which the header checksum protects."""
+
+Packet = NDArray[Any]
+"""One packet of `wire.packet_dtype`."""
+
+
+def _epoch(packet: Packet) -> None:
+    packet["epoch"] ^= 0x55
+
+
+def _rank(packet: Packet) -> None:
+    packet["bitmap"] = 0x8000_0001
+
+
+def _nobody(packet: Packet) -> None:
+    packet["bitmap"] = 0
+
+
+def _node(packet: Packet) -> None:
+    packet["node"] += 1
+
+
+def _fan_in(packet: Packet) -> None:
+    packet["fan_in"] += 1
+
+
+def _version(packet: Packet) -> None:
+    packet["version_kind"] = wire.KIND_GRADIENT
+
+
+def _kind(packet: Packet) -> None:
+    packet["version_kind"] = wire.version_kind(wire.KIND_REMINDER + 1)
+
+
+def _lanes(packet: Packet) -> None:
+    packet["lanes"] -= 1
+
+
+def _valid(packet: Packet) -> None:
+    packet["valid"] = packet["lanes"] + 1
+
+
+def _job(packet: Packet) -> None:
+    packet["job"] = 0xFFF0
+
+
+def _direction(packet: Packet) -> None:
+    packet["version_kind"] = wire.version_kind(wire.KIND_STATUS)
+    packet["lanes"] = packet["valid"] = 0
+
+
+_CHANGES: dict[str, tuple[str, Callable[[Packet], None]]] = {
+    "another epoch": ("wrong_epoch", _epoch),
+    "bits of two ranks": ("wrong_rank", _rank),
+    "no rank": ("wrong_rank", _nobody),
+    "another node": ("wrong_rank", _node),
+    "another fan-in": ("wrong_fan_in", _fan_in),
+    "another version": ("bad_version", _version),
+    "no such kind": ("bad_kind", _kind),
+    "too few lanes": ("bad_lanes", _lanes),
+    "too many valid": ("bad_length", _valid),
+    "another job": ("unknown_job", _job),
+    "an order from below": ("wrong_direction", _direction),
+}
+
+FROM_ELSEWHERE = "another port"
+KINDS = (FROM_ELSEWHERE, *_CHANGES, "cut off", "too long", "damaged address")
+
+
+def forge(kind: str, frame: bytes, lanes: int) -> tuple[bytes, str]:
+    """Return a frame made from a contribution, and the outcome that it has to be counted as.
+
+    A frame of the kind `FROM_ELSEWHERE` is unchanged: it has to enter at a port of no member.
+    """
+    if kind == FROM_ELSEWHERE:
+        return frame, "wrong_port"
+    if kind == "cut off":
+        return frame[: _NO_LANES - 1], "truncated"
+    if kind == "too long":
+        return frame + b"\0", "bad_length"
+    if kind == "damaged address":
+        return damaged(frame, 5), "bad_checksum"
+    outcome, change = _CHANGES[kind]
+    packet = np.frombuffer(frame, wire.packet_dtype(lanes, framed=True)).copy()
+    change(packet)
+    changed = packet.tobytes()
+    if kind == "an order from below":
+        changed = _shortened(packet)
+    return changed, outcome
+
+
+def damaged(frame: bytes, which: int) -> bytes:
+    """Return a frame with a bit of its IPv4 addresses flipped, chosen by `which`."""
+    at = _ADDRESSES + which // 8 % 8
+    return frame[:at] + bytes([frame[at] ^ 1 << which % 8]) + frame[at + 1 :]
+
+
+def _shortened(packet: Packet) -> bytes:
+    """Return the frame without its lanes, with lengths and checksum to fit."""
+    packet["udp_length"] = wire.UDP_BYTES + wire.INA_BYTES
+    packet["ip_total_len"] = wire.IPV4_BYTES + wire.UDP_BYTES + wire.INA_BYTES
+    packet["ip_checksum"] = 0
+    header = packet.tobytes()[wire.ETHERNET_BYTES : wire.ETHERNET_BYTES + wire.IPV4_BYTES]
+    packet["ip_checksum"] = wire.ipv4_checksum(header)
+    return packet.tobytes()[:_NO_LANES]
+
 
 _KIND = FRAME_PREFIX_BYTES
 _JOB = slice(_KIND + 2, _KIND + 4)
@@ -81,3 +200,64 @@ class BedNetwork(Network):
             return None
         bad = damaged(frame, self.random.randrange(64))
         return functools.partial(self.switches[wire.to].deliver_damaged, wire.port, bad)
+
+
+# ---------------------------------------------------------------------------
+# Packets in words, to examine a failed schedule.
+
+
+_KINDS = {
+    wire.KIND_GRADIENT: "GRADIENT",
+    wire.KIND_RESULT: "RESULT",
+    wire.KIND_STATUS: "STATUS",
+    wire.KIND_PARTIAL: "PARTIAL",
+    wire.KIND_REMINDER: "REMINDER",
+}
+_FLAGS = {
+    wire.FLAG_RESEND: "resend",
+    wire.FLAG_QUERY: "query",
+    wire.FLAG_OVERFLOW: "overflow",
+    wire.FLAG_DISAGREE: "disagree",
+    wire.FLAG_COLLISION: "collision",
+    wire.FLAG_ECN: "ecn",
+    wire.FLAG_BYPASS: "bypass",
+    wire.FLAG_RAW: "raw",
+}
+
+
+class Log:
+    """Keeps the last packets of a schedule."""
+
+    def __init__(self, most: int) -> None:
+        self._packets: deque[tuple[int, str, str, bytes, str]] = deque(maxlen=most)
+
+    def __call__(self, now: int, source: str, to: str, frame: bytes, fate: str) -> None:
+        """Note a packet."""
+        self._packets.append((now, source, to, frame, fate))
+
+    def lines(self) -> list[str]:
+        """Return a line for each packet."""
+        return [
+            f"{(now - START_NS) / 1000:10.1f} us  {source:>5} > {to:<5} {describe(frame)}"
+            + (f"  [{fate}]" if fate else "")
+            for now, source, to, frame, fate in self._packets
+        ]
+
+
+def describe(frame: bytes) -> str:
+    """Say what a frame is, in a line."""
+    start = wire.FRAME_PREFIX_BYTES
+    if len(frame) < start + wire.INA_BYTES:
+        return f"{len(frame)} bytes"
+    header = np.frombuffer(frame, wire.HEADER_DTYPE, 1, start)[0]
+    kind = int(header["version_kind"]) & 0x0F
+    flags = " ".join(name for bit, name in _FLAGS.items() if int(header["flags"]) & bit)
+    parts = [
+        f"{_KINDS.get(kind, kind):<8} job {header['job']} epoch {header['epoch']:3} psn {header['psn']}",
+        f"node {header['node']} bits {int(header['bitmap']):b} of {header['fan_in']}",
+        f"exponent {header['exponent']} valid {int(header['valid']) & ~wire.VALID_INT32}",
+    ]
+    if header["lanes"]:
+        lane = int.from_bytes(frame[start + wire.INA_BYTES :][:4], "big", signed=True)
+        parts.append(f"lane 0 {lane}")
+    return ", ".join([*parts, flags] if flags else parts)

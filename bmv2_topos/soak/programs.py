@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bmv2_topos.testbeds.virtual.programs import compiled, objects_of, offered
+from bmv2_topos.testbeds.virtual.settings import compiled, objects_of, offered
 from controller import Mode
 from controller.errors import ProgramMismatch
 from controller.switches import names

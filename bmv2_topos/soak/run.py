@@ -23,24 +23,22 @@ from bmv2_topos.faults import (
 )
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.bed import BuiltBed
-from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes
-from bmv2_topos.soak.kinds import traits
-from bmv2_topos.soak.network import START_NS, BedNetwork
+from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes, traits
+from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, BedNetwork, forge
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Clock, Recovery, TooSlow
 from bmv2_topos.soak.schedule import JobPlan, Schedule
-from bmv2_topos.soak.strangers import FROM_ELSEWHERE, forge
 from bmv2_topos.soak.sums import SCALE_BITS, Sum, WrongSum
 from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
-from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.network import Station, Trace
 from bmv2_topos.testbeds.virtual.server import Server, endpoints
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION, SPREAD
 from hostlib.core.state import CoreSettings, RtoLimits, turn_of
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 PATIENCE_NS = 10_000_000_000
 """Virtual time that a schedule may take: 500 of the longest time-outs."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bmv2_topos.trace.captures import Record
-from controller.switches.outcomes import OUTCOMES
+from controller.switches.model import OUTCOMES
 from hostlib import wire
 
 _HEADER = struct.Struct(">BBHIIBBBBHHIHH")

@@ -1,4 +1,4 @@
-/* Resulting rates of jobs that share links and switch memory; see controller/placement/waterfill.py. */
+/* Resulting rates of jobs that share links and switch memory; see controller/policies/placement/waterfill.py. */
 #ifndef WATERFILL_H
 #define WATERFILL_H
 

@@ -41,11 +41,11 @@ struct weave_composition weave_one(int32_t kind);
 struct weave_composition weave_union(const struct weave_rounds *rounds, const struct weave_composition *a,
                                      const struct weave_composition *b);
 
-/* Group items by worth; see controller/grouping/worth.py. */
+/* Group items by worth; see controller/policies/grouping/worth.py. */
 int weave_group(struct weave_rounds *rounds, int32_t count, const int32_t *kind, const int32_t *gpus,
                 const double *alone_s, const double *weight, int32_t capacity, int improve, int32_t *found);
 
-/* Predict the ends of a draft's jobs; see controller/scheduling/outlook.py. */
+/* Predict the ends of a draft's jobs; see controller/policies/scheduling/outlook.py. */
 int weave_ends(struct weave_rounds *rounds, int32_t count, const int32_t *kind, const int32_t *gpus,
                const double *iterations, const double *alone_s, const double *restart_s, int32_t capacity,
                int32_t named, const int32_t *draft, double *end_s);

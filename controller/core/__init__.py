@@ -13,7 +13,7 @@ compares two desired states: what to stop, what to change, what to start.
 Deciding is a composition, in this order:
 
 1. the **scheduling policy** decides which jobs run, in which groups, on how many GPUs, and, if it also
-   chooses the places, on which GPUs (`controller.scheduling.policy`);
+   chooses the places, on which GPUs (`controller.policies.scheduling.policy`);
 2. the **placement policy** chooses servers for the jobs that start, the **routing policy** chooses trees over
    them, and the **memory policy** divides the switches' slots among all jobs that use the network
    (`allocation`, `allocator`). A job for which no servers have room waits, although its GPUs are counted; a
@@ -55,7 +55,7 @@ from controller.core.events import (
     SwitchGone,
     Tick,
 )
-from controller.core.log import Entry, Log
+from controller.core.reasons import Entry, Log
 
 __all__ = [
     "Action",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from controller.errors import BadSpec
 from controller.vocabulary import Cluster, Job, Link, Server, Switch, Topology
 from controller.vocabulary.documents import shown
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 _REACHED = ("ip", "mac", "interface", "address")
 """Properties of a server with which its workers, and the rows of its switch, would be wrong."""
@@ -135,7 +135,7 @@ def renewed(before: Cluster, after: Cluster) -> Cluster:
     """Return a changed cluster's servers as schedulers see them: no GPU that was there has another number.
 
     Jobs that run hold GPUs by their numbers. Servers that have left keep theirs, for good, and their GPUs
-    are unavailable (`controller.core.losses`); new servers come last. A single large server, which stands
+    are unavailable (`controller.core.allocation`); new servers come last. A single large server, which stands
     for all (`controller.core.compose.servers_of`), never gets smaller.
 
     Raises BadSpec for a server with another number of GPUs, which cannot keep their numbers.

@@ -15,9 +15,9 @@ from itertools import filterfalse
 from typing import Literal, NamedTuple, assert_never
 
 from controller.core import reasons
-from controller.core.allocation import Allocation
+from controller.core.allocation import Allocation, Losses
 from controller.core.changes import Changes, compare
-from controller.core.crowd import only, with_room
+from controller.core.compose import submission_of
 from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
@@ -38,20 +38,18 @@ from controller.core.events import (
     SwitchGone,
     Tick,
 )
-from controller.core.log import Kind, Log
-from controller.core.losses import Losses
-from controller.core.running import Running
-from controller.core.submissions import submission_of
+from controller.core.reasons import Kind, Log
+from controller.core.running import Running, only, with_room
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.by_kind import Policies as AllocationPolicies
-from controller.policies.setup import Setup
-from controller.scheduling.checks import check
-from controller.scheduling.errors import BadDecision, BadSpec
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
+from controller.policies.family import Setup
+from controller.policies.scheduling.checks import check
+from controller.policies.scheduling.errors import BadDecision, BadSpec
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
 from controller.vocabulary import Cluster, Topology
+from controller.vocabulary.errors import plural
 from controller.vocabulary.files import check_job
-from controller.vocabulary.words import plural
 
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from controller.memory.policy import Standing
+from controller.policies.memory.policy import Standing
 from controller.vocabulary import Region, Tree
 
 

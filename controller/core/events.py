@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from controller.errors import BadSpec
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Job, Straggler, Tree
 
 

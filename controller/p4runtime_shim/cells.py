@@ -15,7 +15,7 @@ from typing import Any, Self
 from controller.errors import NoProgram, Refused, UnknownName
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
-from controller.switches.entries import Lpm, Match, Range, TableEntry, Ternary
+from controller.switches.target import Lpm, Match, Range, TableEntry, Ternary
 from p4src.messages import p4runtime_pb2 as p4
 
 Value = int | bool | str | list["Value"]

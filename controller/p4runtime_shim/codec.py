@@ -6,19 +6,20 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
-from controller.switches.entries import (
+from controller.switches.programs import objects
+from controller.switches.target import (
     CounterCell,
     Entry,
     Lpm,
     Match,
     MulticastGroup,
+    ProgramInfo,
     Range,
     RegisterCell,
     TableEntry,
     Ternary,
+    find,
 )
-from controller.switches.programs import objects
-from controller.switches.target import ProgramInfo, find
 from p4src.messages import p4runtime_pb2 as p4
 
 

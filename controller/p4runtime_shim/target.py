@@ -10,9 +10,17 @@ from controller.errors import NoProgram
 from controller.p4runtime_shim.client import P4RuntimeClient, entities_of
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.tls import Tls
-from controller.switches.entries import CounterCell, Entry, Match, MulticastGroup, TableEntry
 from controller.switches.programs import ProgramBundle
-from controller.switches.target import Kind, ProgramInfo
+from controller.switches.session import SwitchSession
+from controller.switches.target import (
+    CounterCell,
+    Entry,
+    Kind,
+    Match,
+    MulticastGroup,
+    ProgramInfo,
+    TableEntry,
+)
 
 _log = logging.getLogger("controller")
 
@@ -140,3 +148,23 @@ class P4RuntimeTarget:
             raise NoProgram(f"the switch at {self.address} has no program loaded")
         assert self._codec is not None
         return self._codec
+
+
+# ---------------------------------------------------------------------------
+# Connections to switches behind P4Runtime servers.
+
+
+def connect(
+    address: str, *, device_id: int = 0, tls: Tls | None = None, at_once: bool = True
+) -> SwitchSession:
+    """Connect to a P4Runtime server.
+
+    Args:
+        address: ``host:port`` or ``unix:path``.
+        device_id: The switch's device id there.
+        tls: For TLS; None: without.
+        at_once: Wait until it answers; else the first call finds out whether it does.
+
+    Raises Unreachable, if `at_once`.
+    """
+    return SwitchSession(P4RuntimeTarget(address, device_id=device_id, tls=tls, at_once=at_once))

@@ -1,11 +1,10 @@
 """One event-driven simulator for all schedulers; its policies decide in the live controller too.
 
 ``simulate(jobs, cluster, policy, speed)`` → `Result`; ``measure(result)`` → `Metrics`. Trace readers
-are in `controller.simulator.traces`, speed models in `controller.scheduling.speed`.
+are in `controller.simulator.traces`, speed models in `controller.policies.scheduling.speed`.
 """
 
 from controller.simulator.engine import simulate
-from controller.simulator.metrics import Metrics, measure
-from controller.simulator.record import Ended, Result
+from controller.simulator.record import Ended, Metrics, Result, measure
 
 __all__ = ["Ended", "Metrics", "Result", "measure", "simulate"]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from controller.scheduling.errors import BadSpec
+from controller.policies.scheduling.errors import BadSpec
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 from controller.vocabulary import Cluster, Server, cluster_of, documents
 from controller.vocabulary.cluster import MOST_GPUS
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 COLUMNS = ("gpus",)
 KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind", "rack")

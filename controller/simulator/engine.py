@@ -9,20 +9,112 @@ event beside the policy's own work.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.core.allocation import Allocation
 from controller.core.core import Core, Rules
 from controller.core.events import Cancelled, Event, Progressed, Submitted
-from controller.policies.setup import Setup
-from controller.scheduling.errors import BadSpec, Stuck
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
-from controller.simulator.ends import Ends
+from controller.policies.family import Setup
+from controller.policies.scheduling.errors import BadSpec, Stuck
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
 from controller.simulator.record import Recorder, Result
-from controller.simulator.watch import Watch, named
 from controller.vocabulary import Cluster
+
+# ---------------------------------------------------------------------------
+# The next job to end.
+
+
+ROOM = 64
+"""How many entries may be outdated, beside as many as are not."""
+
+
+class Ends:
+    """Ends in a heap; an entry is outdated once its job's speed has changed."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, int, JobState]] = []
+        self._room = ROOM
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, job: JobState) -> None:
+        """Note the predicted end of `job`."""
+        heapq.heappush(self._heap, (job.end_s(), job.order, job.version, job))
+        if len(self._heap) > self._room:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop outdated entries: jobs that are restarted often would leave thousands of far ends."""
+        self._heap = [entry for entry in self._heap if entry[2] == entry[3].version]
+        heapq.heapify(self._heap)
+        self._room = 2 * len(self._heap) + ROOM
+
+    def next_s(self) -> float:
+        """Return when the next job ends; infinite if none runs."""
+        heap = self._heap
+        while heap and heap[0][2] != heap[0][3].version:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else math.inf
+
+    def pop(self) -> list[JobState]:
+        """Remove and return all jobs that end next, at one time."""
+        end_s = self.next_s()
+        ending: list[JobState] = []
+        while self.next_s() == end_s:
+            ending.append(heapq.heappop(self._heap)[3])
+        return ending
+
+
+# ---------------------------------------------------------------------------
+# Detect a simulation that makes no progress.
+
+
+DECISIONS = 2_000
+"""Decisions in a row without an arrival or an end; the work of every second such row is looked at."""
+
+LEAST_SPEED = 1e-3
+"""Seconds of work per second that count as getting on: jobs that share GPUs run at a tenth of their speed."""
+
+LEAST_PART = 1e-9
+"""Part of all work that must be done meanwhile: else it would take 10¹² decisions."""
+
+
+class Watch:
+    """Counts decisions, and raises Stuck when none of them has an effect."""
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+        self._asked = 0
+        self._since_s = 0.0
+        self._left_s = math.inf
+
+    def asked(self, now_s: float, jobs: Iterable[JobState], *, moved: bool) -> None:
+        """Record a decision; `moved`: a job has arrived or ended. Raises Stuck with policy, time and jobs."""
+        self._asked = 0 if moved else self._asked + 1
+        if not self._asked or self._asked % DECISIONS:  # so that it costs nothing where things happen
+            return
+        unfinished = list(jobs)
+        left_s = math.fsum(job.remaining_s(now_s) for job in unfinished)
+        work_s, elapsed_s = self._left_s - left_s, now_s - self._since_s
+        second = self._asked > DECISIONS
+        if second and unfinished and work_s <= max(LEAST_SPEED * elapsed_s, LEAST_PART * left_s):
+            raise Stuck(
+                f"{self._policy} makes no progress: asked {DECISIONS:,} times from {self._since_s:,.0f} s to"
+                f" {now_s:,.0f} s, while {named(unfinished)}; they have {left_s:,.0f} s of work left."
+                " Do starts cost more (restart_s) than the turns that jobs are given?"
+            )
+        self._since_s, self._left_s = now_s, left_s
+
+
+def named(jobs: Iterable[JobState]) -> str:
+    """Return the number of unfinished jobs, and the names of the first."""
+    names = [job.spec.name for job in jobs]
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"{len(names)} jobs wait: {shown}"
 
 
 def simulate(

@@ -7,13 +7,20 @@ predictors write it. Less than one second, which predictors may give, counts as 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from controller.scheduling.errors import BadTrace
-from controller.scheduling.model import Submission
+from controller.policies.family import SimulationConfig
+from controller.policies.scheduling.errors import BadSpec, BadTrace
+from controller.policies.scheduling.lucid.family import usage_of
+from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
+
+if TYPE_CHECKING:
+    from controller.policies.scheduling.lucid.estimates import DurationModel, Facts
+
 
 COLUMNS = ("name", "estimate_s")
 OF_LUCID = ("job_id", "priority")
@@ -61,3 +68,33 @@ def _seconds(row: TraceRow, column: str) -> float:
     if not math.isfinite(value):
         raise row.fail(column, f"{brief(repr(text))} is not a number of seconds")
     return value
+
+
+# ---------------------------------------------------------------------------
+# Expected durations, learned from jobs that have ended (Lucid's workload estimate model).
+
+
+def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationModel:
+    """Return a model of the durations of jobs like `ended`.
+
+    Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
+    """
+    from controller.policies.scheduling.lucid.estimates import train_durations
+
+    submissions = [facts_of(spec, config) for spec in ended]
+    return train_durations(submissions, [spec.duration_s for spec in ended], seed=config.seed)
+
+
+def facts_of(spec: Submission, config: SimulationConfig) -> Facts:
+    """Return a job's features before it runs, with its usage if that has been measured."""
+    from controller.policies.scheduling.lucid.estimates import submission as described
+
+    try:
+        return described(spec, usage_of(spec, config))
+    except BadSpec:  # nobody has profiled it
+        return described(spec)
+
+
+def predict(specs: Sequence[Submission], model: DurationModel, config: SimulationConfig) -> list[Submission]:
+    """Return the jobs with the model's predictions as their estimates."""
+    return [replace(spec, estimate_s=model.predict_s(facts_of(spec, config))) for spec in specs]

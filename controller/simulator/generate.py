@@ -10,8 +10,8 @@ import math
 import random
 from dataclasses import replace
 
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Cluster
 
 KINDS: dict[str, tuple[float, float, float, float]] = {

@@ -17,7 +17,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, Protocol, TypeVar
 
 from controller.interrupts import interrupts_held
-from controller.scheduling.errors import SchedulingError
+from controller.policies.scheduling.errors import SchedulingError
 from controller.simulator.runs import Outcome, Progress, Task, run
 
 _Task = TypeVar("_Task", contravariant=True)

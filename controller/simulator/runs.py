@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
+import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,19 +15,76 @@ from functools import lru_cache
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import dress, family, find_family, is_outside
-from controller.scheduling.errors import BadSpec, SchedulingError
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Group, JobState
-from controller.simulator.by_name import make
+from controller.policies.scheduling.errors import BadSpec, SchedulingError
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group, JobState
 from controller.simulator.estimates import expect
 from controller.simulator.generate import generate
-from controller.simulator.job_table import Row, row_of, write_jobs
-from controller.simulator.metrics import Metrics, measure
-from controller.simulator.record import Curves
+from controller.simulator.policy_run import make
+from controller.simulator.record import Curves, Ended, Metrics, measure
 from controller.simulator.traces import read
 from controller.simulator.traces.rows import JobCheck
+
+# ---------------------------------------------------------------------------
+# The result of each job, as CSV or JSON: one line or object for each job of each simulation.
+
+
+JOB_COLUMNS = (
+    "name",
+    "arrival_s",
+    "start_s",
+    "finish_s",
+    "jct_s",
+    "waited_s",
+    "alone_s",
+    "slowdown",
+    "gpus",
+    "starts",
+    "preemptions",
+)
+
+Row = Sequence[str | float]
+
+
+def row_of(job: Ended) -> Row:
+    """Return a job's row, with the columns `JOB_COLUMNS`."""
+    return (
+        job.spec.name,
+        job.spec.arrival_s,
+        job.start_s,
+        job.finish_s,
+        job.jct_s,
+        job.waited_s,
+        job.alone_s,
+        job.slowdown,
+        job.spec.gpus,
+        job.starts,
+        job.preemptions,
+    )
+
+
+def write_jobs(path: Path, runs: Iterable[tuple[Mapping[str, str | float], Iterable[Row]]]) -> None:
+    """Write the rows of all runs, each preceded by the columns that identify its run.
+
+    To a name that ends in .json a list of objects is written instead.
+    """
+    with path.open("w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".json":
+            found = (
+                {**run, **dict(zip(JOB_COLUMNS, row, strict=True))} for run, rows in runs for row in rows
+            )
+            file.write("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+            return
+        writer = csv.writer(file, lineterminator="\n")
+        header: Sequence[str] = ()
+        for run, rows in runs:
+            if not header:
+                header = (*run, *JOB_COLUMNS)
+                writer.writerow(header)
+            writer.writerows((*run.values(), *row) for row in rows)
+
 
 MOST_JOBS = 1_000_000
 """Most jobs that are generated: all are kept in memory."""
@@ -120,7 +181,7 @@ class Task:
 class Outcome:
     """Result of a task; `wall_s` and `cpu_s` (processor time) are of the simulation, without reading jobs.
 
-    `rows` are those of `controller.simulator.job_table`, by end, if the task asks for them.
+    `rows` are those of `controller.simulator.runs`, by end, if the task asks for them.
     """
 
     task: Task
@@ -208,3 +269,86 @@ def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
 def _jobs(source: Source, config: SimulationConfig) -> list[Submission]:
     """Read or generate jobs once for all policies that a process runs on them."""
     return source.jobs(config)
+
+
+# ---------------------------------------------------------------------------
+# Sweeps: the same policies over several loads and seeds, and means over the seeds.
+
+
+MEASURES = (
+    *("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_slowdown", "p99_slowdown"),
+    *("avg_queue", "gpu_busy", "fairness"),
+)
+"""Metrics that are averaged over seeds."""
+
+MOST_TASKS = 100_000
+"""Simulations of one sweep: all their outcomes are kept until the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A policy at a load: means over the seeds, and their spread (standard deviation; 0 of one)."""
+
+    policy: str
+    load: float
+    seeds: int
+    mean: dict[str, float]
+    spread: dict[str, float]
+
+
+def sweep_tasks(
+    policies: Sequence[str],
+    source: Source,
+    config: SimulationConfig,
+    *,
+    loads: Sequence[float],
+    seeds: Sequence[int],
+    rows: bool = False,
+) -> list[Task]:
+    """Return a task for each policy, load and seed.
+
+    Args:
+        policies: Names of the policies.
+        source: Source of the jobs; its load and seed are replaced.
+        config: Configuration of all simulations.
+        loads: The loads to simulate.
+        seeds: The seeds to simulate.
+        rows: Ask for the result of each job.
+
+    Raises BadSpec for a load that is not positive, none of either, several seeds of a trace, in which
+    nothing is random, a duplicate value, or more than `MOST_TASKS` tasks.
+    """
+    for name, values in (("load", loads), ("seed", seeds)):
+        if not values:
+            raise BadSpec(f"no {name} to sweep over")
+        if len(set(values)) != len(values):
+            raise BadSpec(f"a {name} appears twice: {Counter(values).most_common(1)[0][0]}")
+    if source.trace is not None and len(seeds) > 1:
+        raise BadSpec(f"{len(seeds)} seeds of {source.trace}: nothing in a trace is random; want one")
+    if (wanted := len(policies) * len(loads) * len(seeds)) > MOST_TASKS:
+        raise BadSpec(f"{wanted:,} simulations, of each policy, load and seed; want at most {MOST_TASKS:,}")
+    return [
+        Task(policy, replace(source, load=load, seed=seed), replace(config, seed=seed), rows=rows)
+        for load in loads
+        for seed in seeds
+        for policy in policies
+    ]
+
+
+def points_of(outcomes: Sequence[Outcome]) -> list[Point]:
+    """Return a point for each policy and load, in the order of their first occurrence."""
+    groups: dict[tuple[float, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.task.source.load, outcome.task.policy), []).append(outcome)
+    return [_point(policy, load, group) for (load, policy), group in groups.items()]
+
+
+def _point(policy: str, load: float, outcomes: Sequence[Outcome]) -> Point:
+    values = {name: [float(getattr(o.metrics, name)) for o in outcomes] for name in MEASURES}
+    return Point(
+        policy,
+        load,
+        len(outcomes),
+        {name: statistics.fmean(found) for name, found in values.items()},
+        {name: statistics.stdev(found) if len(found) > 1 else 0.0 for name, found in values.items()},
+    )

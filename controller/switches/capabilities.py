@@ -24,11 +24,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from controller.errors import ProgramMismatch
 from controller.switches import names
-from controller.switches.entries import Entry, Lpm, Match, Range, TableEntry, Ternary
 from controller.switches.jobs import change_row, job_row, supporting_rows
-from controller.switches.model import Admission, Feature, Member, RegionChange, SwitchInfo, Uplink
-from controller.switches.outcomes import COLUMNS
-from controller.switches.target import ProgramInfo, TableInfo
+from controller.switches.model import COLUMNS, Admission, Feature, Member, RegionChange, SwitchInfo, Uplink
+from controller.switches.target import Entry, Lpm, Match, ProgramInfo, Range, TableEntry, TableInfo, Ternary
 from controller.vocabulary import Region
 
 _MAC, _IP = "02:00:00:00:00:01", "10.0.0.1"

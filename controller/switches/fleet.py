@@ -23,11 +23,9 @@ from controller.errors import (
     naming,
 )
 from controller.switches import forwarding, names
-from controller.switches.entries import CounterCell, TableEntry
 from controller.switches.jobs import job_row, supporting_rows
-from controller.switches.layout import BESIDE_WORKER, Deployment, lay_out
-from controller.switches.model import Admission, Registration
-from controller.switches.outcomes import OUTCOMES
+from controller.switches.layout import BESIDE_WORKER, Deployment, TreeAdmission, lay_out
+from controller.switches.model import OUTCOMES, Admission, Registration
 from controller.switches.planning import Identity, plan
 from controller.switches.reconcile import (
     Action,
@@ -39,9 +37,8 @@ from controller.switches.reconcile import (
     per_switch,
     reconcile,
 )
-from controller.switches.session import Controller
-from controller.switches.target import Revision
-from controller.switches.tree import TreeAdmission
+from controller.switches.session import SwitchSession
+from controller.switches.target import CounterCell, Revision, TableEntry
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -96,7 +93,7 @@ class Fleet:
     Not thread-safe. Errors about one switch begin with its name.
     """
 
-    def __init__(self, controllers: Mapping[str, Controller]) -> None:
+    def __init__(self, controllers: Mapping[str, SwitchSession]) -> None:
         self.controllers = dict(controllers)
         self._moving: dict[tuple[str, int], Admission] = {}
         """By switch and job: jobs that are on their way to another region there."""
@@ -112,13 +109,13 @@ class Fleet:
 
     # ------------------------------------------------------------------ its switches
 
-    def add(self, name: str, controller: Controller) -> None:
+    def add(self, name: str, controller: SwitchSession) -> None:
         """Have another switch, in the place of one with the same name, which `drop` returned before."""
         self.controllers = {**self.controllers, name: controller}
         self._rest.pop(name, None)
         self._there = None
 
-    def drop(self, name: str) -> Controller:
+    def drop(self, name: str) -> SwitchSession:
         """Have a switch no more, whatever it holds; return its controller, which stays open."""
         dropped = self.controllers[name]
         self.controllers = {each: at for each, at in self.controllers.items() if each != name}
@@ -235,7 +232,7 @@ class Fleet:
                 self.controllers[name].renew(on_switch, registration)
 
     def check(self, admission: TreeAdmission) -> None:
-        """Make sure that all switches of a job still have it. Raises what `Controller.check` raises."""
+        """Make sure that all switches of a job still have it. Raises what `SwitchSession.check` raises."""
         for name, on_switch in admission.switches.items():
             with naming(name):
                 self.controllers[name].check(on_switch)
@@ -349,7 +346,7 @@ class Fleet:
 
     @contextlib.contextmanager
     def _turns(self, switches: Collection[str], *, moves: bool = True) -> Iterator[dict[str, Observed]]:
-        """Be the only controller that writes to these switches; yield what is there (`Controller.observe`).
+        """Be the only controller that writes to these switches; yield what `observe` finds there.
 
         Turns are taken by address: two fleets that take several do not wait for each other.
         """
@@ -474,7 +471,7 @@ class Fleet:
     ) -> dict[str, Observed]:
         """Read the switches that may have changed; those without a program get this one first."""
         observed: dict[str, Observed] = {}
-        empty: dict[str, Controller] = {}
+        empty: dict[str, SwitchSession] = {}
         for name, controller in self.controllers.items():
             rest, revision = self._rest.get(name), revisions.get(name)
             if rest is not None and revision is not None and rest.revision == revision and not rest.moves:
@@ -589,7 +586,7 @@ class Fleet:
             with naming(name):
                 controller.set_ecn_threshold(depth)
 
-    def _controller(self, switch: str) -> Controller:
+    def _controller(self, switch: str) -> SwitchSession:
         if switch not in self.controllers:
             known = ", ".join(sorted(self.controllers))
             raise BadJob(f"switch '{switch}' is unknown; known are {known}")
@@ -597,14 +594,14 @@ class Fleet:
 
 
 def _load_all(
-    controllers: Mapping[str, Controller],
+    controllers: Mapping[str, SwitchSession],
     program: ProgramBundle,
     left_out: dict[str, str],
     done: list[Action],
 ) -> dict[str, Observed]:
     """Have switches run a program, and read them: all at once, for a switch takes its time to load one."""
 
-    def load(controller: Controller) -> tuple[bool, Observed]:
+    def load(controller: SwitchSession) -> tuple[bool, Observed]:
         return controller.load(program), controller.observe()
 
     observed = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from controller.switches import names
-from controller.switches.entries import Lpm, MulticastGroup, TableEntry
 from controller.switches.model import ipv4_to_int, mac_to_int
+from controller.switches.target import Lpm, MulticastGroup, TableEntry
 
 
 def bridge(mac: str, port: int) -> TableEntry:

@@ -6,23 +6,109 @@ that packets meet either the whole job or none of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeGuard
 
-from controller.switches import names, registrations
-from controller.switches.entries import MulticastGroup, TableEntry
+from controller.switches import names
 from controller.switches.model import (
     ALL_RANKS,
     Admission,
     Member,
     RegionChange,
+    Registration,
     Uplink,
     ipv4_from_int,
     ipv4_to_int,
     mac_from_int,
     mac_to_int,
 )
+from controller.switches.target import Entry, Kind, MulticastGroup, TableEntry
 from controller.vocabulary import Region
+
+# ---------------------------------------------------------------------------
+# Registrations of jobs: how the metadata of a job's row say them. No I/O.
+
+
+LONGEST_LEASE_S = 1e9
+MOST_RENEWALS = (1 << 63) - 1
+
+
+@lru_cache(maxsize=4096)  # switches are compared with the same rows again and again
+def encode_registration(registration: Registration | None) -> bytes:
+    """Write a registration as metadata; none is empty, and what it leaves open is left out.
+
+    >>> encode_registration(Registration("host pid 17", lease_s=60.0, renewals=3))
+    b'{"ina_job": {"holder": "host pid 17", "lease_s": 60.0, "renewals": 3}}'
+    """
+    if registration is None:
+        return b""
+    open_ = dataclasses.asdict(Registration(""))
+    said = {name: value for name, value in dataclasses.asdict(registration).items() if value != open_[name]}
+    return json.dumps({"ina_job": {"holder": registration.holder} | said}).encode()
+
+
+def decode_registration(metadata: bytes) -> Registration | None:
+    """Read what `encode_registration` wrote, of any version; anything else, of whomever, is none.
+
+    Earlier ones wrote until when a lease lasts by the clock of its holder, and not how long it is: nobody
+    else can tell when it has run out.
+
+    >>> decode_registration(b"of somebody else")
+    >>> decode_registration(b'{"ina_lease": {"until_ms": 1700000000000, "holder": "host pid 17"}}').lease_s
+    inf
+    """
+    try:
+        match json.loads(metadata):
+            case {"ina_job": {"holder": str(holder), **fields}}:
+                return _registration(holder, fields)
+            case {"ina_lease": {"until_ms": int(), "holder": str(holder)}}:
+                return Registration(holder, lease_s=math.inf)
+    except (ValueError, RecursionError):
+        pass
+    return None
+
+
+def _registration(holder: str, fields: Mapping[Any, Any]) -> Registration | None:
+    """Read the fields of a registration; None if one of them is not as `encode_registration` writes it."""
+    said = {each.name: fields[each.name] for each in dataclasses.fields(Registration) if each.name in fields}
+    sound = {name: _SOUND[name](value) for name, value in said.items()}
+    return Registration(holder, **said) if all(sound.values()) else None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_RENEWALS
+
+
+def _is_measure(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
+
+
+def _is_lease(value: object) -> bool:
+    return _is_measure(value) and 0 < value <= LONGEST_LEASE_S
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_SOUND: Mapping[str, Callable[[object], bool]] = {
+    "process": _is_text,
+    "lease_s": _is_lease,
+    "renewals": _is_count,
+    "age_s": _is_measure,
+    "name": _is_text,
+    "user": _is_text,
+    "command": _is_text,
+    "priority": _is_count,
+    "goodput_bps": _is_measure,
+}
+"""What each field may be; those that were left open are not written."""
+
 
 Row = TableEntry | MulticastGroup
 """What a job consists of on a switch."""
@@ -64,7 +150,7 @@ def job_row(admission: Admission) -> TableEntry:
             "window": admission.window,
             "max_age_us": admission.max_age_us,
         },
-        metadata=registrations.encode(admission.registration),
+        metadata=encode_registration(admission.registration),
     )
 
 
@@ -255,7 +341,7 @@ def _admission(job: int, row: TableEntry, found: _Found) -> Admission:
         ageing=params["ageing"],
         max_age_us=params["max_age_us"],
         change=_change(found.change),
-        registration=registrations.decode(row.metadata),
+        registration=decode_registration(row.metadata),
     )
 
 
@@ -292,3 +378,70 @@ def _number(row: TableEntry, name: str) -> int:
     if not isinstance(value, int):
         raise ValueError(f"{row.table} matches {name} exactly, not by {value}")
     return value
+
+
+# ---------------------------------------------------------------------------
+# The rows that a switch holds, as a controller knows them without reading them again. No I/O.
+#
+# Only a primary writes, and each of our controllers is primary under an election id of its own, one more
+# than the highest before (`controller.p4runtime_shim.client`). So if the id of a controller's turn
+# follows that of its last turn, nobody has written in between, and the switch holds what this controller
+# read and wrote. In any other turn, and after a write that failed, the rows have to be read.
+#
+# Controllers of other kinds, which claim an id that was there before or write under a role of their own,
+# are not noticed that way; `SwitchSession.observe` reads what there is.
+
+
+class Held:
+    """What a controller knows of the rows of a switch in the tables of jobs, and of its multicast groups."""
+
+    def __init__(self, tables: Iterable[str]) -> None:
+        self._tables = frozenset(tables)
+        self._read: Sequence[Row] | None = None
+        """The rows as they were read last; None: they are not known."""
+        self._rows: dict[Key, Row] | None = None
+        """The same with what was written since; None: nothing."""
+        self.in_turn = False
+        """Whether the controller has its turn at the switch."""
+        self._in_doubt = False
+
+    def begin(self, *, undisturbed: bool) -> None:
+        """Begin a turn; `undisturbed`: nobody else has had one since this controller's last."""
+        self.in_turn, self._in_doubt = True, False
+        if not undisturbed:
+            self._read = self._rows = None
+
+    def end(self) -> None:
+        """End the turn."""
+        self.in_turn = False
+
+    def rows(self) -> list[Row] | None:
+        """Return the rows if they are known, within a turn (else others may be writing); None: read them."""
+        if self._read is None or not self.in_turn:
+            return None
+        return list(self._read if self._rows is None else self._rows.values())
+
+    def read(self, rows: Sequence[Row]) -> None:
+        """Note all rows, as they were read."""
+        if not self._in_doubt:  # what has failed may still be carried out, until this turn is over
+            self._read, self._rows = rows, None
+
+    def wrote(self, kind: Kind, entries: Iterable[Entry]) -> None:
+        """Note a write that the switch has carried out."""
+        if self._read is None:
+            return
+        if self._rows is None:
+            self._rows = {key_of(row): row for row in self._read}
+        for entry in entries:
+            if isinstance(entry, MulticastGroup) or (
+                isinstance(entry, TableEntry) and entry.table in self._tables and not entry.default
+            ):
+                if kind == "DELETE":
+                    self._rows.pop(key_of(entry), None)
+                else:
+                    self._rows[key_of(entry)] = entry
+
+    def lose(self) -> None:
+        """Note that the rows are not known any more, as after a write that has failed."""
+        self._read = self._rows = None
+        self._in_doubt = True

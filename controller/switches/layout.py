@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 from controller.errors import BadJob, naming
-from controller.switches.checks import check_fan_in, check_part, check_ranks
-from controller.switches.model import AGEING, INA_UDP_PORT, Member, Part, Place, Uplink
-from controller.vocabulary import Mode, Region
+from controller.switches.model import (
+    AGEING,
+    BESIDE_UDP_PORT,
+    INA_UDP_PORT,
+    SWITCH_IP,
+    SWITCH_MAC,
+    Admission,
+    Member,
+    Part,
+    Place,
+    Uplink,
+)
+from controller.switches.planning import check_fan_in, check_part, check_ranks
+from controller.vocabulary import BadSpec, Job, Mode, Region, Topology, Tree
 
 NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
 """Where switches send what is for another one."""
@@ -201,3 +212,242 @@ def _bits(switch: Branch) -> int:
     """Number of contributions from a switch's children."""
     below = (_bits(link.child) if link.child.transit else 1 for link in switch.links)
     return len(switch.members) + sum(below)
+
+
+# ---------------------------------------------------------------------------
+# The switches that a job's workers are linked to, and the branches that they need. No I/O.
+
+
+def plugged(
+    topology: Topology, hosts: Sequence[str], udp_ports: Sequence[int] | None = None
+) -> dict[str, list[Member]]:
+    """Return the workers on these hosts, rank by rank, by the switch that they are linked to.
+
+    `udp_ports` are their UDP ports, by rank; None: all use `INA_UDP_PORT`.
+    """
+    members: dict[str, list[Member]] = {}
+    for rank, host in enumerate(hosts):
+        switch = topology.rack_of[host]
+        udp_port = INA_UDP_PORT if udp_ports is None else udp_ports[rank]
+        member = Member(rank, topology.port_to(switch, host), topology.mac(host), topology.ip(host), udp_port)
+        members.setdefault(switch, []).append(member)
+    return members
+
+
+def fallback_udp_port(topology: Topology, server: str) -> int:
+    """Return the UDP port of the fallback server on a machine: one of its own where workers are beside it."""
+    return BESIDE_UDP_PORT if topology.server[server].serves_beside_workers else INA_UDP_PORT
+
+
+def unplugged(
+    members: dict[str, list[Member]], server: str, topology: Topology
+) -> tuple[dict[str, list[Member]], Member | None]:
+    """Return the workers without the one on a fallback server's machine, and that one; None: there is none.
+
+    The machine has one port of a switch, which is the server's (`controller.switches.layout.Deployment`).
+
+    Raises:
+        BadSpec: no other worker is left for a switch to sum.
+    """
+    ip = topology.ip(server)
+    beside = [member for of in members.values() for member in of if member.ip == ip]
+    left = {name: [member for member in of if member not in beside] for name, of in members.items()}
+    left = {name: of for name, of in left.items() if of}
+    if beside and not left:
+        raise BadSpec(
+            f"all workers are on {server!r}, the fallback server's machine: no switch sums anything"
+        )
+    return left, next(iter(beside), None)
+
+
+def grow(
+    topology: Topology,
+    root: str,
+    parents: Mapping[str, str | None],
+    members: Mapping[str, Sequence[Member]],
+    *,
+    regions: Mapping[str, Region | None],
+    transit: Collection[str],
+    mac: str = SWITCH_MAC,
+    ip: str = SWITCH_IP,
+) -> Branch:
+    """Return the part of a tree that a job needs: the root, and the switches with members on or below them.
+
+    Args:
+        topology: The switches, with their cables.
+        root: The root of the tree.
+        parents: The switch above each other switch of the tree.
+        members: The job's workers by switch (`plugged`).
+        regions: The slots that a shared job may use, by switch; all slots of a switch left out.
+        transit: Switches that forward the job's packets without adding.
+        mac: MAC address of packets for a switch; by default the only one that a worker's UDP socket accepts.
+        ip: IPv4 address of packets for a switch, likewise.
+    """
+    below: dict[str, list[str]] = {}
+    for switch in topology.switches:
+        if parent := parents.get(switch.name):
+            below.setdefault(parent, []).append(switch.name)
+
+    def branch(name: str) -> Branch:
+        links = []
+        for child in below.get(name, ()):
+            subtree = branch(child)
+            if subtree.members or subtree.links:
+                links.append(Downlink(topology.port_to(name, child), subtree, topology.port_to(child, name)))
+        return Branch(
+            name,
+            tuple(members.get(name, ())),
+            tuple(links),
+            region=regions.get(name),
+            transit=name in transit,
+            mac=mac,
+            ip=ip,
+        )
+
+    return branch(root)
+
+
+# ---------------------------------------------------------------------------
+# From a job's tree (`controller.policies.routing`) to a deployment on switches. No I/O.
+
+
+def deployment_of(
+    topology: Topology,
+    job: Job,
+    tree: Tree,
+    *,
+    slots: int = 0,
+    window: int | None = None,
+    regions: Mapping[str, Region] | None = None,
+    udp_ports: Sequence[int] | None = None,
+    up: Topology | None = None,
+) -> Deployment:
+    """Return the deployment of a routed job, as `controller.Fleet.admit` takes it.
+
+    Each server of `job.hosts` is a rank, in that order. Ports and addresses are the topology's
+    (`Topology.ports`, `mac`, `ip`).
+
+    Args:
+        topology: Servers, switches and links.
+        job: The placed job.
+        tree: Its aggregation tree.
+        slots: Twice the packets in flight of a worker; see `Part`.
+        window: Packets in flight of a worker of a shared job, instead of `slots`.
+        regions: Its regions by switch, from a memory policy; None: all slots.
+        udp_ports: UDP port of each server; None: all at `INA_UDP_PORT`.
+        up: The part of the topology that works, where packets for the fallback server go; None: all of it.
+
+    Raises BadSpec for a job whose root does not sum, because its fallback server does all the work, and for
+    one whose fallback server is behind a switch of the tree: it must be linked to the root.
+    """
+    if tree.root not in tree.aggregators or not job.aggregate:
+        raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
+    members, beside = plugged(topology, job.hosts, udp_ports), None
+    if job.fallback and job.mode == "shared":
+        members, beside = unplugged(members, job.fallback, topology)
+    transit = {name for name in tree.switches if name not in tree.aggregators}
+    root = grow(
+        topology,
+        tree.root,
+        tree.parents,
+        members,
+        regions=regions or {},
+        transit=transit,
+        ip=topology.switch_ip or SWITCH_IP,
+    )
+    fallback = None
+    if job.fallback and job.mode == "shared":
+        way = (*(up or topology).way(tree.root, topology.rack_of[job.fallback]), job.fallback)
+        if tree.parents.get(way[1]) == tree.root:
+            raise BadSpec(
+                f"job {job.name!r}: its fallback server {job.fallback!r} is behind {way[1]!r}, a switch of"
+                f" the tree; want one at the root, {tree.root!r}, or off the tree"
+            )
+        port = topology.port_to(tree.root, way[1])
+        udp_port = fallback_udp_port(topology, job.fallback)
+        fallback = Uplink(port, topology.mac(job.fallback), topology.ip(job.fallback), udp_port)
+    return Deployment(root, slots, mode=job.mode, window=window, fallback=fallback, beside=beside)
+
+
+# ---------------------------------------------------------------------------
+# A job on several switches: each sums its children's packets and sends one packet up. No I/O.
+
+
+@dataclass(frozen=True, slots=True)
+class TreeAdmission:
+    """A job as the switches of its tree serve it, by the switches' names: at least one."""
+
+    switches: Mapping[str, Admission]
+    beside: Member | None = None
+    """The worker beside the fallback server (`Deployment.beside`), of which no switch knows; None: there is
+    none, or the job was read from the switches."""
+
+    @property
+    def job(self) -> int:
+        """The job's id, the same everywhere."""
+        return self._any.job
+
+    @property
+    def generation(self) -> int:
+        """The generation of its slots, the same everywhere."""
+        return self._any.generation
+
+    @property
+    def epoch(self) -> int:
+        """Part of the generation that packets carry."""
+        return self._any.epoch
+
+    @property
+    def window(self) -> int:
+        """Most packets in flight of a worker."""
+        return self._any.window
+
+    @property
+    def tree(self) -> dict[int, list[int]]:
+        """The logical tree: by node id the children in the order of their bits.
+
+        A child is a worker's rank, or -n for node n; transit switches are not shown. Children that are
+        on none of these switches are left out; if the tree is `whole`, there are none.
+        """
+        children: dict[int, dict[int, int]] = {}
+        for admission in self.switches.values():
+            node = children.setdefault(admission.node, {})
+            node.update({m.bitmap: m.rank for m in admission.members if m.rank is not None})
+            uplink = admission.uplink
+            if uplink is not None and not admission.root and not admission.transit:
+                children.setdefault(uplink.node, {})[uplink.bitmap] = -admission.node
+        if self.beside is not None and self.beside.rank is not None:
+            children.setdefault(0, {})[self.beside.bitmap] = self.beside.rank
+        return {node: [of[bit] for bit in sorted(of)] for node, of in sorted(children.items())}
+
+    @property
+    def server(self) -> Uplink | None:
+        """Return the way to the fallback server from the uppermost switch; None: no switch here has one."""
+        for admission in self.switches.values():
+            above = admission.uplink
+            at_top = admission.root or (self.beside is not None and above is not None and above.node == 0)
+            if at_top and not admission.transit:
+                return above
+        return None
+
+    @property
+    def whole(self) -> bool:
+        """True if every child of every node is on one of these switches."""
+        fan_ins = {a.node: a.fan_in for a in self.switches.values() if not a.transit}
+        if self.beside is not None:
+            fan_ins[0] = BESIDE_FAN_IN
+        return 0 in fan_ins and {node: len(of) for node, of in self.tree.items()} == fan_ins
+
+    def at(self, regions: Mapping[str, Region]) -> TreeAdmission:
+        """Return the job as it stands once it has these slots, by switch, where it sums its packets."""
+        there = {
+            name: replace(held, region=regions[name], change=None)
+            if name in regions and not held.transit
+            else held
+            for name, held in self.switches.items()
+        }
+        return replace(self, switches=there)
+
+    @property
+    def _any(self) -> Admission:
+        return next(iter(self.switches.values()))

@@ -29,7 +29,6 @@ from typing import Literal
 
 from controller.errors import BadJob
 from controller.switches import names
-from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.jobs import (
     Contents,
     Key,
@@ -39,10 +38,9 @@ from controller.switches.jobs import (
     key_of,
     supporting_rows,
 )
-from controller.switches.model import Admission, Feature, RegionChange, SwitchInfo
-from controller.switches.outcomes import COLUMNS, OUTCOMES
-from controller.switches.target import Kind
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
+from controller.switches.model import COLUMNS, OUTCOMES, Admission, Feature, RegionChange, SwitchInfo
+from controller.switches.target import CounterCell, Entry, Kind, MulticastGroup, TableEntry
 from controller.vocabulary import Region
 
 EMPTY = Region(0, 0)

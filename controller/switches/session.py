@@ -26,24 +26,31 @@ from controller.errors import (
     Refused,
     SwitchRestarted,
 )
-from controller.switches import names, registrations
+from controller.switches import names
 from controller.switches.capabilities import capabilities
-from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
-from controller.switches.held import Held
-from controller.switches.holders import Owner, has_ended, lives, owner_of
 from controller.switches.jobs import (
     TABLES,
     Contents,
+    Held,
     Parsed,
     Row,
+    encode_registration,
     parse,
 )
-from controller.switches.leases import Watch
-from controller.switches.model import Admission, Registration, SwitchInfo
-from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.leases import Owner, Watch, has_ended, lives, owner_of
+from controller.switches.model import COLUMNS, OUTCOMES, Admission, Registration, SwitchInfo
 from controller.switches.planning import Identity, choose_identity
 from controller.switches.reconcile import MOST_ENTRIES, Action, Observed, Write
-from controller.switches.target import Kind, ProgramInfo, Target, find
+from controller.switches.target import (
+    CounterCell,
+    Entry,
+    Kind,
+    MulticastGroup,
+    ProgramInfo,
+    TableEntry,
+    Target,
+    find,
+)
 from controller.switches.tofino import TofinoTarget
 
 if TYPE_CHECKING:
@@ -54,8 +61,8 @@ _log = logging.getLogger("controller")
 _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
 
-class Controller:
-    """Reads and writes what the switch holds that `target` reaches.
+class SwitchSession:
+    """A session with one switch: reads and writes what the switch holds that `target` reaches.
 
     `clock` gives wall-clock seconds, `rng` job ids; `leases` watches over those of jobs by `ticks_s`, a clock
     that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,
@@ -309,7 +316,7 @@ class Controller:
         """Register a job anew. Raises NoSuchJob if it is not there any more; SwitchError."""
         with self.turn():
             row = self._row_of_the_same(admission)
-            self._write("MODIFY", [replace(row, metadata=registrations.encode(registration))])
+            self._write("MODIFY", [replace(row, metadata=encode_registration(registration))])
 
     def check(self, admission: Admission) -> None:
         """Make sure that a job is still there, which reads one row.

@@ -17,11 +17,20 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from controller.switches import names
-from controller.switches.entries import CounterCell, Entry, Match, MulticastGroup, RegisterCell, TableEntry
 from controller.switches.jobs import TABLES, parse
 from controller.switches.model import Admission
 from controller.switches.programs import ProgramBundle
-from controller.switches.target import Kind, ProgramInfo, Target
+from controller.switches.target import (
+    CounterCell,
+    Entry,
+    Kind,
+    Match,
+    MulticastGroup,
+    ProgramInfo,
+    RegisterCell,
+    TableEntry,
+    Target,
+)
 from controller.switches.tofino_rows import (
     BITMAPS,
     BRIDGE,

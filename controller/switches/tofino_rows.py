@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from controller.errors import BadJob
 from controller.switches import names
-from controller.switches.entries import Match, Range, TableEntry
 from controller.switches.model import (
+    OUTCOMES,
     SWITCH_IP,
     SWITCH_MAC,
     Admission,
@@ -21,8 +21,7 @@ from controller.switches.model import (
     ipv4_to_int,
     mac_to_int,
 )
-from controller.switches.outcomes import OUTCOMES
-from controller.switches.target import ProgramInfo, TableInfo
+from controller.switches.target import Match, ProgramInfo, Range, TableEntry, TableInfo
 
 MEMBER = "Ingress.member"
 NEIGHBOUR = "Ingress.neighbour"

@@ -21,11 +21,20 @@ from controller.vocabulary.files import (
     unusual,
     write_jobs,
 )
-from controller.vocabulary.job import Job, Straggler, float32_bytes
+from controller.vocabulary.job import (
+    CONGESTION,
+    ENCODINGS,
+    MODES,
+    Encoding,
+    Job,
+    Mode,
+    Region,
+    Straggler,
+    Tree,
+    float32_bytes,
+)
 from controller.vocabulary.places import place
-from controller.vocabulary.slots import CONGESTION, ENCODINGS, MODES, Encoding, Mode, Region
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
-from controller.vocabulary.trees import Tree
 
 __all__ = [
     "CATALOG",

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.errors import BadSpec, plural
 from controller.vocabulary.topology import Server, Topology
-from controller.vocabulary.words import plural
 
 MOST_GPUS = 1_000_000
 """Most GPUs of a cluster: each is kept track of by itself."""

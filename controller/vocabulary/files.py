@@ -39,12 +39,10 @@ from controller.vocabulary import documents, fabrics, schema, shapes
 from controller.vocabulary.catalog import named
 from controller.vocabulary.cluster import MOST_GPUS, Cluster
 from controller.vocabulary.documents import Document, Where, quoted, shown
-from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.errors import BadSpec, plural
 from controller.vocabulary.exercises import is_exercise, topology_of_exercise
-from controller.vocabulary.job import Job, Straggler
+from controller.vocabulary.job import Job, Straggler, Tree
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
-from controller.vocabulary.trees import Tree
-from controller.vocabulary.words import plural
 
 COMPUTE_S = next(each.default for each in fields(Job) if each.name == "compute_s")
 SIZES = ("model", "model_bytes", "layers_bytes")

@@ -65,3 +65,53 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
         return Switch(each.name, slots if each.aggregates else 0, lanes, rtt_s)
 
     return replace(topology, switches=tuple(map(switch, topology.switches)), servers=servers)
+
+
+# ---------------------------------------------------------------------------
+# Addresses and ports of a cluster of real machines: all given, so that none follows from a position.
+#
+# A topology gives what its file leaves out by position: the first server is 10.0.0.1, the first link of a
+# switch is at its port 1. Where servers come and go, a position is no address.
+
+
+def pinned(topology: Topology) -> Topology:
+    """Return the same network with the port of every link at a switch, and every server's addresses.
+
+    >>> from controller.vocabulary import fabrics
+    >>> pinned(fabrics.star(2)).server["h2"].ip
+    '10.0.0.2'
+    """
+    numbers = {
+        (switch, id(link)): port for switch, ports in topology.ports.items() for port, link in ports.items()
+    }
+
+    def with_ports(link: Link) -> Link:
+        at_a, at_b = numbers.get((link.a, id(link)), 0), numbers.get((link.b, id(link)), 0)
+        return replace(link, a_port=at_a, b_port=at_b)
+
+    return replace(
+        topology,
+        servers=tuple(
+            replace(server, ip=topology.ip(server.name), mac=topology.mac(server.name))
+            for server in topology.servers
+        ),
+        links=tuple(map(with_ports, topology.links)),
+    )
+
+
+def check_pinned(topology: Topology) -> None:
+    """Raise BadSpec for the first server without an address, or link without a port, of its own."""
+    for server in topology.servers:
+        for key in ("ip", "mac"):
+            if not getattr(server, key):
+                raise BadSpec(
+                    f"server {server.name!r}: {key} is missing: 'ina host' on that machine prints it"
+                )
+    for link in topology.links:
+        for end, port in ((link.a, link.a_port), (link.b, link.b_port)):
+            if end in topology.switch and not port:
+                other = link.other(end)
+                leads_to_server = other in topology.server
+                key = "port" if leads_to_server else "a_port" if end == link.a else "b_port"
+                what = f"server {other!r}" if leads_to_server else f"link {link.a}-{link.b}"
+                raise BadSpec(f"{what}: {key} is missing: the port of switch {end!r} that leads to {other!r}")

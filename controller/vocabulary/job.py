@@ -6,11 +6,84 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final, Literal, get_args
 
-from controller.vocabulary.errors import BadSpec
-from controller.vocabulary.slots import Encoding, Mode, OnLate
-from controller.vocabulary.trees import Tree
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import BadSpec, plural
+
+# ---------------------------------------------------------------------------
+# Slots of a switch, how jobs use them, and the content of their packets: names and defaults.
+
+
+Mode = Literal["shared", "exclusive"]
+"""Use of a switch's slots: each job its own region, or all in one array."""
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
+CONGESTION: Final = ("fixed", "aimd", "a2tp")
+"""Rules for a worker's window: fixed, AIMD on ECN marks (ATP), or A2TP's two windows.
+
+Other names are those of rules from outside (``docs/windows.md``).
+"""
+CONGESTION_GROUP: Final = "ina.congestion"
+"""Entry points by which packages offer rules."""
+
+OnLate = Literal["end", "best-effort"]
+"""What becomes of a job whose deadline cannot be met any more: it is ended, or goes on as if it had none."""
+ON_LATE: Final[tuple[OnLate, ...]] = get_args(OnLate)
+
+Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
+"""Encoding of float32 in packets: one exponent a packet, the same in 16, 8 or 4 bits, or a fixed scale."""
+ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
+
+MAX_PRIORITY: Final = 255
+"""Highest priority of a packet: the header has 8 bits for it."""
+MAX_WINDOW: Final = 1 << 16
+"""Most packets of a worker in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Slots `offset` to `offset + size - 1` of a switch."""
+
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The first slot after the region."""
+        return self.offset + self.size
+
+
+# ---------------------------------------------------------------------------
+# Aggregation trees: the switches of one job.
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The switches of a job: a root, the parent of each other switch, and the switches that sum.
+
+    Raises BadSpec.
+    """
+
+    root: str
+    parents: Mapping[str, str]
+    aggregators: frozenset[str]
+
+    def __post_init__(self) -> None:
+        if self.root in self.parents:
+            raise BadSpec(f"tree: the root {self.root!r} has a parent, {self.parents[self.root]!r}")
+        for start in self.parents:
+            node, steps = start, 0
+            while node != self.root:
+                if node not in self.parents or steps > len(self.parents):
+                    why = "in a circle" if node in self.parents else f"to {node!r}, which has no parent"
+                    raise BadSpec(f"tree: the way up from {start!r} leads {why}; want it to reach the root")
+                node, steps = self.parents[node], steps + 1
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """All switches, the root first."""
+        return (self.root, *self.parents)
+
 
 FLOAT_BYTES = 4
 """Bytes of a gradient's element: float32."""

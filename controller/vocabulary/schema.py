@@ -25,7 +25,7 @@ from controller.vocabulary.documents import (
     whole,
 )
 from controller.vocabulary.graphs import MAX_SLOTS
-from controller.vocabulary.slots import (
+from controller.vocabulary.job import (
     CONGESTION,
     CONGESTION_GROUP,
     ENCODINGS,

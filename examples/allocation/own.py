@@ -1,6 +1,6 @@
 """Your own policies: ``ina alloc --policy examples/allocation/own.py:by_size``, and two more."""
 
-from controller.memory.policy import Answer, Standing
+from controller.policies.memory.policy import Answer, Standing
 from controller.vocabulary import Region
 
 

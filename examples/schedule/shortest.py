@@ -1,7 +1,7 @@
 """Shortest jobs first, without preemption: ``ina schedule simulate --policy shortest.py:Shortest,srtf``."""
 
-from controller.scheduling import Decision, Group, View
-from controller.scheduling.placement import Slots
+from controller.policies.scheduling import Decision, Group, View
+from controller.policies.scheduling.placement import Slots
 
 
 class Shortest:

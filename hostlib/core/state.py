@@ -77,8 +77,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from hostlib import wire
 from hostlib.core.congestion import SPREAD
-from hostlib.quantize import Encoding
-from hostlib.tree import Tree
+from hostlib.wire.encodings import Encoding
+from hostlib.wire.tree import Tree
 
 NEVER: Final = 2**63 - 1
 """A time that does not come."""

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from hostlib.core.peers import Patience, Peers
 from hostlib.core.window import Window
 from hostlib.errors import JobBroken, JobFault, PeerLost, PeerTimeout
-from hostlib.patience import Patience
-from hostlib.peers import Peers
 
 _log = logging.getLogger("hostlib")
 

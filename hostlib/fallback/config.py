@@ -10,13 +10,16 @@ from typing import Any, Final, NamedTuple, Self
 from hostlib import wire
 from hostlib.addresses import parse_address
 from hostlib.errors import ConfigError
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 LEVELS: Final = 14
 """Reminders of one entry until their distance has doubled as often as it may."""
 
 BATCH: Final = 64
 """Packets that are sent at once, at most: what every kernel with UDP_SEGMENT takes."""
+
+RECEIVE_BUFFER_BYTES: Final = 32 << 20
+"""Receive buffer: several jobs' windows may come at once. The kernel may grant less."""
 
 STATUS_QUEUE: Final = 1024
 """Statuses that may wait to be sent; more are not needed, because workers ask again."""

@@ -1,7 +1,7 @@
 """How tensors travel: as they are, or in 16, 8 or 4 bits.
 
-In the switch these are the block formats (`hostlib.quantize.pack`), which add up without a further rounding;
-on the way through gloo all are float16.
+In the switch these are the block formats (`hostlib.wire.encodings`), which add up without a further
+rounding; on the way through gloo all are float16.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hostlib.quantize import Numbers
+from hostlib.wire.encodings import Numbers
 
 
 class Compressor:

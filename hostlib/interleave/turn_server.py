@@ -34,10 +34,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from hostlib.interleave.errors import GroupError
 from hostlib.interleave.member import VARIABLE
+from hostlib.interleave.stages import KEPT, STAGES, GroupError, Iteration
 from hostlib.interleave.turn_order import Member, TurnOrder
-from hostlib.stages import KEPT, STAGES, Iteration
 
 DIRECTORY_BYTES: Final = 100
 """Longest path of the socket's folder, bytes: an address of 107 bytes holds it and the socket's name."""

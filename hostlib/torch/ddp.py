@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from hostlib.quantize import BLOCKS, Numbers
 from hostlib.torch.group import of_ina
+from hostlib.wire.encodings import BLOCKS, Numbers
 
 
 class BucketState:

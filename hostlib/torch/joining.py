@@ -12,11 +12,11 @@ from typing import Final
 import torch.distributed as dist
 
 import hostlib
-from hostlib.communicator import Communicator
+from hostlib.collectives.communicator import Communicator
 from hostlib.config import JobConfig
 from hostlib.errors import ConfigError, RendezvousError
-from hostlib.hosting import meeting
-from hostlib.machines import Arrival, by_machine, meet
+from hostlib.launch.hosting import meeting
+from hostlib.launch.machines import Arrival, by_machine, meet
 from hostlib.settings import Settings
 
 SEVERAL: Final = "several machines"
@@ -139,7 +139,7 @@ def _join_admitted(
 
 
 class _StoreChannel:
-    """A `hostlib.machines.Channel` by torch's store."""
+    """A `hostlib.launch.machines.Channel` by torch's store."""
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         self._store = store

@@ -1,9 +1,9 @@
 """Tensors as arrays that the switch sums, and back.
 
 ===============================  ===================================================================
-float32, float16, float64, int32  the tensor's own memory, as `hostlib.arrays` takes it
+float32, float16, float64, int32  the tensor's own memory, as `hostlib.collectives.arrays` takes it
 bfloat16                          a copy in float32; the sum is rounded to bfloat16
-int64, averages of int32 too      digits (`hostlib.wide_integers`): exact, modulo 2**64
+int64, averages of int32 too      digits (`hostlib.wire.wide_integers`): exact, modulo 2**64
 ===============================  ===================================================================
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hostlib import wide_integers
+from hostlib.wire import wide_integers
 
 SUMMED: Final = (
     torch.float32,

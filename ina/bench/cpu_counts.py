@@ -1,7 +1,7 @@
 """Speed of a running job by the number of CPUs that it may use: Synergy's optimistic profiling.
 
-The job marks its stages (`hostlib.stages`). It runs once; its processes are bound to more or fewer CPUs
-meanwhile (``sched_setaffinity``), and the iterations that they report between two changes count.
+The job marks its stages (`hostlib.interleave.stages`). It runs once; its processes are bound to more or fewer
+CPUs meanwhile (``sched_setaffinity``), and the iterations that they report between two changes count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.scheduling.synergy import Dataset, Profile, profile
+from controller.policies.scheduling.synergy.profiling import Dataset, Profile, profile
 from hostlib.interleave import StageProfile, TurnServer, job_profile
 
 POLL_S = 0.01
@@ -22,7 +22,8 @@ SETTLED = 2
 """Iterations that do not count after a change: one was under way, and caches of other cores are cold."""
 
 MOST_ITERATIONS = 60
-"""Iterations that can be measured at a time: a turn server keeps few more (`hostlib.stages.KEPT`)."""
+"""Iterations that can be measured at a time: a turn server keeps few more
+(`hostlib.interleave.stages.KEPT`)."""
 
 
 class NotMeasured(ControllerError):
@@ -110,7 +111,7 @@ def profile_job(
     Args:
         job: The running job.
         cpus: Ids of CPUs; the job is bound to the first ones, as many as
-            `controller.scheduling.synergy.profiling` asks for.
+            `controller.policies.scheduling.synergy.profiling` asks for.
         iterations: Iterations of each measurement.
         memory_gb: The memory sizes of the matrix, in GB.
         dataset: The data set, counted in iterations as samples.

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.grouping.efficiency import efficiency, round_s
-from hostlib import command_line
+from controller.policies.grouping.efficiency import efficiency, round_s
 from hostlib.interleave import Ranks, StageProfile
+from hostlib.launch import command_line
 
 
 @dataclass(frozen=True, slots=True)

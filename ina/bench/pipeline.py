@@ -20,10 +20,18 @@ import softswitch
 from controller.errors import ProgramMismatch
 from controller.switches import names, tofino_rows
 from controller.switches.capabilities import capabilities
-from controller.switches.entries import Range, TableEntry
-from controller.switches.model import ALL_RANKS, Admission, Member, Uplink, ipv4_to_int, mac_to_int
-from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.model import (
+    ALL_RANKS,
+    COLUMNS,
+    OUTCOMES,
+    Admission,
+    Member,
+    Uplink,
+    ipv4_to_int,
+    mac_to_int,
+)
 from controller.switches.programs import objects
+from controller.switches.target import Range, TableEntry
 from controller.vocabulary import Region
 from hostlib import wire
 from ina.bench.by_hand import ByHand, Worker

@@ -25,9 +25,9 @@ from bmv2_topos.testbeds.netns.namespaces import check_here, existing, inside, r
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import connect
-from controller.switches.entries import TableEntry
 from controller.switches.programs import p4c_command, p4c_output
-from hostlib import command_line
+from controller.switches.target import TableEntry
+from hostlib.launch import command_line
 
 Kind = Literal["ina", "bmv2"]
 

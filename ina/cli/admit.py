@@ -14,7 +14,7 @@ from typing import Annotated
 
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
-from hostlib.command_line import AGAIN
+from hostlib.launch.command_line import AGAIN
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
 from ina.cli.declared import Declared

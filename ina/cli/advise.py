@@ -20,7 +20,7 @@ from controller.simulator.network.advice import (
     task,
 )
 from controller.simulator.network.run import NetworkTask, run_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
 from ina.cli import job_files, options

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from controller.p4runtime_shim.cells import Cells, Counted, Counter
 from controller.switches import names
-from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.model import COLUMNS, OUTCOMES
 from ina.cli import cell_options, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out, table

@@ -93,8 +93,8 @@ def read(command: Callable[..., None], line: Sequence[str]) -> dict[str, Any]:
         if word not in by_word and word[:2] in by_word:  # -n4
             word, equals, text = word[:2], "=", word[2:]
         if (found := by_word.get(word)) is None:
-            near = difflib.get_close_matches(word, by_word, n=1)
-            raise Failure(f"no such option: {word}" + f" (did you mean {near[0]}?)" * bool(near), USAGE)
+            near = [f" (did you mean {each}?)" for each in difflib.get_close_matches(word, by_word, n=1)]
+            raise Failure(f"no such option: {word}{''.join(near)}", USAGE)
         if found.kind is bool and equals:
             raise Failure(f"{word} takes no value", USAGE)
         if found.kind is bool:

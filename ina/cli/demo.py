@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from controller.vocabulary import Job
-from hostlib import command_line
+from hostlib.launch import command_line
 from ina.cli import options
 from ina.cli.errors import Failure
 from ina.cli.live import Live

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostlib.lua_dissector import dissector as source
+from hostlib.wire.lua_dissector import dissector as source
 
 EPILOG = """Examples:
 

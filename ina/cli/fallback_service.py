@@ -9,9 +9,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from controller.switches.cabling import fallback_udp_port
+from controller.switches.layout import fallback_udp_port
 from controller.vocabulary import read_topology
-from hostlib.interfaces import known_as
+from hostlib.io.interfaces import known_as
 from ina.cli.cluster_options import required
 from ina.cli.errors import USAGE, Failure
 from ina.runtime import machine_hosts

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hostlib.interfaces import Interface, interfaces
+from hostlib.io.interfaces import Interface, interfaces
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Result

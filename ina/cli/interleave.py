@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from controller.grouping.efficiency import best
+from controller.policies.grouping.efficiency import best
 from controller.vocabulary import Job
 from hostlib import interleave
 from hostlib.demos.four_stages import make

@@ -15,11 +15,11 @@ import typer
 from controller.core import Core, Entry, Submitted
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.registry import family
-from controller.scheduling import RESOURCES, JobState, Submission
+from controller.policies.scheduling import RESOURCES, JobState, Submission
 from controller.simulator.files import whole
-from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.network.generate import from_trace
 from controller.simulator.record import Ended
+from controller.simulator.runs import row_of, write_jobs
 from controller.simulator.traces import read
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology, documents, fabrics, jobs_of

@@ -14,7 +14,7 @@ from ina.cli.errors import USAGE, Failure
 
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
     import softswitch
-    from controller import Controller, Tls
+    from controller import SwitchSession, Tls
 
 FAULTS = "Link faults"
 TLS = "TLS"
@@ -184,7 +184,7 @@ class RunningSwitch(TlsOptions):
         int, Declared(min=0, max=2**64 - 1, help="Use this P4Runtime device id of the switch.")
     ] = 0
 
-    def connect(self) -> Controller:
+    def connect(self) -> SwitchSession:
         """Return its controller. Raises Failure for invalid options; ControllerError."""
         from controller import connect
 
@@ -194,7 +194,7 @@ class RunningSwitch(TlsOptions):
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
     """Split the ``host:port`` that was given to `option`. Raises Failure."""
-    from hostlib.launcher import parse_address as parse  # most commands have no address to read
+    from hostlib.launch.launcher import parse_address as parse  # most commands have no address to read
 
     try:
         return parse(text)

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 
-from hostlib import command_line
+from hostlib.launch import command_line
 
 KEPT = ("INA_TESTBEDS", "INA_CONTROLLER", "NO_COLOR")
 """Environment variables that the command keeps, besides `SETTINGS`: sudo has an environment of its own."""
@@ -18,7 +18,7 @@ def again_as_root(why: str) -> str:
 
     The command is run by this interpreter, wherever root's search path leads.
     """
-    from hostlib.launcher import SETTINGS, environment
+    from hostlib.launch.launcher import SETTINGS, environment
 
     kept = [f"{name}={text}" for name, text in environment((*SETTINGS, *KEPT)).items()]
     command = ["env", *kept, *command_line.module("ina", *sys.argv[1:])]

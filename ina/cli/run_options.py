@@ -11,7 +11,7 @@ from typing import Annotated
 
 from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Job
-from controller.vocabulary.slots import MAX_WINDOW, Encoding
+from controller.vocabulary.job import MAX_WINDOW, Encoding
 from hostlib.windows import find
 from ina.cli import job_files, options
 from ina.cli.declared import Declared

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.vocabulary import Topology, documents, named
-from controller.vocabulary.slots import MAX_WINDOW
+from controller.vocabulary.job import MAX_WINDOW
 from ina.cli import job_files, options, sim_report, sim_sweep
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar

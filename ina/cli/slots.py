@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from controller import Admission, Controller, NoProgram, Registration
+from controller import Admission, NoProgram, Registration, SwitchSession
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out, table
@@ -117,7 +117,7 @@ def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
                 time.sleep(3600)
 
 
-def _watched(controller: Controller) -> Mapping[int, Admission]:
+def _watched(controller: SwitchSession) -> Mapping[int, Admission]:
     """Return the jobs once it is known of each whether its lease is still renewed."""
     jobs = controller.jobs()
     if (longest_s := controller.leases.undecided_s()) is not None:
@@ -128,7 +128,7 @@ def _watched(controller: Controller) -> Mapping[int, Admission]:
     return jobs
 
 
-def _description(job: Admission, controller: Controller, watched: bool) -> dict[str, object]:
+def _description(job: Admission, controller: SwitchSession, watched: bool) -> dict[str, object]:
     of = job.registration or NOBODY
     leases = controller.leases
     age_s = of.age_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hostlib import keeper
+from hostlib.launch import keeper
 from ina.runtime.agent import Agent
 
 if __name__ == "__main__":

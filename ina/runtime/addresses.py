@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from hostlib.launcher import HeldAddress, OwnSocket
+from hostlib.launch.launcher import HeldAddress, OwnSocket
 from ina.runtime.errors import AddressTaken
 
 

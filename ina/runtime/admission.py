@@ -6,20 +6,19 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.errors import OutOfMemory, OutOfRows
-from controller.switches.cabling import plugged
-from controller.switches.layout import Branch, Deployment
-from controller.switches.model import INA_UDP_PORT, SwitchInfo
-from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Job
+from controller.switches.layout import Branch, Deployment, TreeAdmission, deployment_of
+from controller.switches.model import INA_UDP_PORT, SwitchInfo, Uplink
+from controller.vocabulary import Job, Tree
 from hostlib import DEFAULT_SLOTS, window_for
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.fallback_process import description
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
-from ina.runtime.topology import branches
 
 _log = logging.getLogger(__name__)
 LOOK_S = 0.5
@@ -34,7 +33,6 @@ def admitted(
     cancelled: threading.Event,
     *,
     beside: Sequence[str | None] = (),
-    region: Region | None = None,
 ) -> Iterator[TreeAdmission]:
     """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
 
@@ -44,7 +42,6 @@ def admitted(
         registered: What the switches keep of it for others; None: nothing.
         cancelled: Once set, nothing is waited for.
         beside: For a group of another job's ranks, the hosts of these; each has one more beside it.
-        region: Slots of a job that shares them, at every switch that sums; None: as the job says.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
@@ -52,18 +49,14 @@ def admitted(
         AddressTaken: another process has the address of one of its hosts.
     """
     with contextlib.ExitStack() as stack:
-        members = _members(fabric, spec, beside, stack)
         shared = fabric.offers.shared
-        worker_beside = None
-        if shared and region is None and spec.job.slots is not None:
+        region = None
+        if shared and spec.job.slots is not None:
             region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
-            root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
+            deployment = at_one_switch(fabric, spec, region)
         else:
-            if shared:
-                members, worker_beside = fabric.beside(members)
-            root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
-        deployment = _deployment(fabric, spec, root, worker_beside)
+            deployment = _deployment(fabric, spec, _places(fabric, spec, beside, stack), region)
         tree = _admit(fabric, deployment, registered, cancelled)
         stack.callback(_remove, fabric, spec.job.name, tree)
         with fabric.lock:
@@ -115,23 +108,16 @@ def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
             return False
 
 
-def _members(
+def _places(
     fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
-) -> dict[str, list[Member]]:
-    """Return the job's workers by the switch they are plugged into."""
-    topology = fabric.topology
+) -> Sequence[str]:
+    """Return the host of each of the job's workers."""
     if spec.places:
-        assert topology is not None
         _check_one_each(spec)
-        return plugged(topology, spec.places)
-    if fabric.spec.attached and fabric.spec.attached.machines:
-        return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
-    if topology is None:
-        return {fabric.root: [_member(rank) for rank in range(spec.children)]}
+        return spec.places
     hosts = [host for host in beside if host is not None]
     reserved = fabric.reserved_beside(hosts) if hosts else fabric.reserved(spec.children)
-    taken = stack.enter_context(reserved)
-    return plugged(fabric.topology or topology, taken)  # it has grown where hosts were added
+    return stack.enter_context(reserved)
 
 
 def _member(rank: int) -> Member:
@@ -169,20 +155,55 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 
 def _deployment(
-    fabric: SwitchFabric, spec: LaunchSpec, root: Branch, worker_beside: Member | None
+    fabric: SwitchFabric, spec: LaunchSpec, places: Sequence[str], region: Region | None
 ) -> Deployment:
-    offers, queue = fabric.offers, fabric.queue_packets
+    """Return the deployment of a job on these hosts, with these slots wherever it sums."""
+    topology = fabric.topology
+    assert topology is not None  # it has grown where hosts were added
+    shared = fabric.offers.shared
+    up = topology.towards(topology.root)
+    tree = Tree(topology.root, up, frozenset({topology.root, *up} - fabric.spec.transit))
+    placed = replace(
+        spec.job,
+        workers=len(places),
+        servers=tuple(places),
+        mode="shared" if shared else "exclusive",
+        fallback=fabric.server_host if shared else None,
+    )
+    regions = {} if region is None else dict.fromkeys(tree.switches, region)
+    found = deployment_of(topology, placed, tree, regions=regions)
+    return replace(found, **_memory(fabric, spec))
+
+
+def at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None) -> Deployment:
+    """Return the deployment of a job on one switch, where the controller chooses ports.
+
+    Args:
+        fabric: The switch.
+        spec: The job.
+        region: Its slots, if it shares them; None: all.
+    """
+    attached = fabric.spec.attached
+    if attached and attached.machines:
+        members = _members_of(attached.machines, spec)
+    else:
+        members = [_member(rank) for rank in range(spec.children)]
+    uplink = None
+    if fabric.offers.shared:
+        port = fabric.fallback.port if fabric.fallback else None
+        uplink = Uplink(port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+    root = Branch(fabric.root, tuple(members), region=region)
+    return Deployment(root, **_memory(fabric, spec), fallback=uplink)
+
+
+def _memory(fabric: SwitchFabric, spec: LaunchSpec) -> dict[str, Any]:
+    """Return how a job uses the memory of its switches, as fields of `Deployment`."""
+    offers, queue, job = fabric.offers, fabric.queue_packets, spec.job
     if not offers.shared:
         default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
-        return Deployment(root, default if spec.job.slots is None else spec.job.slots)
-    return Deployment(
-        root,
-        mode="shared",
-        preempt=spec.job.preempt and not offers.salted,
-        window=shared_window(spec.job, spec.children, offers, queue),
-        fallback=fabric.fallback_uplink(),
-        beside=worker_beside,
-    )
+        return {"slots": default if job.slots is None else job.slots}
+    window = shared_window(job, spec.children, offers, queue)
+    return {"mode": "shared", "window": window, "preempt": job.preempt and not offers.salted}
 
 
 def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: int | None) -> int:

@@ -30,7 +30,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
-from hostlib.launcher import SETTINGS, LaunchError, Workers
+from hostlib.launch.launcher import SETTINGS, LaunchError, Workers
 from hostlib.version import version
 from ina.runtime.addresses import server_address
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from hostlib import command_line
-from hostlib.launcher import GRACE_S, LaunchError, Output, Watcher, WorkerExit, by_cause
+from hostlib.launch import command_line
+from hostlib.launch.launcher import GRACE_S, LaunchError, Output, Watcher, WorkerExit, by_cause
 from hostlib.version import version
 from ina.runtime.agent import ALIVE_S, STARTER
 from ina.runtime.errors import BadRun
@@ -259,7 +259,7 @@ class Agents:
 
 
 class RemoteWorkers:
-    """The running ranks of one job on several machines: as `hostlib.launcher.Workers`."""
+    """The running ranks of one job on several machines: as `hostlib.launch.launcher.Workers`."""
 
     def __init__(
         self,
@@ -280,7 +280,7 @@ class RemoteWorkers:
             environments: Variables of each; the position is the rank.
             rendezvous: Told of ranks that have ended.
             on_output: Called with what they write.
-            inherited: See `hostlib.launcher.Workers`; the variables are those of each machine's agent.
+            inherited: See `hostlib.launch.launcher.Workers`; the variables are those of each machine's agent.
         """
         self.exits: list[WorkerExit] = []
         self.left_running = 0

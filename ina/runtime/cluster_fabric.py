@@ -6,92 +6,25 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TypeVar
 
-from controller import Controller, Fleet, Member, connect
+from controller import Fleet, SwitchSession, connect
 from controller.errors import ProgramMismatch
 from controller.switches import forwarding
-from controller.switches.cabling import fallback_udp_port, unplugged
-from controller.switches.model import SWITCH_MAC, Uplink
+from controller.switches.model import SWITCH_MAC
 from controller.vocabulary import Topology
 from ina.runtime import programs
 from ina.runtime.agents import Agents
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import FoundSwitch, SwitchFabric
-from ina.runtime.fallback_process import Fallback
 from ina.runtime.machine_hosts import MachineHosts, identified, reached_at, switch_ip
 from ina.runtime.remote_fallback import RemoteFallback
 from ina.runtime.spec import Attachment, ClusterSpec, FabricSpec
-
-T = TypeVar("T")
-
-
-class ClusterFabric(SwitchFabric):
-    """The switches of a cluster file, for one job on some of its machines."""
-
-    def __init__(
-        self,
-        spec: FabricSpec,
-        cluster: ClusterSpec,
-        topology: Topology,
-        at: Mapping[str, Controller],
-        *,
-        server: str | None,
-        hosts: MachineHosts,
-    ) -> None:
-        """Use switches that are connected.
-
-        Args:
-            spec: The switches' program.
-            cluster: The cluster file.
-            topology: The same, with the root of the job's tree.
-            at: The switches of the tree.
-            server: The machine of the fallback server; None: there is none.
-            hosts: The machines of the job.
-        """
-        switches = {name: FoundSwitch(address_of(topology, name)) for name in at}
-        super().__init__(spec, topology, switches, Fleet(at), hosts)
-        self._cluster = cluster
-        self._topology = topology
-        self._server = server
-
-    @property
-    def lease_s(self) -> float | None:
-        """Time for which a job stays admitted if nobody renews its lease."""
-        return self._cluster.lease_s
-
-    @property
-    def server_host(self) -> str:
-        """The machine of the fallback server. Raises BadRun if there is none."""
-        if self._server is None:
-            raise BadRun(
-                f"{self.offers.title} shares slots and needs a fallback server: no machine of the cluster "
-                "file without a worker of this job has the role fallback, or a fallback_port (one with GPUs "
-                "and a fallback_port may have a worker, if the job is on other machines, too)"
-            )
-        return self._server
-
-    def fallback_uplink(self) -> Uplink:
-        """Return the uplink from the root to the fallback server. Raises BadRun."""
-        topology, server = self._topology, self.server_host
-        udp_port = fallback_udp_port(topology, server)
-        port = topology.port_to(self.root, server)
-        return Uplink(port, topology.mac(server), topology.ip(server), udp_port)
-
-    def beside(self, members: dict[str, list[Member]]) -> tuple[dict[str, list[Member]], Member | None]:
-        """Return a job's workers without the one on the fallback server's machine, and that one."""
-        return unplugged(members, self.server_host, self._topology)
-
-    def _fallback_process(self, port: int) -> Fallback:
-        server = self._topology.server[self.server_host]
-        address = (reached_at(self._topology, server.name), server.serves_fallback_at)
-        return RemoteFallback(port, server.name, address, self._cluster.secret, lanes=self.offers.lanes)
 
 
 @contextlib.contextmanager
 def opened(
     spec: FabricSpec, cluster: ClusterSpec, places: Sequence[str], launch_with: str | None = None
-) -> Iterator[ClusterFabric]:
+) -> Iterator[SwitchFabric]:
     """Connect to the switches between these machines, and have them run the program.
 
     Where jobs share slots, the tree's root is the switch of the fallback server's machine, which is one
@@ -104,7 +37,8 @@ def opened(
         launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: others do.
 
     Raises:
-        BadRun: a machine is not in the file, is there twice, or a switch has no address.
+        BadRun: a machine is not in the file, is there twice, or a switch has no address; or jobs share slots,
+            and no machine can have their fallback server.
         ProgramMismatch, ControllerError: a switch runs another program, or cannot be asked.
         LaunchError: nothing can be started on a machine, or it has another version.
     """
@@ -118,10 +52,15 @@ def opened(
         at = {topology.root: stack.enter_context(_connected(topology, topology.root, cluster))}
         _load(spec, cluster, at)
         server = None
-        if at[topology.root].info().shared:
+        if (offers := at[topology.root].info()).shared:
             server = server_for(topology, places)
-            if server is not None:
-                topology = replace(topology, root=topology.rack_of[server])
+            if server is None:
+                raise BadRun(
+                    f"{offers.title} shares slots and needs a fallback server: no machine of the cluster file"
+                    " without a worker of this job has the role fallback, or a fallback_port (one with GPUs"
+                    " and a fallback_port may have a worker, if the job is on other machines, too)"
+                )
+            topology = replace(topology, root=topology.rack_of[server])
         for switch in sorted(_between(topology, places) - at.keys()):
             at[switch] = stack.enter_context(_connected(topology, switch, cluster))
         _load(spec, cluster, at)
@@ -130,7 +69,22 @@ def opened(
         if agents is not None:
             agents.ready()
         hosts = MachineHosts(topology, places, lambda machines: _there(agents), listen=cluster.listen)
-        fabric = ClusterFabric(spec, cluster, topology, at, server=server, hosts=hosts)
+
+        def fallback_at(port: int) -> RemoteFallback:
+            assert server is not None
+            address = reached_at(topology, server), topology.server[server].serves_fallback_at
+            return RemoteFallback(port, server, address, cluster.secret, lanes=fabric.offers.lanes)
+
+        fabric = SwitchFabric(
+            spec=spec,
+            topology=topology,
+            switches={name: FoundSwitch(address_of(topology, name)) for name in at},
+            fleet=Fleet(at),
+            hosts=hosts,
+            lease_s=cluster.lease_s,
+            server=server,
+            fallback_at=fallback_at,
+        )
         stack.callback(fabric.close)
         yield fabric
 
@@ -187,11 +141,11 @@ def _between(topology: Topology, places: Sequence[str]) -> set[str]:
     return found
 
 
-def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> Controller:
+def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> SwitchSession:
     return connect(address_of(topology, switch), tls=cluster.tls)
 
 
-def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, Controller]) -> None:
+def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession]) -> None:
     """Have all switches run the program, and one that offers the same. Raises ProgramMismatch and others."""
     offers = None
     for switch, controller in at.items():

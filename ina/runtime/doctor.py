@@ -14,8 +14,8 @@ from controller import ControllerError, connect
 from controller.errors import ProgramMismatch
 from controller.switches.model import INA_UDP_PORT, SwitchInfo
 from controller.vocabulary import Job, Topology
-from hostlib import command_line
-from hostlib.launcher import LaunchError
+from hostlib.launch import command_line
+from hostlib.launch.launcher import LaunchError
 from hostlib.version import version
 from ina.runtime.agents import launch_command
 from ina.runtime.checkup import Finding, of_machine, of_silence, of_speeds

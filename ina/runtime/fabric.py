@@ -6,22 +6,23 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from controller import Controller, ControllerError, Fleet, Member, connect
+from controller import ControllerError, Fleet, SwitchSession, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
+from controller.switches.layout import TreeAdmission
 from controller.switches.leases import RENEWALS_PER_LEASE
-from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
-from controller.switches.tree import TreeAdmission
+from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
 from controller.vocabulary import Link, Server, Topology
 from controller.vocabulary.places import spread
-from hostlib.launcher import parse_address
+from hostlib.launch.launcher import parse_address
 from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
@@ -39,8 +40,6 @@ from ina.runtime.spec import (
 )
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import has_slow_links, plan
-
-FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
 _log = logging.getLogger(__name__)
 RESTARTS = 5
@@ -109,35 +108,44 @@ class AttachedSwitch(FoundSwitch):
         return None
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class SwitchFabric:
-    """Switches that run a program, their controller, and the fallback server once a job needs one."""
+    """Switches that run a program, their controller, and the fallback server once a job needs one.
 
-    def __init__(
-        self,
-        spec: FabricSpec,
-        topology: Topology | None,
-        switches: Mapping[str, Switch],
-        fleet: Fleet,
-        hosts: Hosts,
-    ) -> None:
-        self.spec = spec
-        self.topology = topology
-        """None for an attached switch, whose ports the controller chooses."""
-        self.switches = switches
-        self.fleet = fleet
-        self.hosts = hosts
-        """Where workers run."""
-        self.lock = threading.RLock()
-        """To be held while anything of the fleet is called."""
-        self.fallback: Fallback | None = None
-        self.jobs: dict[str, TreeAdmission] = {}
-        """Those that the switches are to serve, by name, with the slots that they are to end at."""
-        self.silent: str | None = None
-        """Why a switch did not answer when it was asked last; None: it did."""
-        self._restarts = 0
-        self._offers: SwitchInfo | None = None
-        self._taken: set[str] = set()
-        self._swept_s = 0.0
+    Attributes:
+        spec: What was asked for.
+        topology: Switches, hosts and links; None: an attached switch, whose ports the controller chooses.
+        switches: The switches, by name.
+        fleet: Their controller; `lock` is to be held while it is called.
+        hosts: Where workers run.
+        lease_s: Seconds for which a job stays admitted without renewal; None: the switches end first.
+        queue_packets: Packets that slow switches hold at a port, which windows have to fit; None: not slow.
+        server: The host of the fallback server; None: the first at the root that can have one.
+        fallback_at: Starts the fallback server at a port of the root; None: a process of this machine.
+        hosts_for: Reserves a host for each of so many ranks, also from other processes; None: from this one.
+        fallback: The fallback server of all jobs; None: no job needs one yet.
+        jobs: The jobs that the switches should serve, by name.
+        silent: Why a switch did not answer when it was asked last; None: it did.
+    """
+
+    spec: FabricSpec
+    topology: Topology | None
+    switches: Mapping[str, Switch]
+    fleet: Fleet
+    hosts: Hosts
+    lease_s: float | None = None
+    queue_packets: int | None = None
+    server: str | None = None
+    fallback_at: Callable[[int], Fallback] | None = None
+    hosts_for: Callable[[int], AbstractContextManager[list[str]]] | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    fallback: Fallback | None = field(default=None, init=False)
+    jobs: dict[str, TreeAdmission] = field(default_factory=dict, init=False)
+    silent: str | None = field(default=None, init=False)
+    _restarts: int = field(default=0, init=False)
+    _offers: SwitchInfo | None = field(default=None, init=False)
+    _taken: set[str] = field(default_factory=set, init=False)
+    _swept_s: float = field(default=0.0, init=False)
 
     @property
     def root(self) -> str:
@@ -150,11 +158,6 @@ class SwitchFabric:
         if self._offers is None:
             self._offers = self.fleet.controllers[self.root].info()
         return self._offers
-
-    @property
-    def lease_s(self) -> float | None:
-        """Seconds for which a job stays admitted without renewal; None: the switches end first."""
-        return self.spec.attached.lease_s if self.spec.attached else None
 
     def readmit(self) -> str | None:
         """Put the jobs on their switches again, where these have been restarted; return why not, or None.
@@ -181,22 +184,6 @@ class SwitchFabric:
                 return str(error)
         return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
 
-    def move(self, trees: Iterable[TreeAdmission]) -> bool:
-        """Have jobs that the switches serve go to the slots of these; return whether all are there.
-
-        Call it until they are. Raises ControllerError.
-        """
-        with self.lock:
-            names = {tree.job: name for name, tree in self.jobs.items()}
-            self.jobs |= {names[tree.job]: tree for tree in trees if tree.job in names}
-            report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
-            return report.done and not self.fleet.moving
-
-    @property
-    def queue_packets(self) -> int | None:
-        """Packets that slow switches hold at a port, to which windows have to fit; None: not slow."""
-        return None
-
     @property
     def paced(self) -> bool:
         """Whether workers' time-outs have to follow the pace of results: switches or links are slow."""
@@ -221,23 +208,8 @@ class SwitchFabric:
 
     @property
     def server_host(self) -> str:
-        """The host for the fallback server. Raises BadRun if the root has none."""
-        return server_at_root(self._require_topology(), self.offers)
-
-    def fallback_uplink(self) -> Uplink:
-        """Return the uplink from the root to the fallback server; port None: the controller chooses."""
-        if self.fallback is not None:
-            return replace(FALLBACK, port=self.fallback.port)
-        return replace(
-            FALLBACK, port=self.topology.port_to(self.root, self.server_host) if self.topology else None
-        )
-
-    def beside(self, members: dict[str, list[Member]]) -> tuple[dict[str, list[Member]], Member | None]:
-        """Return a job's workers without the one at the fallback server's port, and that one; None: none is.
-
-        Raises BadRun if no other worker is left.
-        """
-        return members, None
+        """The host of the fallback server. Raises BadRun if the root has none."""
+        return self.server or server_at_root(self._require_topology(), self.offers)
 
     def start_fallback(self, port: int) -> Fallback:
         """Start the fallback server at a port of the root, unless it runs already.
@@ -246,7 +218,7 @@ class SwitchFabric:
         """
         with self.lock:
             if self.fallback is None:
-                self.fallback = self._fallback_process(port)
+                self.fallback = (self.fallback_at or self._fallback_process)(port)
             return self.fallback
 
     def _fallback_process(self, port: int) -> Fallback:
@@ -258,6 +230,10 @@ class SwitchFabric:
     @contextlib.contextmanager
     def reserved(self, workers: int) -> Iterator[list[str]]:
         """Reserve a host for each rank, evenly over the switches that have some. Raises BadSpec."""
+        if self.hosts_for is not None:
+            with self.hosts_for(workers) as hosts:
+                yield hosts
+            return
         with self.lock:
             taken = list(spread(self._require_topology(), workers, self._taken))
             self._taken.update(taken)
@@ -459,12 +435,19 @@ def open_fabric(
         if attached and attached.machines:  # their kernels ask who has the address that they send to
             controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
             hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
-        fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), hosts)
+        fabric = SwitchFabric(
+            spec=spec,
+            topology=topology,
+            switches=switches,
+            fleet=Fleet(controllers),
+            hosts=hosts,
+            lease_s=attached.lease_s if attached else None,
+        )
         stack.callback(fabric.close)
         yield fabric
 
 
-def control(switch: Switch, spec: FabricSpec) -> Controller:
+def control(switch: Switch, spec: FabricSpec) -> SwitchSession:
     """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
         controller = connect(switch.address, tls=spec.attached.tls if spec.attached else None)

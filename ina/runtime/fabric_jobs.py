@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
-from hostlib.launcher import JobLog
+from hostlib.launch.launcher import JobLog
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.groups import Groups
 from ina.runtime.hosts import Hosts
@@ -33,10 +32,6 @@ class FabricLauncher:
         """Return which part of the fabric has ended for good, and how; None while all run."""
         return self._fabric.ended()
 
-    def serving(self, run: JobRun) -> AbstractContextManager[ServedJob]:
-        """Admit a job to the switches while it runs."""
-        return served(self._fabric, run.spec, run.cancelled)
-
     def launch(self, run: JobRun) -> JobResult | None:
         """Run a job from its arrival to its end; None if it was cancelled before.
 
@@ -44,7 +39,7 @@ class FabricLauncher:
         """
         if run.cancelled.wait(run.spec.job.arrival_s):
             return None
-        with self.serving(run) as job, contextlib.closing(Groups(job)):
+        with served(self._fabric, run.spec, run.cancelled) as job, contextlib.closing(Groups(job)):
             if run.spec.log is None:
                 return job.counted(run.run(job.job, job.rendezvous))
             with contextlib.closing(JobLog(run.spec.log)) as log:

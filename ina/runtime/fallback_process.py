@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.server_process import ServerProcess
 

@@ -1,7 +1,7 @@
 """The fallback server as a service of its machine, for all processes that admit jobs.
 
-Over TCP, or at a Unix socket. Lines of JSON (`hostlib.messages`). The service says a random challenge; who
-connects compares the number of the protocol, and shows that it has the secret, which never travels. Then:
+Over TCP, or at a Unix socket. Lines of JSON (`hostlib.meet.messages`). The service says a random challenge;
+who connects compares the number of the protocol, and shows that it has the secret, which never travels. Then:
 
 =====================================  ========================================================
 ``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
@@ -32,8 +32,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from hostlib.messages import Lines, MessageError, encode
-from hostlib.sealed import proof
+from hostlib.launch.machines import proof
+from hostlib.meet.messages import Lines, MessageError, encode
 from hostlib.version import version
 from ina.runtime.errors import BadRun
 from ina.runtime.fallback_process import Fallback, FallbackProcess

@@ -1,8 +1,8 @@
 """Groups of a job's ranks, admitted as jobs of their own while the job runs.
 
-A rank that wants one asks at the job's meeting point (`hostlib.rendezvous`). Each group has its own slots,
-its own ports at the switches and its own meeting point, so that many are served side by side and none waits
-for another. It ends when its ranks have left it, or the job ends.
+A rank that wants one asks at the job's meeting point (`hostlib.meet.rendezvous`). Each group has its own
+slots, its own ports at the switches and its own meeting point, so that many are served side by side and none
+waits for another. It ends when its ranks have left it, or the job ends.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Final
 from controller import ControllerError
 from controller.errors import OutOfMemory
 from controller.vocabulary import BadSpec
-from hostlib.launcher import Rendezvous
-from hostlib.messages import GroupRequest
+from hostlib.launch.launcher import Rendezvous
+from hostlib.meet.messages import GroupRequest
 from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
 from ina.runtime.launch import ONE_PORT_EACH
 from ina.runtime.served import ServedJob, served

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from controller import Member
-from hostlib.launcher import Output, Rendezvous, WorkerExit, Workers, parse_address
+from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, Workers, parse_address
 from ina.runtime.addresses import HostAddresses, server_address
 from ina.runtime.spec import LaunchSpec
 
@@ -29,7 +29,7 @@ class PortSwitch(Protocol):
 
 
 class RunningWorkers(Protocol):
-    """The running workers of one job: `hostlib.launcher.Workers`, or those of several machines."""
+    """The running workers of one job: `hostlib.launch.launcher.Workers`, or those of several machines."""
 
     exits: list[WorkerExit]
     left_running: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from controller import Admission, Controller, ControllerError, NoProgram, Registration
+from controller import Admission, ControllerError, NoProgram, Registration, SwitchSession
 from softswitch import MetricsUnknown, metric_family, metric_labels
 
 
-def render(controller: Controller) -> str:
+def render(controller: SwitchSession) -> str:
     """Return the numbers of all jobs as of now. Raises MetricsUnknown if the switch cannot be asked."""
     try:
         jobs = controller.jobs() if controller.has_program() else {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hostlib.launcher import Output
+from hostlib.launch.launcher import Output
 from ina.runtime.errors import WorkerFailed
 from ina.runtime.hosts import Hosts
 from ina.runtime.launch import JobRun
@@ -17,7 +17,7 @@ from ina.runtime.spec import JobResult, LaunchSpec, Reports
 TICK_S = 0.1
 
 OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
-"""Gets what workers write: job, and the rest as in `hostlib.launcher.Output`."""
+"""Gets what workers write: job, and the rest as in `hostlib.launch.launcher.Output`."""
 
 OnProgress = Callable[[Mapping[str, Reports]], None]
 """Gets the workers' reports by job name, several times per second."""

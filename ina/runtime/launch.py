@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import Member
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import Feature, SwitchInfo
-from controller.switches.tree import TreeAdmission
 from hostlib import JobConfig
-from hostlib.launcher import Output, Rendezvous, WorkerExit, torch_variables
+from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, torch_variables
 from ina.runtime.errors import BadRun
 from ina.runtime.hosts import Hosts
 from ina.runtime.spec import JobResult, LaunchSpec, Reports

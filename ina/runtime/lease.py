@@ -19,9 +19,8 @@ from dataclasses import replace
 
 from controller import ControllerError, NoSuchJob, Registration
 from controller.errors import SwitchRestarted
-from controller.switches.holders import this_process
-from controller.switches.leases import RENEWALS_PER_LEASE
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
+from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.metrics import goodput_bps
 from ina.runtime.spec import LaunchSpec, Reports

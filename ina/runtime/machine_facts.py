@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from hostlib.interfaces import Interface, interfaces
+from hostlib.io.interfaces import Interface, interfaces
 from hostlib.version import version
 
 RECEIVE_LIMIT = Path("/proc/sys/net/core/rmem_max")

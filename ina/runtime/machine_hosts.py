@@ -12,8 +12,8 @@ from controller import Member
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP
 from controller.vocabulary import Topology
 from controller.vocabulary.topology import FALLBACK_PORT
-from hostlib.interfaces import known_as
-from hostlib.launcher import Output, Rendezvous
+from hostlib.io.interfaces import known_as
+from hostlib.launch.launcher import Output, Rendezvous
 from ina.runtime.agents import Agents, RemoteWorkers
 from ina.runtime.errors import BadRun
 from ina.runtime.hosts import RunningWorkers, UdpHosts

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import softswitch
-from controller import Controller, ProgramBundle, connect
+from controller import ProgramBundle, SwitchSession, connect
 from controller.errors import ProgramMismatch
 from controller.switches.model import SwitchInfo
 from controller.switches.programs import source_of
@@ -50,7 +50,7 @@ def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
 
 
 def choice(
-    spec: FabricSpec, attached: Attachment, controller: Controller
+    spec: FabricSpec, attached: Attachment, controller: SwitchSession
 ) -> tuple[ProgramBundle | None, SwitchInfo]:
     """Return the program that an attached switch is to run, and what it offers to jobs.
 
@@ -70,14 +70,14 @@ def choice(
     return wanted, offers
 
 
-def load(spec: FabricSpec, attached: Attachment, controller: Controller) -> None:
+def load(spec: FabricSpec, attached: Attachment, controller: SwitchSession) -> None:
     """Have an attached switch run what `choice` says. Raises as `settled`, and OtherProgram."""
     wanted, _ = choice(spec, attached, controller)
     if wanted is not None:
         controller.load(wanted, replace=attached.replace_program, similar=not is_file(wanted.name))
 
 
-def _running(controller: Controller) -> SwitchInfo | None:
+def _running(controller: SwitchSession) -> SwitchInfo | None:
     try:
         return controller.info()
     except ProgramMismatch:  # none, or one that is not for aggregation

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hostlib.messages import MessageError, encode
-from hostlib.sealed import proof
+from hostlib.launch.machines import proof
+from hostlib.meet.messages import MessageError, encode
 from hostlib.version import version
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_service import ASK_S, HELLO_S, PROTOCOL, as_short, check_secret, received
@@ -114,10 +114,6 @@ class RemoteFallback:
     def lives(self) -> bool:
         """Return whether it has served the owner's jobs since it was told of them last."""
         return self.check() is None and not self._lapsed
-
-    def latest(self, job: int) -> dict[str, float]:
-        """Return the latest known counters of a job, without waiting."""
-        return self._statistics.get(job, {})
 
     def check(self) -> str | None:
         """Return why there is no fallback server any more, or None. Call it several times per second."""

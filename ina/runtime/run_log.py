@@ -1,4 +1,4 @@
-"""The log file of a run: opened before anything starts; its lines are those of `hostlib.joblog`."""
+"""The log file of a run: opened before anything starts; its lines are those of `hostlib.io.joblog`."""
 
 from __future__ import annotations
 

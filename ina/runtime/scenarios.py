@@ -17,7 +17,7 @@ from bmv2_topos.scenarios.runners import Runner, Virtual
 from bmv2_topos.testbeds.netns import NotCarried, Program, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
-from hostlib import command_line
+from hostlib.launch import command_line
 from ina.runtime.jobs import JobEnd
 from ina.runtime.metrics import metrics
 from ina.runtime.run import run

@@ -8,9 +8,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from controller import ControllerError, NoSuchJob, Registration
-from controller.switches.tree import TreeAdmission
-from hostlib.launcher import Rendezvous, WorkerExit
+from controller import ControllerError, NoSuchJob
+from hostlib.launch.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.launch import Admitted
@@ -101,34 +100,10 @@ def served(
         BadRun: nobody can listen at `listen`, or the machines are not the job's.
     """
     registered = registration(fabric, spec)
-    with (
-        admitted(fabric, spec, registered, cancelled, beside=beside) as tree,
-        held(fabric, spec, tree, registered, listen=listen) as job,
-    ):
-        yield job
-
-
-@contextlib.contextmanager
-def held(
-    fabric: SwitchFabric,
-    spec: LaunchSpec,
-    tree: TreeAdmission,
-    registered: Registration | None,
-    *,
-    listen: str | None = None,
-) -> Iterator[ServedJob]:
-    """Keep an admitted job's lease, and a point where its ranks meet, while the context lasts.
-
-    Args:
-        fabric: The switches.
-        spec: The job.
-        tree: What they hold of it.
-        registered: What they keep of it for others; None: nothing, and it has no lease.
-        listen: See `served`.
-    """
-    job = Admitted(fabric.hosts, spec, tree, fabric.offers, fabric.paced)
-    with (
-        job.rendezvous(listen) as rendezvous,
-        renewed(fabric, tree, registered, rendezvous.reports, rendezvous.fault) as renewal,
-    ):
-        yield ServedJob(fabric, job, rendezvous, renewal)
+    with admitted(fabric, spec, registered, cancelled, beside=beside) as tree:
+        job = Admitted(fabric.hosts, spec, tree, fabric.offers, fabric.paced)
+        with (
+            job.rendezvous(listen) as rendezvous,
+            renewed(fabric, tree, registered, rendezvous.reports, rendezvous.fault) as renewal,
+        ):
+            yield ServedJob(fabric, job, rendezvous, renewal)

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hostlib import command_line
-from hostlib.launcher import signal_name
+from hostlib.launch import command_line
+from hostlib.launch.launcher import signal_name
 from ina.runtime.errors import ProcessFailed
 
 STOP_TIMEOUT_S = 5.0

@@ -15,7 +15,7 @@ from ina.runtime.private import PRIVATE
 if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller import Tls
     from controller.vocabulary import Job, Topology
-    from hostlib.launcher import WorkerExit
+    from hostlib.launch.launcher import WorkerExit
 
 DEFAULT_PROGRAM = "exclusive"
 DEFAULT_LANES = 256
@@ -163,7 +163,7 @@ class LaunchSpec:
     timeout_s: float = 8.0
     straggler_timeout_s: float = 600.0
     log: str | None = None
-    """File for a line about each collective (`hostlib.joblog`)."""
+    """File for a line about each collective (`hostlib.io.joblog`)."""
     machines: tuple[tuple[int, ...], ...] = ()
     """The ranks of each machine, if that matters; else none."""
     hierarchical: bool = False

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TextIO
 
 from controller.switches import names
-from controller.switches.registrations import decode
+from controller.switches.jobs import decode_registration
 from softswitch import Written
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _EVENTS = {"INSERT": "admitted", "DELETE": "removed"}
 
 def _job(written: Written) -> dict[str, object]:
     params = written.params or {}
-    registration = decode(written.metadata)
+    registration = decode_registration(written.metadata)
     said = asdict(registration) if registration else {}
     return {
         "job": (written.match or {}).get(names.JOB_KEY),

@@ -20,7 +20,7 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import State
 from bmv2_topos.testbeds.netns.names import namespace
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP
-from hostlib import command_line
+from hostlib.launch import command_line
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
 from ina.runtime.fallback_service import FallbackService

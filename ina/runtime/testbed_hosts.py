@@ -11,7 +11,7 @@ from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
 from controller import Member
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP
-from hostlib.launcher import cannot_run
+from hostlib.launch.launcher import cannot_run
 from ina.runtime.hosts import UdpHosts
 
 T = TypeVar("T")

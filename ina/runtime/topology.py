@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
-from controller import Member, Region
-from controller.switches.cabling import grow
-from controller.switches.layout import Branch
 from controller.vocabulary import BadSpec, Topology, tree
 from ina.runtime.errors import BadRun
 
@@ -46,23 +43,3 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
         return topology
     except BadSpec as error:
         raise BadRun(str(error)) from error
-
-
-def branches(
-    topology: Topology,
-    members: Mapping[str, Sequence[Member]],
-    *,
-    region: Region | None,
-    transit: Collection[str],
-) -> Branch:
-    """Return the part of the tree that a job needs: the root, and switches with its members on or below them.
-
-    Args:
-        topology: The switches.
-        members: The job's workers by the switch that they are linked to.
-        region: The slots for a shared job, at every switch.
-        transit: Switches that forward the job's packets without adding.
-    """
-    regions = dict.fromkeys(topology.ports, region)
-    parents, root = topology.parents, topology.root
-    return grow(topology, root, parents, members, regions=regions, transit=transit)

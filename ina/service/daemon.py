@@ -28,14 +28,13 @@ from controller.core import (
 )
 from controller.errors import BadSpec
 from controller.policies.by_kind import JOINT
-from controller.scheduling.errors import BadDecision
+from controller.policies.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.runtime.errors import BadRun
 from ina.runtime.machine_hosts import identified, switch_address
 from ina.runtime.spec import SHARED_WINDOW
 from ina.runtime.topology import has_slow_links
 from ina.service import plain, views
-from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
@@ -46,6 +45,7 @@ from ina.service.faults import fault_point
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
+from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
 from ina.service.rates import Rates
@@ -84,7 +84,7 @@ class Daemon:
         ledger: Ledger,
         *,
         testbed: str,
-        switches: DataPlane,
+        switches: Network,
         executor: Executor,
         fallbacks: FallbackServing,
         blocking: Blocking,
@@ -105,7 +105,6 @@ class Daemon:
         self._blocking = blocking
         self._hosts_are_here = testbed != ""
         self._network = switches
-        self._fallbacks = fallbacks
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
         self._executor = executor = self._external
         self._rates = Rates()
@@ -578,7 +577,6 @@ class Daemon:
         except (BadSpec, BadDecision) as error:
             raise Conflict(f"cannot change to this cluster: {error}") from error
         self._executor.change_cluster(cluster)
-        self._fallbacks.change_cluster(cluster)
         self._switches.forget()
         await self._tell()
         return notes

@@ -17,20 +17,20 @@ from typing import Any
 
 from controller.core import Ended, Place
 from controller.errors import BadSpec, ControllerError
-from controller.memory.policy import Standing
+from controller.policies.memory.policy import Standing
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, Registration
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from ina.runtime.errors import RunError
 from ina.runtime.topology import has_slow_links
 from ina.service import plain
-from ina.service.data_plane import DataPlane
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
-from ina.service.holds import Hold, hosts
+from ina.service.holds import ON_NO_SWITCH, Hold, hosts
 from ina.service.ledger import Ledger
+from ina.service.network import Network
 from ina.service.runner import JobOrder, RunOrder
 from ina.service.runs import Runs
 from ina.service.steps import Held, Resize, Stage, Start, Step, Stop, steps
@@ -71,7 +71,7 @@ class Effects:
         self,
         ledger: Ledger,
         testbed: str,
-        network: DataPlane,
+        network: Network,
         executor: Executor,
         fallback_jobs: FallbackJobs,
         blocking: Blocking,
@@ -353,11 +353,18 @@ class Effects:
                     priority=said.job.priority,
                 )
             )
-        switch = any(place.tree is not None for place in hold.held.places.values())
+        switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         offers = self._network.offers
         paced = self._network.paced or has_slow_links(self._ledger.topology)
         return RunOrder(
-            run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs), paced=paced
+            run.number,
+            self._testbed,
+            switch,
+            offers.lanes,
+            offers.salted,
+            tuple(jobs),
+            mode=offers.mode,
+            paced=paced,
         )
 
 

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 from controller.errors import BadSpec
 from controller.vocabulary import Topology
-from hostlib import command_line
-from hostlib.keeper import GRACE_S
+from hostlib.launch import command_line
+from hostlib.launch.keeper import GRACE_S
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.faults import fault_point

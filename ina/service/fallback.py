@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Server, Topology
 from ina.runtime.errors import RunError
 from ina.runtime.fallback_process import description
@@ -21,19 +21,13 @@ _log = logging.getLogger(__name__)
 
 
 class FallbackServing(Protocol):
-    """What has fallback servers serve jobs. Calls block, but for `counters` and `change_cluster`."""
+    """What has fallback servers of a cluster serve jobs. Calls block."""
 
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
         """Have each server serve these jobs and no others; return when it does. Raises RunError."""
 
-    def lives(self, server: str) -> bool:
+    def lives(self, server: str, cluster: Topology) -> bool:
         """Return whether a server has served its jobs since it was told of them last."""
-
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        """Return the latest known counters of a job at a server, by name."""
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Find further servers in another cluster."""
 
 
 class Connect(Protocol):
@@ -46,22 +40,21 @@ class Connect(Protocol):
 class FallbackServers:
     """Connections to fallback servers, each for as long as it has jobs."""
 
-    def __init__(self, cluster: Topology, connect: Connect) -> None:
+    def __init__(self, connect: Connect) -> None:
         """Connect to none yet."""
-        self._cluster = cluster
         self._connect = connect
         self._at: dict[str, tuple[Server | None, RemoteFallback]] = {}
         """By name, as the cluster described it then."""
 
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
         """Have each server serve these jobs and no others; return when it does. Raises RunError."""
         for server, admissions in wanted.items():
             jobs = {each.job: description(each) for each in admissions}
             described, at = self._at.get(server, (None, None))
-            if at is not None and described != self._cluster.server.get(server):
+            if at is not None and described != cluster.server.get(server):
                 at.stop()
             try:
-                at = self._found(server, start=bool(jobs))
+                at = self._found(server, cluster, start=bool(jobs))
             except RunError as error:
                 if jobs:
                     raise
@@ -70,25 +63,16 @@ class FallbackServers:
             at.hold(jobs)
             fault_point("fallback told")
 
-    def lives(self, server: str) -> bool:
+    def lives(self, server: str, cluster: Topology) -> bool:
         """Return whether a server has served its jobs since it was told of them last."""
         try:
-            return self._found(server, start=False).lives()
+            return self._found(server, cluster, start=False).lives()
         except RunError:
             return False
 
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        """Return the latest known counters of a job at a server, by name."""
-        _, at = self._at.get(server, (None, None))
-        return {} if at is None else at.latest(job)
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Find further servers, and where they are reached, in another cluster."""
-        self._cluster = cluster
-
-    def _found(self, server: str, *, start: bool) -> RemoteFallback:
+    def _found(self, server: str, cluster: Topology, *, start: bool) -> RemoteFallback:
         _, at = self._at.get(server, (None, None))
         if at is None or at.over:
-            at = self._connect(self._cluster, server, start=start)
-            self._at[server] = self._cluster.server.get(server), at
+            at = self._connect(cluster, server, start=start)
+            self._at[server] = cluster.server.get(server), at
         return at

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection
 
 from controller.core import Place
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from ina.runtime.errors import RunError
 from ina.service.fallback import FallbackServing
 from ina.service.faults import fault_point
@@ -66,8 +66,9 @@ class FallbackJobs:
                 for place in hold.held.places.values()
                 if place.fallback
             }
+            cluster = self._ledger.topology
             ended = await self._blocking.fallbacks(
-                lambda: [server for server in sorted(used) if not self._fallbacks.lives(server)]
+                lambda: [server for server in sorted(used) if not self._fallbacks.lives(server, cluster)]
             )
             if ended:
                 _log.warning("fallback servers at %s have ended, and are started again", ", ".join(ended))
@@ -88,6 +89,7 @@ class FallbackJobs:
                 if place.fallback in wanted and name in admissions:
                     wanted[place.fallback].append(admissions[name])
         if wanted:
-            await self._blocking.fallbacks(lambda: self._fallbacks.serve(wanted))
+            cluster = self._ledger.topology
+            await self._blocking.fallbacks(lambda: self._fallbacks.serve(wanted, cluster))
             fault_point("served")
             self._told |= wanted.keys()

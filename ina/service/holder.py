@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.switches.model import SwitchInfo
-from hostlib.launcher import Rendezvous
+from hostlib.launch.launcher import Rendezvous
 from ina.runtime.errors import WorkerFailed
 from ina.runtime.hosts import UdpHosts
 from ina.runtime.launch import Admitted, attend, met

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from ina.service import plain
 from ina.service.steps import Held
+
+ON_NO_SWITCH = 0
+"""The id of jobs that no switch has to know of: each is on one server."""
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class Hold:
         return {
             name: admission
             for name, admission in self.admissions.items()
-            if name not in self.held.over and self.held.places[name].tree is not None
+            if name not in self.held.over and admission.job != ON_NO_SWITCH
         }
 
 

@@ -37,13 +37,13 @@ from controller.core import (
     Tick,
     reasons,
 )
+from controller.core.compose import submission_of
 from controller.core.events import event_of
 from controller.core.events import plain as plain_event
-from controller.core.log import Kind
-from controller.core.submissions import submission_of
+from controller.core.reasons import Kind
 from controller.errors import BadSpec
-from controller.policies.by_kind import SCHEDULER
-from controller.scheduling.model import Submission
+from controller.policies.registry import SCHEDULER
+from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock

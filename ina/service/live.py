@@ -1,4 +1,8 @@
-"""A service of one command: submits jobs as they arrive, and ends when all of them are over."""
+"""A service of one command: submits jobs as they arrive, and ends when all of them are over.
+
+Its one switch stands for the root of each job's tree, its fallback server for those of the cluster, and its
+workers run in threads of this process: all of it ends with the command.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,251 @@ import asyncio
 import contextlib
 import math
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from controller.core import Core, Entry, Submitted
-from controller.scheduling import BadDecision, Stuck
-from controller.vocabulary import Topology
+from controller.core import Core, Entry, Place, Submitted
+from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
+from controller.p4runtime_shim.ports import Told
+from controller.policies.scheduling import BadDecision, Stuck
+from controller.switches.fleet import Report
+from controller.switches.layout import TreeAdmission
+from controller.switches.model import Registration
+from controller.vocabulary import Job, Region, Topology
+from ina.runtime.admission import at_one_switch
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.jobs import OnOutput
+from ina.runtime.fallback_process import Fallback, description
+from ina.runtime.job_group import Cancelled, GroupRun
+from ina.runtime.jobs import JobEnd, OnOutput
+from ina.runtime.programs import bundle
 from ina.runtime.spec import LaunchSpec
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
-from ina.service.in_process import FabricPlane, FabricRuns, OwnFallback
+from ina.service.executor import Executor
 from ina.service.ledger import Ledger
+from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.retention import Retention
+from ina.service.runner import GivenLauncher, RunOrder, RunStatus
 from ina.service.store import Store
 from ina.service.threads import Threads
+from ina.service.wiring import Wiring
 
 FOR_EVER = Retention(jobs=1 << 62, age_s=math.inf)
 """The command reports all jobs."""
 LOOK_S = 0.1
 """Interval at which the service is asked how it is, and told how far jobs are."""
+
+
+class OneSwitch(Network):
+    """The one switch of a fabric, which stands for the root of each job's tree; each rank has a port."""
+
+    def __init__(self, fabric: SwitchFabric, jobs: Mapping[str, LaunchSpec]) -> None:
+        """Serve `jobs`, by name, as they are launched."""
+        assert fabric.topology is not None
+        assert fabric.spec.program is not None
+        super().__init__(
+            lambda name, address: fabric.fleet.controllers[name],
+            bundle(fabric.spec.program, fabric.offers.lanes),
+            watch=lambda address: None,
+        )
+        self._fabric, self._jobs = fabric, jobs
+        self._wiring = Wiring.of(fabric.topology)
+
+    def admit(
+        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
+    ) -> TreeAdmission:
+        """Admit a job to the switch; see `Network.admit`.
+
+        Raises OutOfMemory or OutOfRows if others have the room that it needs; else BadSpec.
+        """
+        topology, root = self._wiring.whole, self._fabric.root
+        ports = [topology.port_to(root, host) for host in topology.servers_for("worker")]
+        asked = at_one_switch(self._fabric, self._jobs[job.name], _at_root(place))
+        self._follow(self._wiring)
+        try:
+            return self._fleet.admit(asked, ports={root: ports}, registration=registration)
+        except ControllerError as error:
+            if isinstance(error, OutOfMemory | OutOfRows) and self._fleet.read():
+                raise
+            raise BadSpec(str(error)) from error
+
+    def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
+        """Return a job as the switch should hold it with these slots; `reconcile` has it move there."""
+        region = _at_root(place)
+        return admission if region is None else admission.at(dict.fromkeys(admission.switches, region))
+
+    def at_rest(
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+    ) -> bool:
+        """Return whether `reconcile` would find nothing to do."""
+        return super().at_rest(admissions, self._wiring, told)
+
+    def reconcile(
+        self,
+        admissions: Collection[TreeAdmission],
+        wiring: Wiring,
+        told: Mapping[str, Told] = MappingProxyType({}),
+    ) -> Report:
+        """Have the switch hold these jobs, and no others. Raises ControllerError."""
+        return super().reconcile(admissions, self._wiring, told)
+
+
+def _at_root(place: Place) -> Region | None:
+    """Return a job's slots at the root of its tree; None: it has no tree."""
+    return None if place.tree is None else place.regions.get(place.tree.root)
+
+
+class OneFallback:
+    """The fallback server of a fabric, which stands for all of the cluster: a `FallbackServing`."""
+
+    def __init__(self, fallback: Fallback | None) -> None:
+        self._fallback = fallback
+        self._served: dict[str, dict[int, Mapping[str, Any]]] = {}
+
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
+        """Serve the jobs of each of these servers, and no others of it."""
+        assert self._fallback is not None
+        for server, admissions in wanted.items():
+            before = self._served.get(server, {})
+            now = self._served[server] = {each.job: description(each) for each in admissions}
+            for job in before.keys() - now:
+                self._fallback.remove(job)
+            for job, described in now.items():
+                if before.get(job) != described:
+                    self._fallback.add(job, described)
+
+    def lives(self, server: str, cluster: Topology) -> bool:
+        """Return whether it has not ended for good."""
+        return self._fallback is not None and self._fallback.check() is None
+
+
+class _Run:
+    """A run in a thread of its own."""
+
+    def __init__(self, order: RunOrder, group: GroupRun, granted: dict[str, int]) -> None:
+        self.names = [job.name for job in order.jobs]
+        self.group = group
+        self.granted = granted
+        self.status = RunStatus()
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._carry_out, name=f"run {order.number}")
+
+    def _carry_out(self) -> None:
+        try:
+            self.group.run()
+        except Cancelled:
+            pass
+        except BaseException as error:
+            self.error = error
+            self.status.failure = f"{type(error).__name__}: {error}"
+        finally:
+            self.status.over = True
+
+
+class FabricRuns(Executor):
+    """Runs in threads of this process: an `Executor`.
+
+    Args:
+        fabric: The switch, with the hosts of workers.
+        jobs: What the workers of each job run.
+        on_output: Called with what they write.
+        describe: Puts into words why a job failed.
+    """
+
+    def __init__(
+        self,
+        fabric: SwitchFabric,
+        jobs: Mapping[str, LaunchSpec],
+        *,
+        on_output: OnOutput,
+        describe: Callable[[BaseException], str] = str,
+    ) -> None:
+        self._fabric = fabric
+        self._jobs = jobs
+        self._on_output = on_output
+        self._describe = describe
+        self._runs: dict[int, _Run] = {}
+        self.on_end: Callable[[], object] = lambda: None
+        """Called, in a thread of its own, when a job has ended."""
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already."""
+        if order.number in self._runs:
+            return
+
+        granted = {job.name: job.in_flight for job in order.jobs}
+
+        def ended(end: JobEnd) -> None:
+            failure = end.failure()
+            run.status.note_end(group, end.spec.job.name, "" if failure is None else self._describe(failure))
+            self.on_end()
+
+        group = GroupRun(
+            GivenLauncher(order, self._fabric.hosts),
+            [self._jobs[job.name] for job in order.jobs],
+            [job.offset for job in order.jobs],
+            on_output=self._on_output,
+            on_end=ended,
+            granted=granted.__getitem__,
+        )
+        run = self._runs[order.number] = _Run(order, group, granted)
+        run.thread.start()
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound."""
+        if (run := self._runs.get(number)) is not None:
+            run.granted.update(in_flight)
+
+    def stop(self, number: int) -> None:
+        """End a run and all of its processes."""
+        if (run := self._runs.get(number)) is not None:
+            run.group.cancel()
+            run.thread.join()
+
+    def close(self) -> None:
+        """End all runs."""
+        for run in self._runs.values():
+            run.group.cancel()
+        for run in self._runs.values():
+            run.thread.join()
+
+    def check(self) -> None:
+        """Raise what a run ended with that could not be carried out."""
+        for run in list(self._runs.values()):
+            if run.error is not None:
+                raise run.error
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it."""
+        run = self._runs.get(number)
+        if run is None:
+            return None
+        run.status.note_progress(run.group, run.names)
+        return run.status
+
+    def lives(self, number: int) -> bool:
+        """Return whether a run goes on."""
+        run = self._runs.get(number)
+        return run is not None and not run.status.over
+
+    def forget(self, number: int) -> None:
+        """Forget a run that is over."""
+        self._runs.pop(number, None)
+
+    def known(self) -> list[int]:
+        """Return the runs that are known."""
+        return list(self._runs)
+
+    def why_ended(self, number: int) -> str:
+        """Return why a run has ended that has not said how its jobs did."""
+        return "its launch was cancelled"
 
 
 class LiveJobs:
@@ -92,7 +316,9 @@ class LiveJobs:
 
     def _check(self, *, waits: bool) -> None:
         self._runs.check()
-        if why := self._fabric.ended():
+        fabric = self._fabric
+        fabric.hosts.strangers()
+        if why := fabric.switch_ended() or (fabric.fallback and fabric.fallback.check()):
             raise ProcessFailed(why)
         if waits and self.core.stuck:
             if self.core.undecided:
@@ -127,22 +353,23 @@ def serving(
         on_output: Called with what they write.
         describe: Puts into words why a job failed.
 
-    Raises BadSpec for policies that nobody has.
+    Raises BadSpec for policies that nobody has; ProcessFailed: the fallback server did not start.
     """
     with (
         tempfile.TemporaryDirectory(prefix="ina-live-") as folder,
         Store(Path(folder)) as store,
-        contextlib.ExitStack() as stack,
     ):
         ledger = Ledger(store, cluster, policies, Clock.of(store), retention=FOR_EVER)
         runs = FabricRuns(fabric, jobs, on_output=on_output, describe=describe)
-        plane = stack.enter_context(contextlib.closing(FabricPlane(fabric, jobs)))
+        if fabric.offers.shared:
+            assert fabric.topology is not None
+            fabric.start_fallback(fabric.topology.port_to(fabric.root, fabric.server_host))
         daemon = Daemon(
             ledger,
             testbed="",
-            switches=plane,
+            switches=OneSwitch(fabric, jobs),
             executor=runs,
-            fallbacks=OwnFallback(),
+            fallbacks=OneFallback(fabric.fallback),
             blocking=Threads(),
             progress_s=0.0,
         )

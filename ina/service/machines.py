@@ -13,12 +13,12 @@ from pathlib import Path
 from bmv2_topos.testbeds.netns.commands import EMBEDDED, Program
 from bmv2_topos.testbeds.netns.targets import TARGETS
 from bmv2_topos.testbeds.netns.testbed import run_step
-from controller import Controller, ProgramBundle, Tls, connect
+from controller import ProgramBundle, SwitchSession, Tls, connect
 from controller.errors import NoProgram, ProgramMismatch, SwitchError
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import BadSpec, Topology, documents
-from controller.vocabulary.addresses import check_pinned
 from controller.vocabulary.files import topology_of
+from controller.vocabulary.graphs import check_pinned
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_service import check_secret
 from ina.runtime.machine_hosts import reached_at
@@ -137,9 +137,9 @@ class MachineSite:
             address = reached_at(cluster, server), cluster.server[server].fallback_port
             return RemoteFallback(0, server, address, secret, lanes=lanes, owner=owner)
 
-        return FallbackServers(self.cluster, connect)
+        return FallbackServers(connect)
 
-    def _connect(self, name: str, address: str) -> Controller:
+    def _connect(self, name: str, address: str) -> SwitchSession:
         return connect(address.removeprefix("grpc://"), tls=self.tls, at_once=False)
 
     def _bundle(self, folder: Path) -> ProgramBundle:

@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from controller.core import Measured
-from controller.switches.tree import TreeAdmission
-from ina.service.data_plane import DataPlane
+from controller.switches.layout import TreeAdmission
 from ina.service.executor import Executor
 from ina.service.ledger import Ledger
+from ina.service.network import Network
 from ina.service.threads import Blocking
 
 COUNT_S = 2.0
@@ -43,7 +43,7 @@ class Count:
 class Measures:
     """Measures the jobs that run; used in the thread of the loop."""
 
-    def __init__(self, ledger: Ledger, network: DataPlane, executor: Executor, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, network: Network, executor: Executor, blocking: Blocking) -> None:
         self._ledger = ledger
         self._network = network
         self._executor = executor

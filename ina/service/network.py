@@ -15,23 +15,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
-from controller import Controller, Fleet
+from controller import Fleet, SwitchSession
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, naming
 from controller.p4runtime_shim.ports import SwitchWatch, Told
-from controller.switches.cabling import plugged
-from controller.switches.entries import TableEntry
 from controller.switches.fleet import Report
-from controller.switches.holders import Owner
-from controller.switches.layout import Deployment
+from controller.switches.layout import Deployment, TreeAdmission, deployment_of, plugged
+from controller.switches.leases import Owner
 from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
-from controller.switches.routed import deployment_of
-from controller.switches.target import Revision
-from controller.switches.tree import TreeAdmission
+from controller.switches.target import Revision, TableEntry
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
 from ina.service.faults import fault_point
+from ina.service.holds import ON_NO_SWITCH
 from ina.service.records import Audit, Difference
 from ina.service.wiring import Wiring
 
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
-ON_NO_SWITCH = 0
-"""The id of jobs that no switch has to know of."""
 _AT_ONCE = 8  # switches that are marked
 _log = logging.getLogger(__name__)
 
@@ -94,7 +89,7 @@ class Network:
 
     def __init__(
         self,
-        connect: Callable[[str, str], Controller],
+        connect: Callable[[str, str], SwitchSession],
         program: ProgramBundle,
         queue_packets: int | None = None,
         watch: Callable[[str], Told | None] | None = None,
@@ -127,7 +122,7 @@ class Network:
         self._owner = owner
         self._follow(Wiring.of(cluster))
 
-        def check(controller: Controller) -> None:
+        def check(controller: SwitchSession) -> None:
             try:
                 controller.check_owner(owner)
             except OtherOwner:
@@ -135,7 +130,7 @@ class Network:
             except SwitchError:
                 pass  # `own` tells of it
 
-        def own(controller: Controller) -> None:
+        def own(controller: SwitchSession) -> None:
             try:
                 controller.own(owner, take_over=take_over)
             except OtherOwner:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Tree
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def of_place(place: Place) -> dict[str, Any]:
 def place_of(found: Mapping[str, Any]) -> Place:
     """Return the place that `of_place` gave this for."""
     from controller.core import Place
-    from controller.memory.policy import Standing
+    from controller.policies.memory.policy import Standing
 
     tree = found["tree"]
     return Place(

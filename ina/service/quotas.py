@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from controller.errors import BadSpec
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from hostlib.launcher import LaunchError
+from hostlib.launch.launcher import LaunchError
 from ina.runtime import agent
 from ina.runtime.agents import Agent, Agents
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from controller.vocabulary import Topology
-from hostlib.launcher import Output, Workers
+from hostlib.launch.launcher import Output, Workers
 from ina.runtime.machine_hosts import reached_at
 from ina.service import ray_agents, ray_train
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from hostlib.launcher import LaunchError
+from hostlib.launch.launcher import LaunchError
 from ina.service import ray_agents
 
 LOOK_S = 1.0

@@ -20,7 +20,7 @@ from typing import Any
 
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
-from hostlib import command_line
+from hostlib.launch import command_line
 from ina.runtime.machine_hosts import reached_at
 from ina.service.errors import EngineError
 from ina.service.executor import LocalRuns, check_alone

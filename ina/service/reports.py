@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core import Over
-from controller.vocabulary.words import plural
-from ina.service.data_plane import DataPlane
+from controller.vocabulary.errors import plural
 from ina.service.effects import Effects
 from ina.service.errors import Unknown
 from ina.service.executor import Executor
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
+from ina.service.network import Network
 from ina.service.records import JobRecord, Said, State
 from ina.service.service import (
     ClusterState,
@@ -32,7 +32,7 @@ class Reports:
     """Says how all is; changes nothing."""
 
     def __init__(
-        self, ledger: Ledger, effects: Effects, network: DataPlane, measures: Measures, executor: Executor
+        self, ledger: Ledger, effects: Effects, network: Network, measures: Measures, executor: Executor
     ) -> None:
         self._ledger = ledger
         self._effects = effects

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from controller.switches.model import SwitchInfo
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import Job, Mode, Topology
 from controller.vocabulary.files import parse_topology
-from controller.vocabulary.slots import Encoding
-from hostlib import keeper
-from hostlib.launcher import ACCOUNT, SETTINGS
-from hostlib.stages import STAGES
+from controller.vocabulary.job import Encoding
+from hostlib.interleave.stages import STAGES
+from hostlib.launch import keeper
+from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from ina.runtime.agents import Agents
 from ina.runtime.hosts import Hosts
 from ina.runtime.job_group import Cancelled, GroupRun
@@ -110,6 +110,7 @@ class RunOrder:
         lanes: The values of a packet.
         salted: Whether packets have a salt (`SwitchInfo`).
         jobs: The jobs.
+        mode: How they use the memory of switches.
         paced: Whether time-outs have to follow the pace of results.
         engine: Who starts processes on the servers.
         cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
@@ -124,6 +125,7 @@ class RunOrder:
     lanes: int
     salted: bool
     jobs: tuple[JobOrder, ...]
+    mode: Mode = "shared"
     paced: bool = False
     engine: Engine = "local"
     cluster: Mapping[str, Any] | None = None
@@ -251,7 +253,7 @@ def topology_of(order: RunOrder) -> Topology:
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> Admitted:
     """Return a job of an order as its workers have to know it: the daemon has admitted it."""
     tree = next(plain.admission_of(job.admission) for job in order.jobs if job.name == spec.job.name)
-    offers = SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
+    offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return Admitted(hosts, spec, tree, offers, order.paced, order.switch)
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from controller.errors import OtherOwner
-from controller.switches.holders import Owner, this_process
+from controller.switches.leases import Owner, this_process
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.engines import EngineChoice

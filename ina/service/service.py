@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from controller.core import Entry
-from controller.core.log import Kind as Kind
-from controller.memory.policy import Standing
+from controller.core.reasons import Kind as Kind
+from controller.policies.memory.policy import Standing
 from controller.vocabulary import Job, Region, Topology
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState

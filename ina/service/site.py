@@ -11,7 +11,7 @@ from typing import Protocol
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.ports import InterfaceWatch
 from bmv2_topos.testbeds.netns.targets import target_of
-from controller import Controller, ProgramBundle, connect
+from controller import ProgramBundle, SwitchSession, connect
 from controller.vocabulary import Topology
 from ina.runtime.testbed_fabric import program_of
 from ina.runtime.testbed_fallback import TestbedFallback
@@ -130,7 +130,7 @@ class TestbedSite:
         def connect(cluster: Topology, server: str, *, start: bool) -> TestbedFallback:
             return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)
 
-        return FallbackServers(self.cluster, connect)
+        return FallbackServers(connect)
 
-    def _connect(self, name: str, address: str) -> Controller:
+    def _connect(self, name: str, address: str) -> SwitchSession:
         return connect(f"unix:{self.bed.socket(name)}", at_once=False)

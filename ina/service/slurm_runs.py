@@ -17,7 +17,7 @@ from pathlib import Path
 
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
-from hostlib import command_line
+from hostlib.launch import command_line
 from ina.service import files, slurm
 from ina.service.errors import EngineError, RunnerGone
 from ina.service.executor import STOP_S, RunFolders, check_alone, check_drivers

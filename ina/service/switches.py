@@ -10,8 +10,8 @@ from controller.core import LinkBack, LinkGone, Place, SwitchBack, SwitchGone
 from controller.errors import ControllerError
 from controller.switches.fleet import Report
 from controller.vocabulary import Topology
-from ina.service.data_plane import DataPlane
 from ina.service.ledger import Ledger
+from ina.service.network import Network
 from ina.service.records import Audit
 from ina.service.threads import Blocking
 from ina.service.wiring import Wiring
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class Switches:
     """Keeps the switches as they should be, and tells the core which switches and links are gone."""
 
-    def __init__(self, ledger: Ledger, network: DataPlane, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, network: Network, blocking: Blocking) -> None:
         self._ledger = ledger
         self._network = network
         self._blocking = blocking

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks.schedulers import improved, reproduce, weave_ablations
+from benchmarks.schedulers import reproduce, short_jobs
 from benchmarks.schedulers.references import MURI, SYNERGY
 from benchmarks.schedulers.reproduce import STEPS
 from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
-from benchmarks.schedulers.short_jobs import CASES, NODES
-from bmv2_topos.harness.page import BEGIN, END
-from controller.policies.families.base import SimulationConfig
-from controller.scheduling import JobState, Submission
-from controller.scheduling.muri import Profiler
-from controller.simulator.runs import Source, Task, run
-from controller.vocabulary import Cluster
+from bmv2_topos.harness.page import END, mark_of
 
 
 def test_the_table_of_replicas_is_exact_on_the_shipped_trace() -> None:
@@ -82,65 +74,39 @@ def test_every_workload_of_synergy_has_references() -> None:
     assert static.arguments(Path("t")) == ["--servers", 4, "--replay", trace, "--static"]
 
 
-def test_improved_fills_the_page_and_gains_on_the_shipped_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "improved.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    monkeypatch.setattr(sys, "argv", ["improved", "--slow", "--output", str(tmp_path)])
-    improved.main()
-    text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "| pairs only |" in text
-    assert "old" not in text
-    compared = json.loads((tmp_path / "improved.json").read_text())["tables"]["compared"]
-    rows = {row["policy"]: row for row in compared}
-    for alone, theirs, ours in improved.BESIDE:
-        assert rows[ours]["avg_jct_s"] < rows[theirs]["avg_jct_s"]
-        assert rows[ours]["avg_slowdown"] < rows[theirs]["avg_slowdown"]
-        assert rows[ours]["p99_jct_s"] < rows[theirs]["p99_jct_s"]
-        assert rows[ours]["avg_jct_s"] < rows[alone]["avg_jct_s"]
-
-
-@pytest.mark.parametrize("main", [improved.main, reproduce.main])
-def test_a_folder_without_traces_is_refused(
-    main: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_traces_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmark", "--traces", str(tmp_path)])
     with pytest.raises(SystemExit, match=f"--traces {tmp_path}: no muri/trace3.csv or the like there"):
-        main()
+        reproduce.main()
 
 
-def test_a_page_that_cannot_be_filled_is_refused_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_part_of_the_page_is_filled_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "improved.md").write_text("no marks\n")
-    monkeypatch.setattr(sys, "argv", ["improved", "--output", str(tmp_path)])
-    with pytest.raises(SystemExit):
-        improved.main()
-    assert f"the page needs the lines {BEGIN} and {END}" in capsys.readouterr().err
-    assert not (tmp_path / "improved.json").exists()
+    page = tmp_path / "schedulers.md"
+    page.write_text(f"before\n{mark_of('rules')}\nold\n{END}\n{mark_of('paper')}\nkept\n{END}\nafter\n")
+    monkeypatch.setattr(sys, "argv", ["reproduce", "--only", "rules", "--output", str(tmp_path)])
+    reproduce.main()
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith(f"\n{mark_of('paper')}\nkept\n{END}\nafter\n")
+    assert "old" not in text
+    assert "| `muri-l` | decisions every six minutes |" in text
 
 
-def test_ablations_of_beliefs_change_what_is_believed_and_nothing_else() -> None:
-    job = JobState(Submission("a", 0, 1, 10, 1.0, (0.5, 0.3, 0.2, 0.0)), 0, 1.0, 0.0)
-    believed = {}
-    for name, variant in weave_ablations.VARIANTS.items():
-        profiles = variant.profiles(Profiler())
-        believed[name] = profiles.of(job.spec, profiles.measure(job)[0]).stages_s
-    assert believed.pop("stages inverted") == (0.0, 0.2, 0.3, 0.5)
-    assert believed.pop("all jobs' stages equally long") == (0.25,) * 4
-    assert {*believed.values()} == {job.spec.stages_s}
+def test_weave_gains_on_the_shipped_trace() -> None:
+    (trace,) = reproduce.Options(None, False).traces()
+    for names in ("srsf muri-s weave-s", "tiresias muri-l weave-l"):
+        for rules in ("", "muri-replica:"):
+            alone, theirs, ours = (reproduce.simulated(trace, f"{rules}{name}") for name in names.split())
+            assert ours["avg_jct_s"] < min(theirs["avg_jct_s"], alone["avg_jct_s"])
+            assert ours["avg_slowdown"] < theirs["avg_slowdown"]
+            assert ours["p99_jct_s"] < theirs["p99_jct_s"]
 
 
-def test_the_ablation_of_nothing_is_the_policy_itself() -> None:
-    rows = {
-        row["policy"]: row for row in weave_ablations.measured(weave_ablations.Workload(3.0, 0, count=40))
-    }
-    cluster = Cluster.uniform(NODES, 8)
-    config = SimulationConfig(cluster, settings=CASES["errors"])
-    itself = run(Task("weave-s", Source(count=40, load=3.0), config)).metrics
-    ours = rows[weave_ablations.OURS]
-    assert (ours["avg_jct_s"], ours["avg_slowdown"]) == (itself.avg_jct_s, itself.avg_slowdown)
-    assert len({row["avg_jct_s"] for row in rows.values()}) > 5
+def test_short_jobs_are_told_by_length_and_beside_the_others(tmp_path: Path) -> None:
+    rows = short_jobs.measured(None, 6, 1, tmp_path)
+    assert len(rows) == 2 * 3 * (len(short_jobs.LOADS) + len(short_jobs.SHORT_LOADS)) * len(short_jobs.SEEDS)
+    text = short_jobs.text(rows)
+    assert "| load 0.6 | `weave-s` |" in text
+    assert "`weave-s` on 20 workloads of one-GPU jobs of 30 to 600 s:" in text

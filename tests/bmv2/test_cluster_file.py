@@ -24,26 +24,15 @@ def test_a_job_sums_on_the_bmv2_switches_of_a_cluster_file(tmp_path: Path) -> No
     """In two racks below a root: every sum is right (`marks.py`), and all three switches have the job."""
     with cluster(tmp_path, target="bmv2") as bed:
         bed.serve_fallback()
-        served = Served(bed, tmp_path, ("--target", "bmv2", "--lanes", "32"))
+        served = Served.on(bed, tmp_path, "--target", "bmv2", "--lanes", "32")
         served.describe(read_topology(bed.file))
-        stop = tmp_path / "stop"
-        try:
-            served.start()
-            served.submit("wide", 4, stop)
-            served.until((tmp_path / "wide.begun").exists)
-            assert {name: len(jobs_at(bed, name)) for name in ("s1", "s2", "s3")} == {
-                "s1": 1,
-                "s2": 1,
-                "s3": 1,
-            }, served.explained("wide")
-            stop.touch()
-            served.until(lambda: served.job("wide")["state"] not in ("running", "starting"))
-            assert served.job("wide")["state"] == "completed", served.explained("wide")
-            assert served.job("wide")["starts"] == 1, served.explained("wide")
-            assert (tmp_path / "wide").read_text() == "x"
-            served.until(lambda: served.ask("/v1/audit")["clean"])
-            assert not any(jobs_at(bed, name) for name in ("s1", "s2", "s3"))
-        finally:
-            if served.controller is not None:
-                served.controller.kill()
-                served.controller.wait()
+        served.start()
+        served.submit("wide", "--until", tmp_path / "stop", workers=4)
+        served.until(lambda: served.begun("wide"))
+        there = {name: len(jobs_at(bed, name)) for name in ("s1", "s2", "s3")}
+        assert there == {"s1": 1, "s2": 1, "s3": 1}, served.said()
+        (tmp_path / "stop").touch()
+        assert served.over("wide")["starts"] == 1, served.said()
+        served.until(served.clean)
+        served.end()
+        assert not any(jobs_at(bed, name) for name in ("s1", "s2", "s3"))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,9 @@ from controller import Fleet
 from hostlib import window_for
 from tests.softswitch.namespaces import why_not
 from tests.system import test_service_links as links
-from tests.system.command import family, ina
-from tests.system.test_service import CLUSTER, daemon, ended, jobs_file, until
+from tests.system.command import until
+from tests.system.controllers import CLUSTER, became, daemon, laid_out
+from tests.system.test_service import two_jobs
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -32,30 +32,18 @@ BED = f"t{os.getpid()}-bmv2-service"
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
-    with up(tmp_path_factory, CLUSTER, BED) as state:
+    with laid_out(tmp_path_factory.mktemp("testbeds"), BED, CLUSTER, "--target", "bmv2") as state:
         yield state
-
-
-@contextmanager
-def up(tmp_path_factory: pytest.TempPathFactory, cluster: str | Path, name: str) -> Iterator[netns.State]:
-    with pytest.MonkeyPatch.context() as patch, family():
-        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
-        done = ina("topo", "up", cluster, "--name", name, "--program", "shared", "--target", "bmv2")
-        assert done.returncode == 0, done.stderr
-        try:
-            yield netns.find(name)
-        finally:
-            ina("topo", "down", name)
 
 
 def test_the_window_of_a_job_fits_the_queues_of_bmv2(bed: netns.State, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "w", more=f"--until {stop}"), at=BED)
+    serving = daemon(tmp_path / "state", two_jobs(tmp_path, "w", "--until", stop), at=BED)
     until(lambda: (tmp_path / "w-far.begun").exists() and (tmp_path / "w-near.begun").exists())
     with testbed.controllers(bed) as at:
         trees = Fleet(at).read().values()
     stop.touch()
-    found = ended(serving)
+    found = became(serving)
     assert {job: each["state"] for job, each in found["jobs"].items()} == {
         "w-far": "completed",
         "w-near": "completed",
@@ -72,7 +60,7 @@ def test_a_bmv2_that_is_started_again_gets_its_program_and_its_job_goes_on(
     bed: netns.State, tmp_path: Path
 ) -> None:
     stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "s", more=f"--until {stop}"), at=BED)
+    serving = daemon(tmp_path / "state", two_jobs(tmp_path, "s", "--until", stop), at=BED)
     until((tmp_path / "s-far.begun").exists)
     (switch,) = subprocess.run(
         ["pgrep", "-o", "-f", f"^simple_switch_grpc.*{bed.socket('s1')}"], capture_output=True, text=True
@@ -81,7 +69,7 @@ def test_a_bmv2_that_is_started_again_gets_its_program_and_its_job_goes_on(
     with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
         try:
             stop.touch()
-            found = ended(serving)
+            found = became(serving)
         finally:
             again.kill()
     assert found["jobs"]["s-far"]["state"] == "completed"
@@ -92,17 +80,15 @@ def test_a_bmv2_that_is_started_again_gets_its_program_and_its_job_goes_on(
 def test_a_job_moves_to_another_tree_when_a_link_of_a_bmv2_is_cut(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    cluster, stop, begun = tmp_path / "cluster.toml", tmp_path / "stop", tmp_path / "moves.begun"
-    cluster.write_text(links.CLUSTER)
-    name = f"{BED}-links"
-    with up(tmp_path_factory, cluster, name) as state:
-        serving = daemon(tmp_path / "state", links.jobs_file(tmp_path, "moves", stop), at=name)
+    begun, name = tmp_path / "moves.begun", f"{BED}-links"
+    with laid_out(tmp_path_factory.mktemp("testbeds"), name, links.CLUSTER, "--target", "bmv2") as state:
+        serving = daemon(tmp_path / "state", links.one_job(tmp_path, "moves"), at=name)
         until(begun.exists)
         begun.unlink()
         links.set_link(state, "s1", "s4", "down")
         until(begun.exists)
-        stop.touch()
-        found = ended(serving)
+        (tmp_path / "stop").touch()
+        found = became(serving)
     assert found["jobs"]["moves"]["state"] == "completed", found
     before, after = links.tree_of(found, "moves")
     assert "its tree is s1," in before

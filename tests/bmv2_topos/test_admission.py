@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from bmv2_topos.testbeds.virtual import VirtualTestbed, build
-from controller import Controller
+from controller import SwitchSession
 from controller.switches import names
 from controller.switches.jobs import TABLES, job_row
 from tests.bmv2_topos.beds import SMALL, elements, job
@@ -30,7 +30,7 @@ def test_a_job_that_a_failing_write_keeps_out_leaves_another_its_sums(written: i
     bed = two_jobs()
     fault = Fault("not answered", left=written)
     bed.fleet.controllers.update(
-        {name: Controller(Failing(target, fault)) for name, target in bed.fleet.targets.items()}
+        {name: SwitchSession(Failing(target, fault)) for name, target in bed.fleet.targets.items()}
     )
     refused, other = bed.run().jobs
     assert (refused.refused or "").endswith("the switch does not answer")

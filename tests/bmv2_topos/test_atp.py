@@ -9,7 +9,7 @@ import pytest
 
 from bmv2_topos.faults import Fault, RestartFallback, RestartJob
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
-from bmv2_topos.testbeds.virtual.cores import COMPILED
+from bmv2_topos.testbeds.virtual.settings import COMPILED
 from controller.vocabulary import Job, Link
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.twins import TWINS

@@ -33,12 +33,12 @@ from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from bmv2_topos.testbeds.netns.namespaces import lacks_netem
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import run_step
-from controller import Controller
+from controller import SwitchSession
 from controller.errors import Unreachable
 from controller.switches import names
 from controller.switches.programs import P4C
 from controller.vocabulary import Link, Server, Switch, Topology, named, tree
-from ina.runtime.testbed_fabric import NamespaceFabric, opened
+from ina.runtime.testbed_fabric import hosts_for, opened
 
 
 def test_every_link_joins_the_interfaces_of_its_two_namespaces() -> None:
@@ -251,10 +251,9 @@ def test_jobs_that_start_at_once_each_find_the_hosts_that_are_free(
     (tmp_path / "lab").mkdir()
     topology = tree([4])
     state = State("lab", "netns", topology, Program(), switches=dict.fromkeys(topology.ports, os.getpid()))
-    fabric = NamespaceFabric(state, {})
 
     def reserve(_: int) -> list[str]:
-        with fabric.reserved(2) as hosts:
+        with hosts_for(state, 2) as hosts:
             return hosts
 
     with ThreadPoolExecutor(2) as pool:
@@ -269,7 +268,7 @@ def test_a_switch_that_ends_while_it_is_waited_for_is_named(
     (tmp_path / "lab").mkdir()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
 
-        def connect(address: str) -> Controller:
+        def connect(address: str) -> SwitchSession:
             assert process.stdin is not None
             process.stdin.close()
             process.wait()

@@ -11,8 +11,8 @@ import pytest
 from bmv2_topos.testbeds.virtual import Allocation, View, VirtualTestbed, build
 from controller import Fleet, Region
 from controller.switches import names
-from controller.switches.entries import TableEntry
 from controller.switches.jobs import TABLES
+from controller.switches.target import TableEntry
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job
 

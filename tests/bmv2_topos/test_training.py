@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from bmv2_topos.testbeds.virtual.training import Training
+from bmv2_topos.testbeds.virtual.worker import Training
 from hostlib.core.state import NEVER
 
 

@@ -14,7 +14,7 @@ from bmv2_topos.testbeds.virtual import (
     VirtualTestbed,
     shortest_tree,
 )
-from bmv2_topos.testbeds.virtual.trees import check_tree
+from bmv2_topos.testbeds.virtual.placement import check_tree
 from controller.switches import names
 from controller.vocabulary import BadSpec, Link, Topology, float32_bytes, leaf_spine, tree
 from tests.bmv2_topos.beds import SMALL, elements, job

@@ -21,13 +21,13 @@ from bmv2_topos.testbeds.virtual import (
     WrongSum,
     build,
 )
-from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.worker import Worker
 from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from hostlib.core.driver import Arrivals
-from hostlib.quantize import ENCODINGS
+from hostlib.wire.encodings import ENCODINGS
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.bmv2_topos.random_faults import random_faults

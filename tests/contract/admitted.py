@@ -8,11 +8,10 @@ from pathlib import Path
 
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.switches.jobs import job_row, supporting_rows
-from controller.switches.layout import Deployment, lay_out
+from controller.switches.layout import Deployment, TreeAdmission, lay_out
 from controller.switches.model import Admission, SwitchInfo
 from controller.switches.planning import Identity, plan
 from controller.switches.programs import objects
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Mode
 from softswitch.compiler import ir, p4info
 from softswitch.engine.build import build

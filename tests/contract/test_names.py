@@ -7,7 +7,9 @@ The logical tree that the controller makes of switches is one that workers and f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -15,17 +17,17 @@ from hypothesis import assume, given
 
 from controller.p4runtime_shim.codec import Codec
 from controller.switches import forwarding, names
-from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.layout import Branch, Deployment, lay_out
-from controller.switches.model import INA_UDP_PORT, Admission, Member, Region, Uplink
-from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.model import COLUMNS, INA_UDP_PORT, OUTCOMES, Admission, Member, Region, Uplink
+from controller.switches.target import MulticastGroup, TableEntry
 from controller.vocabulary import CONGESTION, ENCODINGS
-from controller.vocabulary.slots import CONGESTION_GROUP
-from hostlib import collectives, quantize, windows
+from controller.vocabulary.job import CONGESTION_GROUP
+from hostlib import collectives, windows
 from hostlib.config import JobConfig
 from hostlib.core import congestion
-from hostlib.tree import Tree
+from hostlib.wire import encodings
+from hostlib.wire.tree import Tree
 from p4src.programs import LANES
 from softswitch.compiler import p4info
 from tests.controller.trees import as_admitted, trees
@@ -39,11 +41,12 @@ def test_a_job_file_names_the_congestion_controls_that_the_host_library_has() ->
 
 
 def test_a_job_file_names_the_encodings_that_the_host_library_has() -> None:
-    assert ENCODINGS == quantize.ENCODINGS
+    assert ENCODINGS == encodings.ENCODINGS
     assert JobConfig.__dataclass_fields__["numbers"].default == ENCODINGS[0]
     assert set(get_args(collectives.Numbers)) == set(ENCODINGS) - {"fixed"}  # whose scale is a whole job's
 
 
+OUTCOMES_P4 = Path(__file__).parents[2] / "p4src" / "include" / "outcomes.p4"
 PROGRAMS = ("exclusive", "shared", "atp")
 WHERE = {
     "JOB_REGISTER": ("shared", "atp"),
@@ -127,6 +130,15 @@ def test_a_counter_row_has_a_column_for_every_outcome(info: Any) -> None:
     (outcomes,) = (c for c in info.counters if c.preamble.name == names.OUTCOMES)
     assert outcomes.size % COLUMNS == 0
     assert max(OUTCOMES.values()) < COLUMNS
+
+
+def test_the_outcomes_are_those_of_the_programs() -> None:
+    source = OUTCOMES_P4.read_text()
+    declared = re.search(r"enum bit<(\d+)> outcome_t {([^}]*)}", source)
+    assert declared is not None
+    numbered = re.findall(r"^ *(\w+) *= (\d+)\b", declared[2], re.MULTILINE)
+    assert {name.lower(): int(number) for name, number in numbered} == OUTCOMES
+    assert 1 << int(declared[1]) == COLUMNS
 
 
 @given(trees())

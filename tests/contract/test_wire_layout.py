@@ -75,7 +75,7 @@ def test_the_port_stands_once_for_each_who_may_not_import_the_other() -> None:
     assert found == {
         "p4src/include/config.p4",
         "controller/switches/model.py",
-        "hostlib/wire.py",
+        "hostlib/wire/__init__.py",
         "hostlib/_native/ina_wire.h",
     }
 

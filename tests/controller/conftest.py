@@ -7,7 +7,7 @@ from typing import Protocol
 import pytest
 
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
-from controller import Controller, ProgramBundle
+from controller import ProgramBundle, SwitchSession
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches.programs import objects, source_of
@@ -153,11 +153,11 @@ def running(switches: Switches, target: str) -> Iterator[Running]:
 
 
 @pytest.fixture
-def connect(running: Running) -> Iterator[Callable[[], Controller]]:
+def connect(running: Running) -> Iterator[Callable[[], SwitchSession]]:
     controllers = []
 
-    def open_controller() -> Controller:
-        controllers.append(Controller(running.target()))
+    def open_controller() -> SwitchSession:
+        controllers.append(SwitchSession(running.target()))
         return controllers[-1]
 
     yield open_controller
@@ -166,7 +166,7 @@ def connect(running: Running) -> Iterator[Callable[[], Controller]]:
 
 
 @pytest.fixture
-def controller(connect: Callable[[], Controller]) -> Controller:
+def controller(connect: Callable[[], SwitchSession]) -> SwitchSession:
     return connect()
 
 
@@ -190,6 +190,6 @@ def shared_fabric(switches: Switches, target: str) -> Iterator[Fabric]:
 
 
 @pytest.fixture
-def shared(shared_fabric: Fabric) -> Controller:
+def shared(shared_fabric: Fabric) -> SwitchSession:
     """The controller of one switch with the shared program."""
     return shared_fabric.controllers["root"]

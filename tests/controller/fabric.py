@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from controller import Branch, Controller
+from controller import Branch, SwitchSession
 from tests.controller.frames import Packet, parse
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ class Fabric:
         self.controllers = self.connect()
         self.cables: dict[End, End] = {}
 
-    def connect(self) -> dict[str, Controller]:
+    def connect(self) -> dict[str, SwitchSession]:
         """Return more controllers of all switches, to be closed by the caller."""
-        return {name: Controller(each.target()) for name, each in self.running.items()}
+        return {name: SwitchSession(each.target()) for name, each in self.running.items()}
 
     def cable(self, root: Branch) -> None:
         """Lay the cables of a tree."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.errors import Refused, Unreachable, UpdateError
-from controller.switches.entries import Entry
-from controller.switches.target import Kind, Target
+from controller.switches.target import Entry, Kind, Target
 
 How = Literal["refused", "not written", "not answered"]
 HOWS: tuple[How, ...] = ("refused", "not written", "not answered")

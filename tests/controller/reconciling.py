@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from controller.switches.entries import TableEntry
 from controller.switches.jobs import Row, change_row, job_row, supporting_rows
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
+from controller.switches.target import TableEntry
 from controller.vocabulary import Mode, Region
 
 SLOTS = 32

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from controller.switches.entries import Entry, Match, MulticastGroup, TableEntry
-from controller.switches.target import Kind, Target
+from controller.switches.target import Entry, Kind, Match, MulticastGroup, TableEntry, Target
 
 
 class Recording:

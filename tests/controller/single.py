@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from controller import (
     Admission,
     Branch,
-    Controller,
     Deployment,
     Fleet,
     Part,
     Region,
     Registration,
+    SwitchSession,
     TreeAdmission,
 )
 from controller.switches.planning import Identity
 
 
 def admit(
-    controller: Controller,
+    controller: SwitchSession,
     part: Part,
     *,
     ports: Sequence[int] = (),
@@ -44,18 +44,18 @@ def admit(
     ]
 
 
-def remove(controller: Controller, job: Admission) -> None:
+def remove(controller: SwitchSession, job: Admission) -> None:
     """Remove a job from the switch."""
     Fleet({"s": controller}).remove(TreeAdmission({"s": job}))
 
 
-def move(controller: Controller, job: Admission, region: Region) -> Admission:
+def move(controller: SwitchSession, job: Admission, region: Region) -> Admission:
     """Begin a job's move to other slots, or end one that is over; return the job as it stands then."""
     wanted = TreeAdmission({"s": job}).at({"s": region})
     Fleet({"s": controller}).reconcile([wanted], may_remove=lambda job: False)
     return controller.jobs()[job.job]
 
 
-def sweep(controller: Controller) -> list[Admission]:
+def sweep(controller: SwitchSession) -> list[Admission]:
     """Remove, and return, the jobs of the switch whose leases have run out."""
     return Fleet({"s": controller}).sweep()["s"]

@@ -260,7 +260,7 @@ def test_grid_weighs_limited_links_beside_unlimited_ones(ina: Commands, tmp_path
 
 OWN = """
 import sys
-from controller.memory.policy import Answer, Standing
+from controller.policies.memory.policy import Answer, Standing
 
 def nothing(*given):
     return None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller import Controller, Deployment, Fleet, Region, TreeAdmission, Uplink
+from controller import Deployment, Fleet, Region, SwitchSession, TreeAdmission, Uplink
 from controller.switches import forwarding
-from controller.switches.entries import Entry
 from controller.switches.jobs import job_row
-from controller.switches.target import Kind, Revision
+from controller.switches.target import Entry, Kind, Revision
 from tests.controller.fabric import Fabric
 from tests.controller.recording import Recording
 from tests.controller.trees import TREES
@@ -20,7 +19,7 @@ FALLBACK = Uplink(39, "02:00:00:00:fb:01", "10.0.255.2", 4000)
 def at_rest(fabric: Fabric) -> tuple[Fleet, dict[str, Recording], TreeAdmission]:
     """Return a fleet that has found nothing to do, what it asks of the switches, and its only job."""
     targets = {name: Recording(each.target()) for name, each in fabric.running.items()}
-    fleet = Fleet({name: Controller(target) for name, target in targets.items()})
+    fleet = Fleet({name: SwitchSession(target) for name, target in targets.items()})
     admission = fleet.admit(Deployment(TREES["three levels"], 8, mode="shared", fallback=FALLBACK))
     assert not fleet.seems_at_rest([admission]), "nobody has compared them"
     assert not fleet.reconcile([admission]).actions
@@ -160,7 +159,7 @@ def test_counters_of_switches_that_have_received_nothing_are_not_read_again(shar
 def test_rows_of_ordinary_traffic_are_written_together_whoever_else_writes(shared_fabric: Fabric) -> None:
     name = next(iter(shared_fabric.running))
     target = Recording(shared_fabric.running[name].target())
-    controller = Controller(target)
+    controller = SwitchSession(target)
     rows = [forwarding.bridge(f"02:00:00:00:77:{number:02x}", 1) for number in range(4)]
     requests: list[int] = []
     write = target.target.write
@@ -177,7 +176,7 @@ def test_rows_of_ordinary_traffic_are_written_together_whoever_else_writes(share
 
     def somebody_writes() -> None:
         target.before_turn = lambda: None
-        with Controller(shared_fabric.running[name].target()) as other:
+        with SwitchSession(shared_fabric.running[name].target()) as other:
             other.install([moved[5]])
 
     target.before_turn = somebody_writes

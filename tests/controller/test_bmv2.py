@@ -18,13 +18,13 @@ import pytest
 from bmv2_topos.testbeds.netns.bmv2 import missing
 from controller import (
     Admission,
-    Controller,
     Member,
     OtherProgram,
     Part,
     ProgramMismatch,
     Region,
     Registration,
+    SwitchSession,
     Uplink,
     connect,
 )
@@ -171,8 +171,8 @@ def test_leases_are_kept_renewed_and_swept(address: str) -> None:
     now_s = 0.0
     held = Registration("host pid 7", lease_s=60.0)
     with (
-        Controller(P4RuntimeTarget(address)) as one,
-        Controller(P4RuntimeTarget(address), ticks_s=lambda: now_s) as other,
+        SwitchSession(P4RuntimeTarget(address)) as one,
+        SwitchSession(P4RuntimeTarget(address), ticks_s=lambda: now_s) as other,
     ):
         dead = single.admit(one, job(2, 0), registration=held)
         living = single.admit(one, job(2, 2), registration=held)
@@ -242,7 +242,7 @@ def test_a_copy_with_another_rule_and_the_same_tables_is_another_program(tmp_pat
             controller.load(changed)
 
 
-def check_once_reached(controller: Controller, admission: Admission) -> None:
+def check_once_reached(controller: SwitchSession, admission: Admission) -> None:
     """Check a job as soon as gRPC has found the switch again, which takes a second at most."""
     while True:
         with contextlib.suppress(Unreachable):

@@ -8,7 +8,7 @@ from controller import ProgramBundle
 from controller.errors import UnknownName
 from controller.p4runtime_shim.codec import Codec
 from controller.switches import names
-from controller.switches.entries import CounterCell, Entry, Lpm, MulticastGroup, Range, TableEntry, Ternary
+from controller.switches.target import CounterCell, Entry, Lpm, MulticastGroup, Range, TableEntry, Ternary
 from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import grpc
 import pytest
 
-from controller import Controller, Member, Part, ProgramBundle, Region, SwitchInfo, connect
+from controller import Member, Part, ProgramBundle, Region, SwitchInfo, SwitchSession, connect
 from controller.errors import (
     BadJob,
     NoSuchJob,
@@ -24,14 +24,13 @@ from controller.errors import (
     Refused,
     Unreachable,
 )
-from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.client import ArbitrationStream, P4RuntimeClient, _claim, acquire
 from controller.p4runtime_shim.codec import Codec
-from controller.p4runtime_shim.mastership import ArbitrationStream, _claim, acquire
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding, names
-from controller.switches.entries import TableEntry
 from controller.switches.jobs import job_row
 from controller.switches.reconcile import Write
+from controller.switches.target import TableEntry
 from p4src.messages import code_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
@@ -59,7 +58,7 @@ def job(ranks: int = 2, *, first_port: int | None = 0, slots: int = 64) -> Part:
 
 
 def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
-    controller: Controller, running: Running
+    controller: SwitchSession, running: Running
 ) -> None:
     admission = single.admit(controller, job(3))
     assert admission.window == 32
@@ -83,7 +82,7 @@ def test_an_admitted_job_gets_its_sums_and_counts_its_packets(
     assert running.switch.drain(0) == []
 
 
-def test_counters_start_at_zero_in_a_row_used_before(controller: Controller, running: Running) -> None:
+def test_counters_start_at_zero_in_a_row_used_before(controller: SwitchSession, running: Running) -> None:
     before = controller.row_counters(0)["unknown_job"]
     for _ in range(2):
         admission = single.admit(controller, job(1))
@@ -96,12 +95,12 @@ def test_counters_start_at_zero_in_a_row_used_before(controller: Controller, run
     running.switch.drain(0)
 
 
-def test_the_program_tells_what_it_offers(controller: Controller) -> None:
+def test_the_program_tells_what_it_offers(controller: SwitchSession) -> None:
     info = controller.info()
     assert info == SwitchInfo(LANES, 8192, 255, 32, "exclusive")
 
 
-def test_controllers_share_a_switch_through_what_it_holds(connect: Callable[[], Controller]) -> None:
+def test_controllers_share_a_switch_through_what_it_holds(connect: Callable[[], SwitchSession]) -> None:
     one, other = connect(), connect()
     first = single.admit(one, job(2, first_port=0, slots=100))
     second = single.admit(other, job(2, first_port=2, slots=100))
@@ -119,7 +118,7 @@ def test_controllers_share_a_switch_through_what_it_holds(connect: Callable[[], 
     single.remove(one, third)
 
 
-def test_members_without_a_port_get_free_ones(connect: Callable[[], Controller]) -> None:
+def test_members_without_a_port_get_free_ones(connect: Callable[[], SwitchSession]) -> None:
     one, other = connect(), connect()
     pool = range(3)
     first = single.admit(one, job(2, first_port=None), ports=pool)
@@ -134,12 +133,12 @@ def test_members_without_a_port_get_free_ones(connect: Callable[[], Controller])
 
 
 @over_p4runtime
-def test_many_controllers_at_once_never_collide(connect: Callable[[], Controller]) -> None:
+def test_many_controllers_at_once_never_collide(connect: Callable[[], SwitchSession]) -> None:
     controllers = [connect() for _ in range(6)]
     overlaps: list[str] = []
     failures: list[BaseException] = []
 
-    def work(controller: Controller, first_port: int) -> None:
+    def work(controller: SwitchSession, first_port: int) -> None:
         try:
             for _ in range(3):
                 admission = single.admit(controller, job(2, first_port=first_port, slots=2048), ports=())
@@ -165,7 +164,7 @@ def test_many_controllers_at_once_never_collide(connect: Callable[[], Controller
     assert controllers[0].jobs() == {}
 
 
-def test_a_job_too_large_is_refused_with_what_is_free(controller: Controller) -> None:
+def test_a_job_too_large_is_refused_with_what_is_free(controller: SwitchSession) -> None:
     first = single.admit(controller, job(1, slots=4096))
     said = (
         ": 5000 slots are asked for, and a region is a power of two: 8192 are needed; 4096 are free, at most"
@@ -178,7 +177,7 @@ def test_a_job_too_large_is_refused_with_what_is_free(controller: Controller) ->
     single.remove(controller, first)
 
 
-def test_an_unknown_job_is_refused(controller: Controller) -> None:
+def test_an_unknown_job_is_refused(controller: SwitchSession) -> None:
     gone = single.admit(controller, job(1))
     single.remove(controller, gone)
     with pytest.raises(NoSuchJob, match=f"switch 's': .* has no job {gone.job}"):
@@ -190,7 +189,7 @@ def test_an_unknown_job_is_refused(controller: Controller) -> None:
 def test_a_job_never_has_the_generation_of_one_before_it(running: Running) -> None:
     """Two jobs in one millisecond, the first of which has gone: its results may still be in the slots."""
     day_s = 1000.0
-    with Controller(running.target(), clock=lambda: day_s) as controller:
+    with SwitchSession(running.target(), clock=lambda: day_s) as controller:
         generations = []
         for at_s in (1000.0, 1000.0, 1000.0, 990.0):  # the clock is set back, too
             day_s = at_s
@@ -201,7 +200,7 @@ def test_a_job_never_has_the_generation_of_one_before_it(running: Running) -> No
 
 
 def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
-    with Controller(running.target(), clock=lambda: 2**32 / 1000, rng=random.Random(1)) as controller:
+    with SwitchSession(running.target(), clock=lambda: 2**32 / 1000, rng=random.Random(1)) as controller:
         admissions = [single.admit(controller, job(1, first_port=p)) for p in range(2)]
         assert [a.generation for a in admissions] == [1, 2]
         for admission in admissions:
@@ -211,7 +210,7 @@ def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
 def test_another_controller_that_keeps_the_switch_is_named(running: Running) -> None:
     holder = running.target()
     with (
-        Controller(running.target(), turn_timeout_s=SHORT_TURN_S) as controller,
+        SwitchSession(running.target(), turn_timeout_s=SHORT_TURN_S) as controller,
         holder.turn(timeout_s=10),
         pytest.raises(NotPrimary, match=r"another controller .*keeps the switch"),
     ):
@@ -223,8 +222,8 @@ def test_a_controller_that_keeps_its_turn_is_elected_once(running: Running) -> N
     """Also when a write has failed: admitting and removing a job once took an election each."""
     target = Recording(running.target())
     with (
-        Controller(target) as keeper,
-        Controller(running.target(), turn_timeout_s=SHORT_TURN_S) as other,
+        SwitchSession(target) as keeper,
+        SwitchSession(running.target(), turn_timeout_s=SHORT_TURN_S) as other,
     ):
         keeper.keep_turn()
         for _ in range(2):
@@ -245,7 +244,7 @@ def test_controllers_that_come_while_another_loads_the_program_wait_for_it(bundl
         service = serve(switch)
         with (
             closing(P4RuntimeClient(service.address)) as loading,
-            Controller(P4RuntimeTarget(service.address), turn_timeout_s=0.2) as controller,
+            SwitchSession(P4RuntimeTarget(service.address), turn_timeout_s=0.2) as controller,
             ThreadPoolExecutor(1) as pool,
         ):
             with loading.mastership():
@@ -323,7 +322,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
             stranger.ask(2**128 - 1)
             assert stranger.answer(10).status.code == 0
             with (
-                Controller(P4RuntimeTarget(service.address), turn_timeout_s=SHORT_TURN_S) as controller,
+                SwitchSession(P4RuntimeTarget(service.address), turn_timeout_s=SHORT_TURN_S) as controller,
                 pytest.raises(NotPrimary, match=rf"another controller \(election id {2**128 - 1}\) keeps"),
             ):
                 single.admit(controller, job(1))
@@ -348,7 +347,7 @@ def test_controllers_take_turns_after_the_highest_election_id_was_claimed(bundle
 
 
 @over_p4runtime
-def test_ordinary_traffic_is_bridged_and_flooded(controller: Controller, running: Running) -> None:
+def test_ordinary_traffic_is_bridged_and_flooded(controller: SwitchSession, running: Running) -> None:
     entries = [
         forwarding.flood_group(300, [0, 1, 2]),
         forwarding.broadcast(300),
@@ -379,7 +378,7 @@ def test_ordinary_traffic_is_bridged_and_flooded(controller: Controller, running
 
 @over_p4runtime
 def test_unknown_destinations_are_flooded_on_request(
-    controller: Controller, running: Served, bundle: ProgramBundle
+    controller: SwitchSession, running: Served, bundle: ProgramBundle
 ) -> None:
     codec = Codec(bundle.p4info)
     client = P4RuntimeClient(running.address)
@@ -411,7 +410,7 @@ def test_a_program_is_loaded_once(bundle: ProgramBundle) -> None:
 
 
 @over_p4runtime
-def test_a_program_with_jobs_is_not_replaced(controller: Controller, bundle: ProgramBundle) -> None:
+def test_a_program_with_jobs_is_not_replaced(controller: SwitchSession, bundle: ProgramBundle) -> None:
     admission = single.admit(controller, job(1))
     changed = ProgramBundle("other", type(bundle.p4info)(), b"")
     with pytest.raises(ProgramMismatch, match=r"runs another program than 'other' .*, which serves 1 job;"):

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller import Controller, ControllerError, Member, Part, Region, Uplink
+from controller import ControllerError, Member, Part, Region, SwitchSession, Uplink
 from controller.switches import names
-from controller.switches.entries import TableEntry
-from controller.switches.held import Held
-from controller.switches.jobs import TABLES, Row, key_of
+from controller.switches.jobs import TABLES, Held, Row, key_of
+from controller.switches.target import TableEntry
 from tests.controller import single
 from tests.controller.conftest import over_p4runtime
 from tests.controller.fabric import Fabric
@@ -65,12 +64,12 @@ def test_after_a_write_that_failed_only_a_later_turn_knows_what_there_is() -> No
 @over_p4runtime
 def test_a_controller_that_is_alone_reads_the_rows_once(shared_fabric: Fabric) -> None:
     target = Recording(shared_fabric.running["root"].target())
-    with Controller(target) as controller:
+    with SwitchSession(target) as controller:
         first = single.admit(controller, job(0))
         target.reads = 0
         second = single.admit(controller, job(2))
         assert target.reads == 0
-        with Controller(shared_fabric.running["root"].target()) as other:
+        with SwitchSession(shared_fabric.running["root"].target()) as other:
             third = single.admit(other, job(4))
         assert third.counter_row not in (first.counter_row, second.counter_row)
         fourth = single.admit(controller, job(6))
@@ -90,8 +89,8 @@ def test_what_a_controller_knows_is_what_there_is(shared_fabric: Fabric, seed: i
     fault = Fault("refused", left=1 << 30)
     known = turns = done = 0
     with (
-        Controller(Failing(running.target(), fault)) as one,
-        Controller(Failing(running.target(), fault)) as other,
+        SwitchSession(Failing(running.target(), fault)) as one,
+        SwitchSession(Failing(running.target(), fault)) as other,
         contextlib.closing(running.target()) as reader,
     ):
         for _ in range(60):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from controller.errors import BadJob
 from controller.switches import names
-from controller.switches.checks import check_part
-from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import change_row, job_row, parse, supporting_rows
 from controller.switches.model import ALL_RANKS, Admission, Member, Part, Place, RegionChange, Uplink
+from controller.switches.planning import check_part
+from controller.switches.target import MulticastGroup, TableEntry
 from controller.vocabulary import Region
 
 GROUPS = range(1, 256)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 
 from controller.errors import BadJob
-from controller.switches.layout import Branch, Deployment, Downlink, lay_out
+from controller.switches.layout import Branch, Deployment, Downlink, TreeAdmission, lay_out
 from controller.switches.model import Member, Place, Uplink
-from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region
 from tests.controller.trees import as_admitted, trees, worker
 

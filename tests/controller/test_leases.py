@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import Admission, Controller, Member, NoSuchJob, Part, Region, Registration, Uplink
-from controller.switches.holders import has_ended, this_process
-from controller.switches.jobs import job_row, supporting_rows
-from controller.switches.leases import Watch
-from controller.switches.registrations import decode, encode
+from controller import Admission, Member, NoSuchJob, Part, Region, Registration, SwitchSession, Uplink
+from controller.switches.jobs import decode_registration, encode_registration, job_row, supporting_rows
+from controller.switches.leases import Watch, has_ended, this_process
 from tests.controller import single
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
@@ -23,7 +21,7 @@ from tests.controller.recording import Recording
 LEASE_S = 60.0
 HELD = Registration("host pid 7", lease_s=LEASE_S)
 NAMES_ITSELF = """
-from controller.switches.holders import this_process
+from controller.switches.leases import this_process
 print(this_process(), flush=True)
 input()
 """
@@ -36,8 +34,8 @@ class Clock:
     day_s: float = 1_700_000_000.0
     ticks_s: float = 0.0
 
-    def controller(self, running: Running) -> Controller:
-        return Controller(running.target(), clock=lambda: self.day_s, ticks_s=lambda: self.ticks_s)
+    def controller(self, running: Running) -> SwitchSession:
+        return SwitchSession(running.target(), clock=lambda: self.day_s, ticks_s=lambda: self.ticks_s)
 
     def pass_(self, seconds: float) -> None:
         self.day_s += seconds
@@ -254,7 +252,7 @@ def test_a_job_that_is_renewed_while_a_sweep_waits_for_its_turn_stays(running: R
     recording = Recording(running.target())
     with (
         clock.controller(running) as owner,
-        Controller(recording, ticks_s=lambda: clock.ticks_s) as other,
+        SwitchSession(recording, ticks_s=lambda: clock.ticks_s) as other,
     ):
         held = single.admit(owner, job(0), registration=HELD)
         for _ in range(4):
@@ -310,7 +308,7 @@ def test_a_job_that_moves_keeps_its_registration(shared_fabric: Fabric) -> None:
 def test_a_renewal_reads_one_row_however_many_jobs_there_are(running: Running) -> None:
     """Four times per lease and job: it read all tables, 1200 entries with 200 jobs."""
     recording = Recording(running.target())
-    with Controller(recording, clock=lambda: 1.0) as controller:
+    with SwitchSession(recording, clock=lambda: 1.0) as controller:
         first = single.admit(controller, job(0), registration=HELD)
         others = [
             replace(first, job=1 + n, generation=1 + n, counter_row=2 + n, group=2 + n)
@@ -358,14 +356,14 @@ registrations = st.builds(
 
 @given(registrations)
 def test_a_registration_is_read_as_it_was_written(registration: Registration) -> None:
-    assert decode(encode(registration)) == registration
+    assert decode_registration(encode_registration(registration)) == registration
 
 
 @given(
     st.binary() | st.sampled_from([b"[" * 60_000, b"7", b'{"ina_job": 7}', b'{"ina_job": {"renewals": 1}}'])
 )
 def test_metadata_of_others_are_no_registration(metadata: bytes) -> None:
-    assert decode(metadata) is None
+    assert decode_registration(metadata) is None
 
 
 @pytest.mark.parametrize(
@@ -389,4 +387,4 @@ def test_metadata_of_others_are_no_registration(metadata: bytes) -> None:
 )
 def test_a_forged_field_is_no_registration(forged: dict[str, object]) -> None:
     """10**400 ms made `ina slots` fail: no float holds so many seconds."""
-    assert decode(json.dumps({"ina_job": {"holder": "host pid 7"} | forged}).encode()) is None
+    assert decode_registration(json.dumps({"ina_job": {"holder": "host pid 7"} | forged}).encode()) is None

@@ -9,7 +9,7 @@ import pytest
 
 from controller import _native
 from controller.errors import BadSpec, NativeMissing
-from controller.grouping.worth import Rounds
+from controller.policies.grouping.worth import Rounds
 
 HEADER = (Path(_native.__file__).parent / "weave.h").read_text()
 

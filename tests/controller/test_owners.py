@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from controller import Controller, Registration
+from controller import Registration, SwitchSession
 from controller.errors import OtherOwner
-from controller.switches.holders import Owner, owner_of, this_process
+from controller.switches.leases import Owner, owner_of, this_process
 from tests.controller import single
 from tests.controller.conftest import Running
 from tests.controller.test_leases import NAMES_ITSELF, job
 
-Connect = Callable[[], Controller]
+Connect = Callable[[], SwitchSession]
 FIRST, SECOND = (Owner(name, f"the controller {name}", this_process()) for name in ("first", "second"))
 
 

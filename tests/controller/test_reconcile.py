@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import Admission, BadJob, Controller, ProgramBundle, Region
+from controller import Admission, BadJob, ProgramBundle, Region, SwitchSession
 from controller.switches import names
-from controller.switches.entries import CounterCell, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Row, job_row, parse
-from controller.switches.model import RegionChange, SwitchInfo, Uplink
-from controller.switches.outcomes import COLUMNS
+from controller.switches.model import COLUMNS, RegionChange, SwitchInfo, Uplink
 from controller.switches.reconcile import Action, Decision, Observed, Write, in_few_writes, reconcile
+from controller.switches.target import CounterCell, MulticastGroup, TableEntry
 from controller.vocabulary import Mode
 from tests import effort
 from tests.controller.conftest import InMemory, Running, start
@@ -36,7 +35,7 @@ class Switch:
         self.running = running
         self.mode = mode
         self.target = running.target()
-        self.controller = Controller(self.target)
+        self.controller = SwitchSession(self.target)
 
     def fill(self, rows: Sequence[Row]) -> None:
         self.running.wipe()

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from controller import (
-    Controller,
     ControllerError,
     Deployment,
     Fleet,
@@ -17,19 +16,20 @@ from controller import (
     Part,
     Region,
     Registration,
+    SwitchSession,
     Uplink,
 )
 from controller.switches import names
-from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, change_row, job_row, supporting_rows
 from controller.switches.planning import Identity
+from controller.switches.target import MulticastGroup, TableEntry
 from tests.controller import single
 from tests.controller.fabric import Fabric
 from tests.controller.failing import HOWS, Failing, Fault, How
 from tests.controller.trees import TREES
 
 
-def attempts(fabric: Fabric, target: str, fault: Fault) -> Iterator[dict[str, Controller]]:
+def attempts(fabric: Fabric, target: str, fault: Fault) -> Iterator[dict[str, SwitchSession]]:
     """Yield controllers the first entry of which fails, then the second, and so on until none does.
 
     Over P4Runtime, which takes longer, only every seventh.
@@ -37,7 +37,7 @@ def attempts(fabric: Fabric, target: str, fault: Fault) -> Iterator[dict[str, Co
     targets = {name: each.target() for name, each in fabric.running.items()}
     for at in range(0, 1000, 7 if target == "p4runtime" else 1):
         fault.left = at
-        yield {name: Controller(Failing(each, fault)) for name, each in targets.items()}
+        yield {name: SwitchSession(Failing(each, fault)) for name, each in targets.items()}
         if fault.left >= 0:
             break
     else:
@@ -71,7 +71,7 @@ def deployment() -> Deployment:
 
 @pytest.mark.parametrize("how", HOWS)
 def test_whichever_write_of_a_tree_fails_it_is_on_no_switch(
-    shared: Controller, shared_fabric: Fabric, target: str, how: How
+    shared: SwitchSession, shared_fabric: Fabric, target: str, how: How
 ) -> None:
     other = single.admit(shared, job(10))
     before = contents(shared_fabric)
@@ -91,7 +91,7 @@ def test_whichever_write_of_a_tree_fails_it_is_on_no_switch(
 
 
 def test_what_a_switch_keeps_that_dies_at_any_write_is_swept_up_when_it_is_back(
-    shared: Controller, shared_fabric: Fabric, target: str
+    shared: SwitchSession, shared_fabric: Fabric, target: str
 ) -> None:
     """Nobody can take anything back then. No packet is let in, but by a job that is there as a whole."""
     for controllers in attempts(shared_fabric, target, Fault("not answered", for_good=True)):
@@ -109,7 +109,7 @@ def test_what_a_switch_keeps_that_dies_at_any_write_is_swept_up_when_it_is_back(
 
 @pytest.mark.parametrize("how", HOWS)
 def test_whichever_write_of_a_move_or_a_removal_fails_the_next_removal_or_admission_leaves_nothing(
-    shared: Controller, shared_fabric: Fabric, target: str, how: How
+    shared: SwitchSession, shared_fabric: Fabric, target: str, how: How
 ) -> None:
     for controllers in attempts(shared_fabric, target, Fault(how)):
         admission = single.admit(shared, job())
@@ -130,7 +130,7 @@ def test_whichever_write_of_a_move_or_a_removal_fails_the_next_removal_or_admiss
 
 
 def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
-    shared: Controller, shared_fabric: Fabric
+    shared: SwitchSession, shared_fabric: Fabric
 ) -> None:
     admission = single.admit(shared, job())
     moving = single.move(shared, admission, Region(8, 8))
@@ -152,7 +152,7 @@ def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
 def test_a_job_of_a_dead_launcher_goes_from_every_switch_of_its_tree(shared_fabric: Fabric) -> None:
     targets = {name: each.target() for name, each in shared_fabric.running.items()}
     now_s = 0.0
-    late = {name: Controller(target, ticks_s=lambda: now_s) for name, target in targets.items()}
+    late = {name: SwitchSession(target, ticks_s=lambda: now_s) for name, target in targets.items()}
     fleet, held = Fleet(late), Registration("host pid 7", lease_s=60.0)
     fleet.admit(deployment(), identity=Identity(7, 7), registration=held)
     assert fleet.undecided_s() is None, "nobody has looked since"
@@ -167,7 +167,7 @@ def test_a_job_of_a_dead_launcher_goes_from_every_switch_of_its_tree(shared_fabr
         target.close()
 
 
-def test_workers_share_a_port_if_the_job_allows_it(shared: Controller) -> None:
+def test_workers_share_a_port_if_the_job_allows_it(shared: SwitchSession) -> None:
     crowd = tuple(replace(m, port=5) for m in job().members)
     apart = Member(2, 6, "02:00:00:00:00:02", "10.0.0.3", 9000)
     admission = single.admit(shared, replace(job(), members=(*crowd, apart), shared_ports=True))

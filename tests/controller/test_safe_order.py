@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller import Admission, Deployment, SwitchInfo, TreeAdmission, Uplink
-from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.jobs import Key, Row, change_row, job_row, key_of, parse, supporting_rows
 from controller.switches.layout import lay_out
-from controller.switches.model import RegionChange
-from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.model import COLUMNS, OUTCOMES, RegionChange
 from controller.switches.planning import Identity, plan
 from controller.switches.reconcile import Decision, Observed, Write, in_few_writes, per_switch, reconcile
+from controller.switches.target import CounterCell, Entry, MulticastGroup, TableEntry
 from tests import effort
 from tests.controller.reconciling import SLOTS, regions
 from tests.controller.trees import TREES, switch

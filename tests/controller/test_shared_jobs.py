@@ -8,21 +8,21 @@ import pytest
 
 from controller import (
     BadJob,
-    Controller,
     Member,
     Part,
     ProgramBundle,
     ProgramMismatch,
     Region,
     SwitchInfo,
+    SwitchSession,
     Uplink,
 )
 from controller.errors import IdentityTaken, OutOfRows
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
 from controller.switches import names
-from controller.switches.entries import TableEntry
 from controller.switches.planning import Identity
+from controller.switches.target import TableEntry
 from tests.controller import single
 from tests.controller.conftest import LANES, over_p4runtime
 from tests.controller.fabric import Fabric
@@ -52,7 +52,7 @@ def job(ranks: int = 2, *, first_port: int = 0, server: int = 39, **settings: ob
 
 
 @pytest.fixture
-def admit(shared: Controller) -> Iterator[object]:
+def admit(shared: SwitchSession) -> Iterator[object]:
     """Admit jobs, and take them off in the end."""
     admitted = []
 
@@ -66,15 +66,15 @@ def admit(shared: Controller) -> Iterator[object]:
         single.remove(shared, job)
 
 
-def outcomes(controller: Controller, job: int) -> dict[str, int]:
+def outcomes(controller: SwitchSession, job: int) -> dict[str, int]:
     return {name: count for name, count in controller.counters(job).items() if count}
 
 
-def test_the_program_is_told_from_the_other(shared: Controller) -> None:
+def test_the_program_is_told_from_the_other(shared: SwitchSession) -> None:
     assert shared.info() == SwitchInfo(LANES, 8192, 255, 32, "shared")
 
 
-def test_a_shared_job_gets_its_sums(shared: Controller, shared_fabric: Fabric, admit) -> None:
+def test_a_shared_job_gets_its_sums(shared: SwitchSession, shared_fabric: Fabric, admit) -> None:
     admission = admit(job())
     assert (admission.region, admission.window) == (Region(0, 8192), 32)
     assert shared.jobs() == {admission.job: admission}
@@ -86,14 +86,14 @@ def test_a_shared_job_gets_its_sums(shared: Controller, shared_fabric: Fabric, a
     assert outcomes(shared, admission.job) == {"aggregated": 1, "completed": 1}
 
 
-def test_every_setting_is_read_back(shared: Controller, shared_fabric: Fabric, admit) -> None:
+def test_every_setting_is_read_back(shared: SwitchSession, shared_fabric: Fabric, admit) -> None:
     admission = admit(job(region=Region(100, 3), preempt=True, window=1000, max_age_us=2**32 - 1))
     assert (admission.preempt, admission.window, admission.max_age_us) == (True, 1000, 2**32 - 1)
     with shared_fabric.connect()["root"] as other:
         assert other.jobs() == {admission.job: admission}
 
 
-def test_a_job_of_the_other_mode_is_refused(shared: Controller, controller: Controller) -> None:
+def test_a_job_of_the_other_mode_is_refused(shared: SwitchSession, controller: SwitchSession) -> None:
     with pytest.raises(
         ProgramMismatch, match=r"the job is exclusive, and the program of the switch at .* is for shared jobs"
     ):
@@ -105,7 +105,7 @@ def test_a_job_of_the_other_mode_is_refused(shared: Controller, controller: Cont
 
 
 def test_regions_may_overlap_and_must_lie_in_the_memory(
-    shared: Controller, shared_fabric: Fabric, admit
+    shared: SwitchSession, shared_fabric: Fabric, admit
 ) -> None:
     one = admit(job(1, region=Region(0, 100)))
     other = admit(job(2, first_port=1, region=Region(50, 100)))
@@ -122,7 +122,7 @@ def test_regions_may_overlap_and_must_lie_in_the_memory(
 
 
 def test_without_slots_everything_goes_to_the_fallback_server(
-    shared: Controller, shared_fabric: Fabric, admit
+    shared: SwitchSession, shared_fabric: Fabric, admit
 ) -> None:
     admission = admit(job(region=Region(0, 0)))
     (packet,) = shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))["root", 39]
@@ -136,7 +136,7 @@ def test_without_slots_everything_goes_to_the_fallback_server(
 
 
 def test_an_evicted_sum_goes_to_its_own_jobs_fallback_server(
-    shared: Controller, shared_fabric: Fabric, admit
+    shared: SwitchSession, shared_fabric: Fabric, admit
 ) -> None:
     slot = Region(next(FRESH), 1)
     humble = admit(job(3, server=38, region=slot))
@@ -161,7 +161,7 @@ def test_an_evicted_sum_goes_to_its_own_jobs_fallback_server(
     assert (packet.kind, packet.bitmap, packet.flags) == (KIND_PARTIAL, 0b010, COLLISION)
 
 
-def test_a_slot_that_nobody_adds_to_is_taken(shared: Controller, shared_fabric: Fabric, admit) -> None:
+def test_a_slot_that_nobody_adds_to_is_taken(shared: SwitchSession, shared_fabric: Fabric, admit) -> None:
     slot = Region(next(FRESH), 1)
     idle = admit(job(2, server=38, region=slot))
     next_one = admit(job(2, first_port=2, region=slot, max_age_us=1))
@@ -172,7 +172,7 @@ def test_a_slot_that_nobody_adds_to_is_taken(shared: Controller, shared_fabric: 
 
 
 def test_a_packet_a_window_ahead_finds_its_own_old_slot_free(
-    shared: Controller, shared_fabric: Fabric, admit
+    shared: SwitchSession, shared_fabric: Fabric, admit
 ) -> None:
     admission = admit(job(2, region=Region(next(FRESH), 1), window=10, max_age_us=2**32 - 1))
     for psn in (0, 9, 10):
@@ -181,7 +181,7 @@ def test_a_packet_a_window_ahead_finds_its_own_old_slot_free(
 
 
 def test_packets_of_an_earlier_admission_are_refused(
-    shared: Controller, shared_fabric: Fabric, admit
+    shared: SwitchSession, shared_fabric: Fabric, admit
 ) -> None:
     admission = admit(job())
     late = gradient(replace(admission, generation=admission.generation - 1), 0, 0, ONES)
@@ -189,7 +189,7 @@ def test_packets_of_an_earlier_admission_are_refused(
     assert outcomes(shared, admission.job) == {"wrong_epoch": 1}
 
 
-def test_members_and_fallback_servers_without_a_port_get_free_ones(shared: Controller, admit) -> None:
+def test_members_and_fallback_servers_without_a_port_get_free_ones(shared: SwitchSession, admit) -> None:
     wanted = job(1)
     assert wanted.fallback is not None
     anywhere = replace(
@@ -208,7 +208,7 @@ def test_members_and_fallback_servers_without_a_port_get_free_ones(shared: Contr
         single.admit(shared, anywhere, ports=range(4, 8))
 
 
-def test_an_identity_in_use_is_refused(shared: Controller, admit) -> None:
+def test_an_identity_in_use_is_refused(shared: SwitchSession, admit) -> None:
     admission = admit(job())
     with pytest.raises(IdentityTaken, match=f"has job {admission.job} of generation"):
         single.admit(shared, job(first_port=2), identity=Identity(admission.job, 5))
@@ -220,7 +220,7 @@ def test_an_identity_in_use_is_refused(shared: Controller, admit) -> None:
 
 
 def test_a_job_moves_to_another_region_without_a_packet_sent_again(
-    shared: Controller, shared_fabric: Fabric, admit
+    shared: SwitchSession, shared_fabric: Fabric, admit
 ) -> None:
     admission = admit(job(2, region=Region(7000, 8), window=4))
 
@@ -248,14 +248,14 @@ def test_a_job_moves_to_another_region_without_a_packet_sent_again(
     assert set(outcomes(shared, admission.job)) == {"aggregated", "completed"}
 
 
-def test_a_job_that_moves_may_be_removed(shared: Controller) -> None:
+def test_a_job_that_moves_may_be_removed(shared: SwitchSession) -> None:
     admission = single.admit(shared, job())
     single.move(shared, admission, Region(0, 1))
     single.remove(shared, admission)
     assert shared.jobs() == {}
 
 
-def test_a_reminder_pulls_what_lies_in_a_slot(shared: Controller, shared_fabric: Fabric, admit) -> None:
+def test_a_reminder_pulls_what_lies_in_a_slot(shared: SwitchSession, shared_fabric: Fabric, admit) -> None:
     admission = admit(job())
     shared_fabric.send("root", 1, gradient(admission, 7, 1, TWOS))
     (partial,) = shared_fabric.send("root", 39, reminder(admission, 7))["root", 39]
@@ -270,7 +270,7 @@ def test_a_reminder_pulls_what_lies_in_a_slot(shared: Controller, shared_fabric:
 
 @over_p4runtime
 def test_queues_mark_packets_from_a_depth_on(
-    shared: Controller, shared_fabric: Fabric, shared_bundle: ProgramBundle, admit
+    shared: SwitchSession, shared_fabric: Fabric, shared_bundle: ProgramBundle, admit
 ) -> None:
     codec = Codec(shared_bundle.p4info)
     client = P4RuntimeClient(shared.address)

@@ -10,19 +10,19 @@ import pytest
 from controller import (
     BadJob,
     Branch,
-    Controller,
     Deployment,
     Fleet,
     NoSuchJob,
     ProgramBundle,
     ProgramMismatch,
     Region,
+    SwitchSession,
     TreeAdmission,
     Uplink,
 )
 from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
 from controller.switches import names
-from controller.switches.entries import TableEntry
+from controller.switches.target import TableEntry
 from tests.controller import single
 from tests.controller.conftest import LANES, SHORT_TURN_S, over_p4runtime, start
 from tests.controller.fabric import Fabric
@@ -143,7 +143,7 @@ def test_each_switch_has_its_own_region_and_transit_ones_none(shared_fabric: Fab
 # ---------------------------------------------------------------------- failures
 
 
-def nothing_left(controllers: Mapping[str, Controller]) -> bool:
+def nothing_left(controllers: Mapping[str, SwitchSession]) -> bool:
     return all(controller.jobs() == {} for controller in controllers.values())
 
 
@@ -190,7 +190,7 @@ def test_a_switch_without_room_is_named(exclusive_fabric: Fabric) -> None:
 @over_p4runtime
 def test_a_switch_that_is_gone_is_named(shared_fabric: Fabric, shared_bundle: ProgramBundle) -> None:
     running = start(shared_bundle)
-    with Controller(running.target()) as gone:
+    with SwitchSession(running.target()) as gone:
         assert gone.jobs() == {}
         running.close()
         with pytest.raises(Unreachable, match=r"switch 'b': the switch at .* is gone"):
@@ -204,7 +204,7 @@ def test_a_switch_that_another_controller_keeps_is_named(shared_fabric: Fabric) 
     """It can be read but not written, so that the job is on other switches already."""
     holder = shared_fabric.running["b"].target()
     with (
-        Controller(shared_fabric.running["b"].target(), turn_timeout_s=SHORT_TURN_S) as waiting,
+        SwitchSession(shared_fabric.running["b"].target(), turn_timeout_s=SHORT_TURN_S) as waiting,
         holder.turn(timeout_s=10),
         pytest.raises(NotPrimary, match=r"switch 'b': another controller"),
     ):
@@ -261,7 +261,7 @@ def test_controllers_that_choose_the_same_identity_try_again(shared_fabric: Fabr
     """Four controllers of the same switches, all with the same clock and the same random numbers."""
     groups = [
         {
-            name: Controller(each.target(), clock=lambda: 1.0, rng=random.Random(1))
+            name: SwitchSession(each.target(), clock=lambda: 1.0, rng=random.Random(1))
             for name, each in shared_fabric.running.items()
         }
         for _ in range(4)
@@ -269,7 +269,7 @@ def test_controllers_that_choose_the_same_identity_try_again(shared_fabric: Fabr
     admitted: list[TreeAdmission] = []
     failures: list[BaseException] = []
 
-    def work(controllers: Mapping[str, Controller]) -> None:
+    def work(controllers: Mapping[str, SwitchSession]) -> None:
         try:
             admitted.append(Fleet(controllers).admit(deployment(shared_fabric, TREES["two racks"])))
         except BaseException as error:

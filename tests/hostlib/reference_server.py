@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hostlib import wire
 from hostlib.core.state import NEVER
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.hostlib.virtual_network import endpoints
 
 _START = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 _ASKING = wire.FLAG_RESEND | wire.FLAG_QUERY | wire.FLAG_BYPASS
 _PREFIX_AND_HEADER = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES

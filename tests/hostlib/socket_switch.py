@@ -18,7 +18,7 @@ import numpy as np
 
 from hostlib import JobConfig, TransportConfig, wire
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
 from tests.twins.fallback_core import NumpyCore
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from hostlib.arrays import stage
+from hostlib.collectives.arrays import stage
 from hostlib.errors import UnsupportedArray
 
 pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")

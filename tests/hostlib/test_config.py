@@ -9,7 +9,7 @@ import pytest
 
 from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
 from hostlib.errors import ConfigError
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 TRANSPORT = TransportConfig("loopback", "127.0.0.1:0", "127.0.0.1:9000", udp_port=42593)
 SECRET = "5ec7e7"

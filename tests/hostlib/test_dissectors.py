@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hostlib import wire
-from hostlib.lua_dissector import dissector
+from hostlib.wire.lua_dissector import dissector
 from tests.hostlib.virtual_network import endpoints
 
 WITHOUT_LANES = (wire.KIND_STATUS, wire.KIND_REMINDER)

@@ -9,7 +9,7 @@ import pytest
 
 from hostlib import errors
 from hostlib.errors import NO_PACKETS, InaError, PsnRange
-from hostlib.machines import MissingRanks
+from hostlib.launch.machines import MissingRanks
 
 ERRORS = (
     errors.ConfigError("no such job"),

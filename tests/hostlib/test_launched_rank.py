@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hostlib import ConfigError
-from hostlib.launched_rank import LaunchedRank, launched_rank, torch_variables
+from hostlib.launch.launched_rank import LaunchedRank, launched_rank, torch_variables
 from hostlib.settings import Settings
 
 TORCHRUN = {

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from hostlib.ledger import KEPT, Ledger, Page, behind, disagreement
-from hostlib.paths import SWITCH, Paths
-from hostlib.watch import EXPLAIN_S, Watch
+from hostlib.collectives.ledger import KEPT, Ledger, Page, behind, disagreement
+from hostlib.collectives.paths import SWITCH, Paths
+from hostlib.collectives.watch import EXPLAIN_S, Watch
 
 
 class DictStore:

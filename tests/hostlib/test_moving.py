@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import hostlib as ina
-from hostlib.schedule import Limits
+from hostlib.collectives.schedule import Limits
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.hostlib.test_communicator import on_every_rank
 

@@ -14,10 +14,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import hostlib as ina
-from hostlib import local_ranks
-from hostlib.collectives import CallOptions, Collective, make_barrier, make_collective
-from hostlib.fusion import slice_of
-from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
+from hostlib.collectives import CallOptions, Collective, local_ranks, make_barrier, make_collective
+from hostlib.collectives.fusion import slice_of
+from hostlib.collectives.schedule import Fused, Limits, Packets, Schedule, Slice
 from tests.hostlib.socket_switch import LANES, SocketSwitch
 from tests.hostlib.test_communicator import Body, on_every_rank
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostlib import priority
-from hostlib.priority import HIGHEST, LOWEST, Urgency, priority_of
+from hostlib.core import priority
+from hostlib.core.priority import HIGHEST, LOWEST, Urgency, priority_of
 
 layers = st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n - 1), st.just(n)))
 shares = st.floats(0, 1)

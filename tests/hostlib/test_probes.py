@@ -10,7 +10,7 @@ import pytest
 from hostlib import wire
 from hostlib.core.state import NEVER, PROBES, CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer
 from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch, admissions

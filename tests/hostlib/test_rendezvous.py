@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hostlib import rendezvous_peers
 from hostlib.addresses import parse_address
 from hostlib.errors import RendezvousError
-from hostlib.messages import GroupRequest, MessageError, parse_from_member
-from hostlib.rendezvous import Rendezvous
-from hostlib.rendezvous_peers import RendezvousPeers
+from hostlib.meet import rendezvous_peers
+from hostlib.meet.messages import GroupRequest, MessageError, parse_from_member
+from hostlib.meet.rendezvous import Rendezvous
+from hostlib.meet.rendezvous_peers import RendezvousPeers
 
 
 def join(meeting: Rendezvous, rank: int, size: int, *, job: int = 7) -> RendezvousPeers:

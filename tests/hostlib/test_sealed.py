@@ -18,9 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostlib import ConfigError, RendezvousError
-from hostlib.launched_rank import LaunchedRank
-from hostlib.machines import Arrival, TcpChannel, by_machine, launched, meet
-from hostlib.sealed import proof, seal, unseal
+from hostlib.launch.launched_rank import LaunchedRank
+from hostlib.launch.machines import Arrival, TcpChannel, by_machine, launched, meet, proof, seal, unseal
 from hostlib.settings import Settings
 
 SECRET = "known to all ranks, and to no others"
@@ -73,8 +72,8 @@ sys.modules["cryptography"] = None
 import hostlib
 hostlib.init()
 assert hostlib.size() == 1
-from hostlib.machines import launched
-from hostlib.launched_rank import LaunchedRank
+from hostlib.launch.machines import launched
+from hostlib.launch.launched_rank import LaunchedRank
 from hostlib.settings import Settings
 launched(LaunchedRank("mpirun", 0, 2, 0, 1, "4711"), Settings.from_environment())
 """

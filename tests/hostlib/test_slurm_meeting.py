@@ -1,11 +1,11 @@
-"""Where ranks of srun meet; with a real Slurm: tests/system/test_cluster_launchers.py."""
+"""Where ranks of srun meet; with a real Slurm: tests/system/test_every_launcher.py."""
 
 from __future__ import annotations
 
 import pytest
 
 from hostlib.errors import ConfigError
-from hostlib.slurm_meeting import PORTS, first_node, slurm_meeting
+from hostlib.launch.launched_rank import PORTS, first_node, slurm_meeting
 
 
 @pytest.mark.parametrize(

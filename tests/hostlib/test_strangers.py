@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from hostlib.addresses import parse_address
 from hostlib.errors import InaError, RendezvousError
-from hostlib.messages import FROM_WORKER_BYTES, Join, Lines, MessageError, News, Report
-from hostlib.rendezvous import MAX_STRANGERS, Rendezvous
-from hostlib.rendezvous_peers import RendezvousPeers
+from hostlib.meet.messages import FROM_WORKER_BYTES, Join, Lines, MessageError, News, Report
+from hostlib.meet.rendezvous import MAX_STRANGERS, Rendezvous
+from hostlib.meet.rendezvous_peers import RendezvousPeers
 from tests.hostlib.test_rendezvous import join_all
 
 PATIENCE_S = 60.0  # for what must come; nothing here waits for it to pass

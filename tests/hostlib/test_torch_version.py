@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from hostlib.private_folder import private_folder, publish
+from hostlib.meet.private_folder import private_folder, publish
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostlib.errors import ConfigError
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 RACKS = Tree.of({0: [-1, -2], 1: [0, 1], 2: [2, -7], 7: [4, 3]})
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core import Core, Submitted, Tick, reasons
-from controller.core.submissions import submission_of
-from controller.memory.policy import Answer, Question
+from controller.core.compose import submission_of
 from controller.policies.by_kind import AllocationSettings
+from controller.policies.memory.policy import Answer, Question
 from controller.simulator.network.run import simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics
 from controller.vocabulary.files import read_jobs, read_topology, topology_document, write_jobs
 from ina.cli.commands import app

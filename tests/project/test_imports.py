@@ -38,19 +38,18 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
-    *("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),
-    *("hostlib.windows", "hostlib.interfaces", "hostlib.messages", "hostlib.sealed"),
-    *("hostlib.version", "hostlib.quantize"),
+    *("hostlib/", "hostlib.fallback", "hostlib.interleave", "hostlib.launch/"),
+    *("hostlib.io.interfaces", "hostlib.meet.messages", "hostlib.wire.encodings"),
 )
 CONTROLLER = (
-    *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
+    *("controller/", "controller.vocabulary/", "controller.switches/", "controller.policies.memory/"),
     "controller.p4runtime_shim/",
 )
 # Programs as data, a pipeline to run one and its table entries.
 PIPELINES = (*("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),)
 # Cables between switches in virtual time.
 CABLES = ("softswitch.engine.cables",)
-PACKETS = ("hostlib.wire", "hostlib.tree")
+PACKETS = ("hostlib.wire", "hostlib.wire.tree")
 
 # Room: what it may import. "a.b" is that module or the package's root, "a.b/" also the other modules of the
 # room, "a.b/*" also all rooms below. A row holds for the rooms below it that have none of their own.
@@ -70,77 +69,81 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/", "softswitch.gnmi"),
     ),
     # The host library knows the wire.
-    "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
-    "hostlib.core": ("hostlib.errors", "hostlib.patience", "hostlib.peers", "hostlib.quantize", *PACKETS),
+    "hostlib": ("hostlib/*",),
+    "hostlib.wire": ("hostlib.errors", "hostlib.version"),
+    "hostlib.core": ("hostlib.errors", "hostlib.wire/"),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
-    "hostlib.io": (
-        *("hostlib.addresses", "hostlib.config", "hostlib.errors", "hostlib.interfaces"),
-        *("hostlib._native/", "hostlib.core/"),
+    "hostlib.io": ("hostlib/", "hostlib._native/", "hostlib.core/"),
+    "hostlib.meet": ("hostlib/", "hostlib.core.peers"),
+    "hostlib.collectives": (
+        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/", "hostlib.meet/", "hostlib.wire/"),
     ),
-    "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
+    "hostlib.launch": ("hostlib/", "hostlib.io/", "hostlib.meet/"),
+    "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.io/", "hostlib.wire/"),
     "hostlib.interleave": ("hostlib/",),
-    "hostlib.torch": ("hostlib/",),
-    "hostlib.horovod": ("hostlib/", "hostlib.torch/", "hostlib.horovod/"),
+    "hostlib.torch": ("hostlib/", "hostlib.collectives/", "hostlib.launch/", "hostlib.wire/"),
+    "hostlib.horovod": (
+        *("hostlib/", "hostlib.launch/", "hostlib.meet/", "hostlib.torch/", "hostlib.wire/"),
+    ),
     "hostlib.demos": ("hostlib", "hostlib.interleave"),
     # What rooms share: jobs, clusters, topologies, and their files.
     "controller.vocabulary": (),
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.switches": (
-        *("controller.errors", "controller.vocabulary/", "controller.memory/"),
+        *("controller.errors", "controller.vocabulary/", "controller.policies.memory/"),
         *("p4src.messages/", "p4src.programs"),
     ),
-    "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.placement.trees"),
-    "controller.routing": ("controller.errors", "controller.vocabulary/", "controller.placement/"),
-    "controller.placement": ("controller.errors", "controller._native", "controller.vocabulary/"),
+    "controller.policies.memory": (
+        "controller.errors",
+        "controller.vocabulary/",
+        "controller.policies.placement.trees",
+    ),
+    "controller.policies.routing": (
+        "controller.errors",
+        "controller.vocabulary/",
+        "controller.policies.placement/",
+    ),
+    "controller.policies.placement": ("controller.errors", "controller._native", "controller.vocabulary/"),
     "controller.p4runtime_shim": (
-        *("controller.errors", "controller.switches.programs", "controller.switches.entries"),
+        *("controller.errors", "controller.switches.programs", "controller.switches.session"),
         *("controller.switches.target", "p4src.messages", "p4src.messages.gnmi"),
     ),
     "controller._native": ("controller.errors",),
-    "controller.grouping": ("controller.errors", "controller._native"),
-    "controller.scheduling": (
-        *("controller.errors", "controller.figures", "controller.vocabulary/", "controller.grouping/"),
-        *("controller._native", "controller.scheduling/*"),
+    "controller.policies.grouping": ("controller.errors", "controller._native"),
+    "controller.policies.scheduling": (
+        *("controller.errors", "controller.figures", "controller.vocabulary/", "controller._native"),
+        *("controller.policies.grouping/", "controller.policies.scheduling/*"),
+        *("controller.policies.family", "controller.policies.joint"),
     ),
-    # One decision for GPUs, servers and trees.
-    "controller.joint": (
-        *("controller.vocabulary/", "controller.scheduling/", "controller.placement/", "controller.joint/"),
-    ),
-    # All policies by name.
+    # All policies by name; one decision for GPUs, servers and trees.
     "controller.policies": (
-        *("controller.vocabulary/", "controller.errors", "controller.plugins"),
-        *("controller.scheduling/*", "controller.placement/", "controller.memory/", "controller.routing/"),
-        *("controller.joint/", "controller.policies/*"),
+        *("controller.vocabulary/", "controller.errors", "controller.plugins", "controller.policies/*"),
     ),
     # What decides: scheduler, placement, tree and memory together.
-    "controller.core": (
-        *("controller.vocabulary/", "controller.errors", "controller.policies/*"),
-        *("controller.grouping/", "controller.scheduling/", "controller.placement/", "controller.memory/"),
-        "controller.routing/",
-    ),
+    "controller.core": (*("controller.vocabulary/", "controller.errors", "controller.policies/*"),),
     # Virtual time around that: traces, metrics, records, plots.
     "controller.simulator": (
         *("controller.errors", "controller.figures", "controller.interrupts", "controller.plugins"),
         "controller.vocabulary/",
-        *("controller.grouping/", "controller.scheduling/*", "controller.core/", "controller.policies/*"),
+        *("controller.core/", "controller.policies/*"),
         "controller.simulator/*",
     ),
     # Speeds of jobs that contend for a cluster's network.
     "controller.simulator.network": (
-        *("controller.vocabulary/", "controller.errors", "controller.memory/"),
-        *("controller.placement/", "controller.core/", "controller.policies/*", "controller.scheduling/"),
+        *("controller.vocabulary/", "controller.errors", "controller.core/", "controller.policies/*"),
         *("controller.simulator/", "controller.figures"),
     ),
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, *CABLES),
-        *("controller.core.allocator", "controller.policies/", "controller.placement/"),
-        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
+        *("controller.core.allocator", "controller.policies/", "controller.policies.placement/"),
+        *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/", "hostlib.wire/"),
+        *("hostlib.collectives", "hostlib.io/"),
     ),
     # Testbeds of network namespaces, on which `ina.runtime` runs jobs.
-    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER, "hostlib.command_line"),
-    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.command_line"),
+    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
+    "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
     # One BMv2 whose ports are files, and scripts on it.
     "bmv2_topos.testbeds.bmv2": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "softswitch.engine.meters", "p4src.messages"),
@@ -150,9 +153,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina": ("ina.cli", "hostlib"),
     # The controller as a service: jobs on the hosts of a testbed.
     "ina.service": (
-        *(*CONTROLLER, "controller.core/", "controller.policies/*", "controller.scheduling/"),
-        *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.command_line", "hostlib.keeper", "ina.runtime/"),
-        *("hostlib.launcher", "hostlib.stages"),
+        *(*CONTROLLER, "controller.core/", "controller.policies/*", "hostlib", "ina.runtime/"),
+        *("bmv2_topos.testbeds.netns/", "hostlib.interleave.stages", "hostlib.launch.command_line"),
+        *("hostlib.launch.keeper", "hostlib.launch.launcher"),
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
@@ -171,16 +174,16 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
     # Programs for other machines, which `ina.runtime` starts there.
-    "ina.machine": ("hostlib", "hostlib.keeper", "ina.runtime/"),
+    "ina.machine": ("hostlib", "hostlib.launch.keeper", "ina.runtime/"),
     "ina.bench": (
-        *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
+        *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
         *("softswitch.stf.control", "bmv2_topos.testbeds.netns/"),
     ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/"),
-        "hostlib.lua_dissector",
+        "hostlib.wire.lua_dissector",
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),
@@ -192,10 +195,6 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
 CORES = (
     *("hostlib.core", "hostlib.fallback.config", "hostlib.fallback.core", "hostlib.interleave.turn_order"),
     *(
-        "controller.memory",
-        "controller.placement",
-        "controller.routing",
-        "controller.grouping",
         "controller.policies",
         "controller.core",
     ),
@@ -403,28 +402,52 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("softswitch.p4runtime.state", "hostlib.wire", "package softswitch may import p4src"),
         ("softswitch.daemon", "bmv2_topos", "package softswitch may import"),
         ("softswitch.compiler.lowering.lower", "softswitch.engine.build", "softswitch.compiler may import"),
-        ("hostlib.communicator", "controller", "package hostlib may import no package"),
+        ("hostlib.collectives.communicator", "controller", "package hostlib may import no package"),
         ("hostlib.io.link", "softswitch", "package hostlib may import no package"),
         ("hostlib.core.window", "hostlib._native", "hostlib.core may import"),
-        ("hostlib.engine", "hostlib.fallback", "hostlib may import"),
+        ("hostlib.collectives.engine", "hostlib.fallback", "hostlib.collectives may import"),
         ("hostlib.demos.digits", "hostlib.core.window", "hostlib.demos may import"),
         ("controller.switches.session", "softswitch", "package controller may import p4src"),
-        ("controller.switches.tree", "hostlib.tree", "package controller may import p4src"),
+        ("controller.switches.layout", "hostlib.wire.tree", "package controller may import p4src"),
         ("controller.core.core", "bmv2_topos.impairments", "package controller may import p4src"),
         ("controller.vocabulary.topology", "controller.errors", "controller.vocabulary may import nothing"),
-        ("controller.switches.session", "controller.scheduling.policy", "controller.switches may import"),
+        (
+            "controller.switches.session",
+            "controller.policies.scheduling.policy",
+            "controller.switches may import",
+        ),
         ("controller.switches.session", "controller.p4runtime_shim.target", "controller.switches may import"),
-        ("controller.routing.grid", "controller.switches.layout", "controller.routing may import"),
+        (
+            "controller.policies.routing.grid",
+            "controller.switches.layout",
+            "controller.policies.routing may import",
+        ),
         ("controller.switches.session", "ina.cli.output", "package controller may import p4src"),
-        ("controller.memory.shared", "controller.switches.session", "controller.memory may import"),
+        (
+            "controller.policies.memory.regions",
+            "controller.switches.session",
+            "controller.policies.memory may import",
+        ),
         (
             "controller.p4runtime_shim.client",
             "controller.switches.model",
             "controller.p4runtime_shim may import",
         ),
-        ("controller.grouping.rounds", "controller.scheduling.errors", "controller.grouping may import"),
-        ("controller.scheduling.muri", "controller.simulator.engine", "controller.scheduling may import"),
-        ("controller.scheduling.muri", "controller.core.allocator", "controller.scheduling may import"),
+        (
+            "controller.policies.grouping.rounds",
+            "controller.policies.scheduling.errors",
+            "controller.policies.grouping may import",
+        ),
+        (
+            "controller.policies.scheduling.muri",
+            "controller.simulator.engine",
+            "controller.policies.scheduling may import",
+        ),
+        (
+            "controller.policies.scheduling.muri",
+            "controller.core.allocator",
+            "controller.policies.scheduling may import",
+        ),
         ("controller.policies.registry", "controller.simulator.engine", "controller.policies may import"),
         ("controller.policies.registry", "controller.core.allocator", "controller.policies may import"),
         ("controller.core.allocator", "controller.simulator.engine", "controller.core may import"),
@@ -434,7 +457,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.core.core", "ina.runtime.run", "package controller may import p4src"),
         ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),
         ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
-        ("ina.runtime.launch", "hostlib.rendezvous", "ina.runtime may import"),
+        ("ina.runtime.launch", "hostlib.meet.rendezvous", "ina.runtime may import"),
         ("ina.bench.pipeline", "ina.cli.fallback", "ina.bench may import"),
         ("ina.service.daemon", "ina.service.api", "ina.service may import"),
         ("ina.service.api.app", "ina.service.daemon", "ina.service.api may import"),
@@ -459,7 +482,7 @@ def test_an_import_against_a_rule_is_named_with_the_rule(module: str, imported: 
         ("ina.runtime.topology", "bmv2_topos.impairments"),
         ("bmv2_topos.testbeds.virtual.testbed", "controller"),
         ("hostlib.core.window", "hostlib.core.state"),
-        ("hostlib.engine", "threading"),
+        ("hostlib.collectives.engine", "threading"),
     ],
 )
 def test_an_import_that_the_map_shows_is_allowed(module: str, imported: str) -> None:

@@ -24,9 +24,10 @@ MODULE = re.compile(rf"`+((?:{'|'.join(FOLDERS)})(?:\.\w+)+)(?:\(\))?`+")
 TEST = re.compile(r"`(test_\w+\.py)`")
 C_FILE = re.compile(r"(?<![\w./<*-])[a-z]\w*\.[ch]\b(?![\w(])")
 
-# Entry points, fields of the dissector, files of the kernel, of other projects and of readers.
+# Loggers, entry points, fields of the dissector, files of the kernel, of other projects and of readers.
 OTHERS = {
     *("ina.policies", "ina.memory", "ina.placement", "ina.routing", "ina.congestion", "ina.flags.collision"),
+    *("hostlib.paths", "hostlib.watch"),
     *("ina.TESTBED.NODE", "nets/my.yaml"),
     *("linux/ethtool.h", "simulator/run_sim.py"),
 }
@@ -135,7 +136,7 @@ def test_what_comments_docstrings_and_pages_name_is_there() -> None:
         (".md", "held by `test_gone.py`", ["test_gone.py"]),
         (
             ".md",
-            "see [there](../hostlib/wire.py), `tests/system/test_soak.py` and `ina sim x/y.toml`",
+            "see [there](../hostlib/wire/__init__.py), `tests/system/test_soak.py` and `ina sim x/y.toml`",
             ["x/y.toml"],
         ),
     ],

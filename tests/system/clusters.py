@@ -7,16 +7,19 @@ folder for a user's own files are each machine's own.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import namespace
@@ -25,16 +28,28 @@ from controller import connect
 from controller.vocabulary import Topology
 from controller.vocabulary.catalog import named
 from controller.vocabulary.files import topology_document
+from tests.softswitch.namespaces import why_not
+from tests.softswitch.script_program import have_compiler
 from tests.system.command import ROOT
 
+NO_NAMESPACES = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
+NETNS = [pytest.mark.netns, pytest.mark.skipif(bool(NO_NAMESPACES), reason=NO_NAMESPACES)]
+"""Marks of tests that need network namespaces."""
 TOKEN = "a secret of all machines"
-PATIENCE_S = 300
+_NUMBERS = itertools.count()
 _PATIENT_INA = """
 from ina.cli import main
 from ina.runtime import agents, remote_fallback
 agents.HANG_S = remote_fallback.PATIENCE_S = 300.0
 main()
 """
+
+
+def needs_namespaces(test: Any) -> Any:
+    """Mark a test, as `NETNS` marks all of a module."""
+    for mark in NETNS:
+        test = mark(test)
+    return test
 
 
 @dataclass(frozen=True)
@@ -191,7 +206,7 @@ def cluster(
     `gpus` is how many workers a machine takes; another `shape` than the two racks may be given, and another
     `target` than the embedded switch.
     """
-    name = f"t{os.getpid()}"
+    name = f"t{os.getpid()}-{next(_NUMBERS)}"
     private = Path(tempfile.mkdtemp(prefix="ina"))  # short: Unix sockets are made below it
     racks = shape or named("two-racks:2")
     servers = [replace(each, gpus=min(gpus, gpus * each.gpus)) for each in racks.servers]
@@ -245,13 +260,3 @@ def arguments(process: int) -> list[bytes]:
         return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return []
-
-
-def until(
-    done: Callable[[], bool], patience_s: float = PATIENCE_S, state: Callable[[], str] = lambda: ""
-) -> None:
-    """Wait until something holds; fail if it does not in time, with the state of what matters."""
-    deadline = time.monotonic() + patience_s
-    while not done():
-        assert time.monotonic() < deadline, f"it has not happened in time {state()}"
-        time.sleep(0.05)

@@ -6,6 +6,7 @@ Nothing here has a time limit: what hangs is ended by pytest's, and all that it 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -14,15 +15,18 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar
 
 import pytest
 
 from ina.cli import main
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
+PATIENCE_S = 300.0
+"""For what happens soon, unless the machine is slow or it never does."""
 PATIENT = ("--timeout", 300)
 """Options of a run that is to succeed, however slow the machine is: silence is none of its subjects."""
 WORKERS = Path(__file__).parent / "workers"
@@ -91,10 +95,24 @@ def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[st
     )
 
 
+def until(done: Callable[[], T], patience_s: float = PATIENCE_S, state: Callable[[], object] = str) -> T:
+    """Wait until this is true, and return what it is; fail if it is not in time, with the state of things."""
+    give_up = time.monotonic() + patience_s
+    while not (found := done()):
+        assert time.monotonic() < give_up, f"not within {patience_s:g} s {state()}"
+        time.sleep(0.02)
+    return found
+
+
+def ended(process: subprocess.Popen[str], patience_s: float | None = None) -> tuple[int, str, str]:
+    """Return status, output and errors of a process."""
+    output, errors = process.communicate(timeout=patience_s)
+    return process.returncode, output, errors
+
+
 def ends(processes: Sequence[subprocess.Popen[str]], patience_s: float = 300) -> list[tuple[int, str, str]]:
     """Return status, output and errors of each process."""
-    said = [process.communicate(timeout=patience_s) for process in processes]
-    return [(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
+    return [ended(process, patience_s) for process in processes]
 
 
 def succeed(processes: Sequence[subprocess.Popen[str]], patience_s: float = 300) -> list[str]:
@@ -161,6 +179,27 @@ def here(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(words, status, output.read(), errors.read())
 
 
+def good(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run ``ina arguments…`` in this process; it must succeed."""
+    done = here(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def refused(*arguments: object, status: int = 2) -> str:
+    """Run ``ina arguments…`` in this process; it must end with this status. Returns its errors."""
+    done = here(*arguments)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stderr
+
+
+def report(*arguments: object) -> dict[str, Any]:
+    """Run ``ina arguments… --json`` in this process; it must succeed. Returns what it reports."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    found: dict[str, Any] = json.loads(good(*arguments[:end], "--json", *arguments[end:]).stdout)
+    return found
+
+
 @contextlib.contextmanager
 def _caught(number: int) -> Iterator[IO[str]]:
     """Have a file in the place of a stream of this process and of what it starts meanwhile."""
@@ -207,6 +246,13 @@ def freeze(process: int) -> None:
         time.sleep(0.002)
 
 
+def runs(process: int) -> bool:
+    """Return whether a process is there and no zombie."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return _state(Path(f"/proc/{process}")) != "Z"
+    return False
+
+
 def _state(thread: Path) -> str:
-    """Return the state of a thread: ``T`` is stopped."""
+    """Return the state of a thread: ``T`` is stopped, ``Z`` a zombie."""
     return (thread / "stat").read_text().rpartition(")")[2].split()[0]

@@ -5,6 +5,7 @@ from multiprocessing import resource_tracker
 
 import pytest
 
+from tests.system.clusters import Cluster, cluster
 from tests.system.command import family
 
 
@@ -19,3 +20,12 @@ def nothing_left_running() -> Iterator[None]:
     """End what a test has started with the test, also if it fails."""
     with family():
         yield
+
+
+@pytest.fixture(scope="module")
+def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Make a cluster for all tests of a module, as its ``SHAPE`` says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
+        with cluster(tmp_path_factory.mktemp("cluster"), **getattr(request.module, "SHAPE", {})) as made:
+            yield made

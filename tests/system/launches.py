@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.system.clusters import Cluster, arguments
@@ -22,6 +23,7 @@ HOSTS = ("h1", "h2", "h3", "h4")
 RANKS = 8
 MPIRUN = shutil.which("mpirun") or shutil.which("mpirun", path=str(Path(sys.executable).parent))
 _SCRIPT = str(WORKERS / "ddp.py")
+_SRUN = "srun -N1 -n1 --overlap -w {host} {command}"
 _PORTS = itertools.count(29700)
 
 
@@ -140,19 +142,22 @@ def mpirun(here: Cluster, own: Mapping[str, str], more: Mapping[str, str]) -> li
     return [here.start("h1", [*command, *_shell(ranks)], variables)]
 
 
-def ina_run(here: Cluster, own: Mapping[str, str], more: Mapping[str, str]) -> list[subprocess.Popen[str]]:
-    """Start ``ina run --hosts``."""
+def ina_run(
+    here: Cluster, own: Mapping[str, str], more: Mapping[str, str], template: str = ""
+) -> list[subprocess.Popen[str]]:
+    """Start ``ina run --hosts``, by the cluster's launch command or another one."""
     options = more.get("INA_OPTIONS", "").split()
     command = [sys.executable, "-m", "ina", "run", "--hosts", ",".join(f"{host}:2" for host in HOSTS)]
     variables = [f"{name}={text}" for name, text in own.items()]
-    command += ["--launch-with", here.template, *options, "--", "env", *variables, sys.executable, _SCRIPT]
-    return [here.start("h1", command)]
+    command += ["--launch-with", template or here.template, *options]
+    others = {name: text for name, text in more.items() if name != "INA_OPTIONS"}
+    return [here.start("h1", [*command, "--", "env", *variables, sys.executable, _SCRIPT], others)]
 
 
 def ray(here: Cluster, own: Mapping[str, str], more: Mapping[str, str]) -> list[subprocess.Popen[str]]:
     """Start a driver with a ``TorchTrainer``."""
     address = f"{here.state.topology.ip('h1')}:6379"
-    command = [sys.executable, str(WORKERS / "ray_ddp.py"), address, str(RANKS)]
+    command = [sys.executable, str(WORKERS / "ray_jobs.py"), "train", address, str(RANKS)]
     return [here.start("h1", command, {**own, **more})]
 
 
@@ -163,6 +168,7 @@ WAYS = {
         Way("srun", srun, "slurmstepd"),
         Way("mpirun", mpirun, "prted"),
         Way("ina run", ina_run, "ina.machine.agent"),
+        Way("ina run by srun", partial(ina_run, template=_SRUN), "ina.machine.agent"),
         Way("Ray", ray, "raylet", keeps=True),
     )
 }

@@ -19,7 +19,7 @@ from hostlib.core.congestion import window_for
 from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.controller import single
 from tests.system.model_check_explorer import Budget, Explored, Explorer
 from tests.system.model_check_parts import Automaton, Packets, Part, ServerPart, SwitchPart, WorkerPart

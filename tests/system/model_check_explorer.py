@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bmv2_topos.soak.trace import describe
+from bmv2_topos.soak.network import describe
 from tests.system.model_check_parts import CHANGE, FIRE, FORGET, PASS, Automaton, Packets, WorkerPart
 from tests.system.model_check_recovery import Recovery, recovery
 

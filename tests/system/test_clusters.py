@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
 import json
 import os
 import re
@@ -11,19 +9,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from bmv2_topos.testbeds import netns
+from controller.vocabulary.catalog import named
+from controller.vocabulary.files import topology_document
 from tests import effort
-from tests.softswitch.namespaces import why_not
-from tests.softswitch.script_program import have_compiler
-from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
-from tests.system.command import TORCHRUN, succeed
+from tests.extras import needs
+from tests.system.clusters import NETNS, Cluster, arguments, cluster
+from tests.system.command import PATIENCE_S, TORCHRUN, WORKERS, ended, succeed, until
+from tests.system.controllers import Controller
 from tests.system.test_machines import openmpi, slurm
 
-REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
-pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = NETNS
 
 HOSTS = "h1:2,h2:2,h3:2,h4:2"
 SUM = """
@@ -55,24 +56,6 @@ for step in range(400):
 print("all right", flush=True)
 ina.shutdown()
 """
-TRAIN = """
-import json, os, torch, torch.distributed as dist, hostlib, hostlib.torch
-from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("ina")
-torch.manual_seed(7)
-model = DistributedDataParallel(torch.nn.Linear(20, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.manual_seed(dist.get_rank())
-losses = []
-for step in range(5):
-    optimizer.zero_grad()
-    loss = model(torch.randn(8, 20)).square().mean()
-    loss.backward()
-    optimizer.step()
-    losses.append(round(loss.item(), 4))
-open(os.environ["ANSWERS"] + f"/{dist.get_rank()}", "w").write(json.dumps(losses))
-dist.destroy_process_group()
-"""
 ALONE = """
 import json, sys, torch
 ranks = int(sys.argv[1])
@@ -91,26 +74,17 @@ print(json.dumps(list(zip(*losses))))
 """
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
-        with cluster(tmp_path_factory.mktemp("cluster")) as made:
-            yield made
-
-
 @pytest.fixture(autouse=True)
-def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_is_left(here: Cluster) -> Iterator[None]:
     """Every test ends with switches that serve no job."""
     yield
-    made: Cluster = request.getfixturevalue("here")
-    made.end_all()
-    until(lambda: not made.jobs())
+    here.end_all()
+    until(lambda: not here.jobs())
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    output, errors = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, output, errors
+def said_by(output: str) -> list[list[object]]:
+    """Return what ranks printed by `SUM`, in their order."""
+    return sorted(json.loads(text) for text in re.findall(r"\] (\[.*)", output))
 
 
 def all_going(process: subprocess.Popen[str], ranks: int) -> None:
@@ -128,8 +102,7 @@ def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
     here.serve_fallback()
     status, output, errors = ended(here.run_patiently(HOSTS, ["python", "-c", SUM], *options))
     assert status == 0, errors
-    said = sorted(json.loads(text) for text in re.findall(r"\] (\[.*)", output))
-    assert said == [[rank, True, True, rank % 2 == 0] for rank in range(8)]
+    assert said_by(output) == [[rank, True, True, rank % 2 == 0] for rank in range(8)]
     if options == ("--slots", "0"):
         assert "fallback: results" in output
 
@@ -151,8 +124,8 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
         here.serve_fallback("h2")
         status, output, errors = ended(here.run_patiently(hosts, ["python", "-c", SUM], *options))
     assert status == 0, errors
-    said = sorted(json.loads(text)[:3] for text in re.findall(r"\] (\[.*)", output))
-    assert said == [[rank, True, True] for rank in range(sum(int(each[-1]) for each in hosts.split(",")))]
+    size = sum(int(each[-1]) for each in hosts.split(","))
+    assert [said[:3] for said in said_by(output)] == [[rank, True, True] for rank in range(size)]
     assert "fallback: results" in output
 
 
@@ -179,12 +152,13 @@ def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, laun
         own = openmpi(rank, 8, local, 2) if launcher == "mpirun" else slurm(rank, 8, local, node, "2(x4)")
         variables = own | {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
         ranks.append(here.start(f"h{node + 1}", [sys.executable, "-c", SUM], variables))
-    said = sorted(json.loads(output)[:3] for output in succeed(ranks, PATIENCE_S))
+    said = sorted(json.loads(output)[:3] for output in succeed(ranks))
     assert said == [[rank, True, True] for rank in range(8)]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
-def test_torchrun_and_ina_run_give_the_losses_of_one_process(here: Cluster, tmp_path: Path) -> None:
+@needs("torch")
+@pytest.mark.parametrize("way", ["torchrun", "ina run"])
+def test_ranks_of_each_way_have_the_losses_of_one_process(here: Cluster, way: str, tmp_path: Path) -> None:
     """Two ranks on a machine in each rack: more machines show no more of torch, which takes long to import.
 
     The process has the batches of all ranks: the mean of their gradients is what DDP makes of them.
@@ -193,108 +167,105 @@ def test_torchrun_and_ina_run_give_the_losses_of_one_process(here: Cluster, tmp_
     all its work.
     """
     here.serve_fallback()
-    machines, ranks = ("h1", "h3"), 4
-    script = tmp_path / "train.py"
-    script.write_text(TRAIN)
-    launch = [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "2"]
-    launch += ["--master-addr", here.state.topology.ip("h1"), "--master-port", "29611"]
-    hosts = ",".join(f"{machine}:2" for machine in machines)
-    run = [sys.executable, "-m", "ina", "run", "--hosts", hosts, "--launch-with", here.template, "--"]
-
-    def trained(way: str, commands: Mapping[str, Sequence[str]]) -> list[list[float]]:
-        """Run a command on each machine; return the losses of each rank."""
-        (answers := tmp_path / way).mkdir()
-        own = {"ANSWERS": str(answers)}
-        succeed([here.start(machine, command, own) for machine, command in commands.items()], PATIENCE_S)
-        return [json.loads((answers / str(rank)).read_text()) for rank in range(ranks)]
-
-    agents = {machine: [*launch, f"--node-rank={node}", str(script)] for node, machine in enumerate(machines)}
-    run += ["env", f"ANSWERS={tmp_path / 'ina run'}", sys.executable, str(script)]
-    ways = {"torchrun": trained("torchrun", agents), "ina run": trained("ina run", {"h1": run})}
-    [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, str(ranks)])], PATIENCE_S)
-    for way, losses in ways.items():
-        assert losses == [pytest.approx(rank, abs=1e-3) for rank in json.loads(alone)], way
+    machines, own, script = ("h1", "h3"), {"ANSWERS": str(tmp_path)}, str(WORKERS / "ddp.py")
+    if way == "torchrun":
+        launch = [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "2"]
+        launch += ["--master-addr", here.state.topology.ip("h1"), "--master-port", "29611"]
+        agents = [
+            here.start(machine, [*launch, f"--node-rank={node}", script], own)
+            for node, machine in enumerate(machines)
+        ]
+        succeed(agents)
+    else:
+        trained = ended(here.run("h1:2,h3:2", ["env", f"ANSWERS={tmp_path}", sys.executable, script]))
+        assert trained[0] == 0, trained
+    [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, "4"])])
+    losses = [json.loads((tmp_path / f"{rank}.losses").read_text()) for rank in range(4)]
+    assert losses == [pytest.approx(each, abs=1e-3) for each in json.loads(alone)]
 
 
 # --------------------------------------------------------------------------- faults
 
 
-def test_a_fallback_server_that_is_killed_is_started_again(here: Cluster) -> None:
+@pytest.mark.parametrize("also_its_service", [False, True])
+def test_a_fallback_server_that_is_killed_is_started_again_in_time(
+    here: Cluster, also_its_service: bool
+) -> None:
     service = here.serve_fallback()
     run = here.run_patiently(HOSTS, ["python", "-c", STEPS], "--slots", "0")
     all_going(run, 8)
-    here.signal_machine("p1", signal.SIGKILL, but=[service.pid])
+    here.signal_machine("p1", signal.SIGKILL, but=[] if also_its_service else [service.pid])
+    if also_its_service:
+        here.serve_fallback()
     status, output, errors = ended(run)
     assert status == 0, errors
     assert output.count("all right") == 8
 
 
-def test_a_fallback_service_that_comes_back_in_time_goes_on(here: Cluster) -> None:
-    here.serve_fallback()
-    run = here.run_patiently(HOSTS, ["python", "-c", STEPS], "--slots", "0")
-    all_going(run, 8)
-    here.signal_machine("p1", signal.SIGKILL)
-    here.serve_fallback()
-    status, output, errors = ended(run)
-    assert status == 0, errors
-    assert output.count("all right") == 8
+DIE = "import os, hostlib as i; i.init(); i.rank() == 5 and os.kill(os.getpid(), 9); i.barrier()"
 
 
-def test_the_fallback_servers_machine_dies(here: Cluster) -> None:
+@dataclass(frozen=True)
+class Death:
+    """What ends under a run, and what is said of it.
+
+    Attributes:
+        machine: Whose processes get the signal; "": a rank dies by itself.
+        gone: The ranks that end with it.
+        by_ranks: A regular expression for what each other rank says.
+        by_run: One for what ``ina run`` says.
+        hosts: Of the run, which may be on others than ``ina run`` itself.
+    """
+
+    machine: str
+    gone: frozenset[int]
+    by_ranks: str
+    by_run: str
+    number: signal.Signals = signal.SIGKILL
+    hosts: str = HOSTS
+
+
+P1 = r"the fallback server on p1 \(10\.0\.0\.5:9560\) has not answered for \d+ s"
+DEATHS = {
+    "a rank": Death("", frozenset({5}), "PeerLost: .*lost rank .*5", "rank 5 killed by SIGKILL"),
+    "the fallback server's machine": Death("p1", frozenset(), f"JobFault: .*{P1}", f"ina: {P1}"),
+    # one in another rack dies, one in the first rank's hangs; with --thorough the other way round, too
+    "a machine in another rack": Death("h3", frozenset({4, 5}), "PeerLost: .*lost rank 4", "ina: rank 4 "),
+    "a machine that hangs": Death(
+        *("h2", frozenset({2, 3}), "PeerLost: .*lost rank 2"),
+        r"machine h2: it has not answered for 6 s[\s\S]*ina: rank 2 ",
+        signal.SIGSTOP,
+    ),
+    "the first rank's machine": Death(
+        "h3", frozenset({0, 1}), "PeerLost: .*lost rank 0", "ina: ", hosts="h3:2,h4:2,h2:2"
+    ),
+}
+if effort.THOROUGH:
+    DEATHS |= {
+        "a machine in the first rank's rack": replace(
+            DEATHS["a machine that hangs"], by_run="ina: rank 2 ", number=signal.SIGKILL
+        ),
+        "a machine in another rack that hangs": replace(
+            DEATHS["a machine in another rack"],
+            by_run=r"machine h3: it has not answered for 6 s[\s\S]*ina: rank 4 ",
+            number=signal.SIGSTOP,
+        ),
+    }
+
+
+@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
+def test_what_dies_or_hangs_is_named_on_all_ranks(here: Cluster, death: Death) -> None:
     here.serve_fallback()
-    run = here.run(HOSTS, ["python", "-c", LOOP])
-    all_going(run, 8)
-    here.signal_machine("p1", signal.SIGKILL)
-    status, _, errors = ended(run)
+    run = here.run(death.hosts, ["python", "-c", LOOP if death.machine else DIE])
+    size = 2 * death.hosts.count(":")
+    if death.machine:
+        all_going(run, size)
+        here.signal_machine(death.machine, death.number)
+    status, _, errors = ended(run, PATIENCE_S)
     assert status == 1
-    why = r"the fallback server on p1 \(10\.0\.0\.5:9560\) has not answered for \d+ s"
-    for rank in range(8):
-        assert re.search(rf"\[{rank}\] hostlib\.errors\.JobFault: .*{why}", errors), errors
-    assert re.search(f"ina: {why}", errors)
-
-
-@pytest.mark.parametrize(
-    ("machine", "number"),
-    effort.some(itertools.product(("h3", "h2"), (signal.SIGKILL, signal.SIGSTOP)), every=3),
-)
-def test_a_machine_that_dies_or_hangs_is_named_on_all_ranks(
-    here: Cluster, machine: str, number: signal.Signals
-) -> None:
-    """One in another rack dies, one in the first rank's hangs; with --thorough the other way round, too."""
-    here.serve_fallback()
-    run = here.run(HOSTS, ["python", "-c", LOOP])
-    all_going(run, 8)
-    here.signal_machine(machine, number)
-    status, _, errors = ended(run)
-    assert status == 1
-    lost = [2 * (int(machine[1]) - 1), 2 * (int(machine[1]) - 1) + 1]
-    for rank in {*range(8)} - {*lost}:
-        assert re.search(rf"\[{rank}\] hostlib\.errors\.PeerLost: .*lost rank {lost[0]}", errors), errors
-    assert re.search(rf"ina: rank {lost[0]} .*", errors)
-    if number == signal.SIGSTOP:
-        assert f"machine {machine}: it has not answered for 6 s" in errors
-
-
-def test_the_first_ranks_machine_dies(here: Cluster) -> None:
-    """The ranks are on other machines than `ina run` itself."""
-    here.serve_fallback()
-    run = here.run("h3:2,h4:2,h2:2", ["python", "-c", LOOP])
-    all_going(run, 6)
-    here.signal_machine("h3", signal.SIGKILL)
-    status, _, errors = ended(run)
-    assert status == 1
-    for rank in range(2, 6):
-        assert re.search(rf"\[{rank}\] hostlib\.errors\.PeerLost: .*lost rank 0", errors), errors
-
-
-def test_a_rank_that_is_killed_is_named_on_all(here: Cluster) -> None:
-    here.serve_fallback()
-    die = "import os, hostlib as i; i.init(); i.rank() == 5 and os.kill(os.getpid(), 9); i.barrier()"
-    status, _, errors = ended(here.run(HOSTS, ["python", "-c", die]))
-    assert status == 1
-    for rank in {*range(8)} - {5}:
-        assert re.search(rf"\[{rank}\] hostlib\.errors\.PeerLost: .*lost rank .*5", errors), errors
-    assert "rank 5 killed by SIGKILL" in errors
+    for rank in {*range(size)} - death.gone:
+        assert re.search(rf"\[{rank}\] hostlib\.errors\.{death.by_ranks}", errors), errors
+    assert re.search(death.by_run, errors), errors
 
 
 def test_ranks_end_with_the_ina_run_that_started_them(here: Cluster) -> None:
@@ -315,12 +286,16 @@ def _mentioning(text: str) -> list[int]:
     return [process for process in found if text.encode() in arguments(process)]
 
 
-def started(here: Cluster, ranks: int, code: str, own: Mapping[str, str]) -> list[subprocess.Popen[str]]:
-    """Start a rank on each of the first machines, with the variables of mpirun."""
-    meeting = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
+def started(
+    here: Cluster, ranks: int, code: str, own: Mapping[str, str], size: int = 0, last: Mapping[str, str] = {}
+) -> list[subprocess.Popen[str]]:
+    """Start a rank on each of the first machines, with the variables of mpirun; the `last` has more."""
+    common = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600", **own}
     return [
         here.start(
-            f"h{rank + 1}", [sys.executable, "-uc", code], openmpi(rank, ranks, 0, 1) | meeting | dict(own)
+            f"h{rank + 1}",
+            [sys.executable, "-uc", code],
+            openmpi(rank, size or ranks, 0, 1) | common | (last if rank == ranks - 1 else {}),
         )
         for rank in range(ranks)
     ]
@@ -365,94 +340,51 @@ def test_a_job_whose_holder_is_killed_leaves_the_switches(here: Cluster) -> None
 # --------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize(
-    ("hosts", "said"),
-    [
-        ("h1,h9", "machine h9 is not in the cluster file, which has h1, h2, h3, h4, p1"),
-        ("h1,h1", "--hosts: machine 'h1' is given twice; want NAME:RANKS"),
-        ("h1:0", "--hosts 'h1:0': want NAME, NAME:RANKS or NAME slots=RANKS"),
-        ("", "--hosts '': want NAME"),
-    ],
-)
-def test_machines_that_cannot_be_used_are_named(here: Cluster, hosts: str, said: str) -> None:
-    status, output, errors = ended(here.run(hosts, ["true"]))
-    assert (status, output) == (2, "")
-    assert said in errors
+NOT_THERE = r"the fallback server on p1 \(10\.0\.0\.5:9560\) does not answer: \[Errno 111\]"
+ANOTHER = r"the fallback server on p1 \(10\.0\.0\.5:9560\) refuses this machine: its INA_TOKEN is another"
+NOWHERE = r"machine h1 has not started: its launch command ended with status 255: .*nowhere\.h1"
+WRONG: list[tuple[str, str, str, int, str]] = [
+    ("h1,h9", "", "", 2, "machine h9 is not in the cluster file, which has h1, h2, h3, h4, p1"),
+    ("h1,h1", "", "", 2, "--hosts: machine 'h1' is given twice; want NAME:RANKS"),
+    ("h1:0", "", "", 2, "--hosts 'h1:0': want NAME, NAME:RANKS or NAME slots=RANKS"),
+    ("", "", "", 2, "--hosts '': want NAME"),
+    ("p1,h1", "", "", 2, "no machine of the cluster file without a worker of this job has the role fallback"),
+    ("h1,h2", "", "", 1, f"{NOT_THERE}.*'ina fallback --serve' starts one there"),
+    ("h1,h2", "", "another secret, as long", 1, ANOTHER),
+    ("h1,h2", "ip netns exec nowhere.{host} {command}", "own", 1, NOWHERE),
+    ("h1,h2", "ssh {host}", "", 2, "--launch-with 'ssh {host}': want {host} or {address}, and {command}"),
+]
+"""Hosts, launch command and token ("": no fallback server, "own": the cluster's); status and what is said."""
 
 
-def test_a_job_on_the_fallback_servers_machine_alone_is_refused(here: Cluster) -> None:
-    status, _, errors = ended(here.run("p1,h1", ["true"]))
-    assert status == 2
-    assert "no machine of the cluster file without a worker of this job has the role fallback" in errors
-
-
-def test_a_fallback_server_that_is_not_there_is_named(here: Cluster) -> None:
-    status, _, errors = ended(here.run("h1,h2", ["true"]))
-    assert status == 1
-    assert "the fallback server on p1 (10.0.0.5:9560) does not answer: [Errno 111]" in errors
-    assert "'ina fallback --serve' starts one there" in errors
-
-
-def test_a_fallback_server_with_another_secret_is_named(here: Cluster) -> None:
-    here.serve_fallback()
-    command = [sys.executable, "-m", "ina", "run", "--hosts", "h1,h2", "--launch-with", here.template]
-    run = here.start("h1", [*command, "--", "true"], {"INA_TOKEN": "another secret, as long"})
-    status, _, errors = ended(run)
-    assert status == 1
-    assert (
-        "the fallback server on p1 (10.0.0.5:9560) refuses this machine: its INA_TOKEN is another" in errors
-    )
-
-
-def test_a_machine_on_which_nothing_can_be_started_is_named(here: Cluster) -> None:
-    here.serve_fallback()
-    command = [sys.executable, "-m", "ina", "run", "--hosts", "h1,h2"]
-    run = here.start(
-        "h1", [*command, "--launch-with", "ip netns exec nowhere.{host} {command}", "--", "true"]
-    )
-    status, _, errors = ended(run)
-    assert status == 1
-    assert re.search(
-        r"machine h1 has not started: its launch command ended with status 255: .*nowhere\.h1", errors
-    )
-
-
-def test_a_template_without_a_command_is_refused(here: Cluster) -> None:
-    command = [sys.executable, "-m", "ina", "run", "--hosts", "h1,h2", "--launch-with", "ssh {host}"]
-    status, _, errors = ended(here.start("h1", [*command, "--", "true"]))
-    assert status == 2
-    assert "--launch-with 'ssh {host}': want {host} or {address}, and {command}" in errors
+@pytest.mark.parametrize(("hosts", "template", "token", "status", "said"), WRONG)
+def test_what_cannot_be_used_is_named(
+    here: Cluster, hosts: str, template: str, token: str, status: int, said: str
+) -> None:
+    if token:
+        here.serve_fallback()
+    command = [sys.executable, "-m", "ina", "run", "--hosts", hosts]
+    command += ["--launch-with", template or here.template, "--", "true"]
+    other = {"INA_TOKEN": token} if token not in ("", "own") else {}
+    found, output, errors = ended(here.start("h1", command, other), PATIENCE_S)
+    assert (found, output) == (status, "")
+    assert re.search(said, errors, re.DOTALL) or said in errors, errors
 
 
 def test_a_launcher_that_starts_too_few_ranks_is_named_on_all(here: Cluster) -> None:
     here.serve_fallback()
-    variables = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600", "INA_MEETING_S": "3"}
-    ranks = [
-        here.start(f"h{rank + 1}", [sys.executable, "-c", SUM], openmpi(rank, 4, 0, 1) | variables)
-        for rank in range(3)
-    ]
-    for status, _, errors in map(ended, ranks):
+    for status, _, errors in map(ended, started(here, 3, SUM, {"INA_MEETING_S": "3"}, size=4)):
         assert status == 1
         assert "rank 3 has not come to INA_MEETING within 3 s, of 4 ranks" in errors
 
 
 def test_a_rank_on_a_machine_that_is_not_in_the_file_is_named_on_all(here: Cluster) -> None:
     here.serve_fallback()
-    variables = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
     shorter = json.loads(here.file.read_text())
     shorter["server"] = [each for each in shorter["server"] if each["name"] != "h2"]
     shorter["link"] = [each for each in shorter["link"] if each["a"] != "h2"]
-    file = here.file.with_name("shorter.json")
-    file.write_text(json.dumps(shorter))
-    ranks = [
-        here.start(
-            f"h{rank + 1}",
-            [sys.executable, "-c", SUM],
-            openmpi(rank, 2, 0, 1) | variables | {"INA_CLUSTER": str(file)},
-        )
-        for rank in range(2)
-    ]
-    for status, _, errors in map(ended, ranks):
+    (file := here.file.with_name("shorter.json")).write_text(json.dumps(shorter))
+    for status, _, errors in map(ended, started(here, 2, SUM, {"INA_CLUSTER": str(file)})):
         assert status == 1
         assert "machine h2, 10.0.0.2 is not in the cluster file, which has h1, h3, h4, p1" in errors
 
@@ -493,15 +425,57 @@ def test_a_machine_with_another_version_is_named_before_any_rank_starts(
 
 def test_ranks_of_another_version_are_named_on_all(here: Cluster, tmp_path: Path) -> None:
     here.serve_fallback()
-    meeting = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
-    ranks = [
-        here.start(
-            f"h{rank + 1}",
-            [sys.executable, "-c", SUM],
-            openmpi(rank, 2, 0, 1) | meeting | (another_version(tmp_path) if rank else {}),
-        )
-        for rank in range(2)
-    ]
-    for status, _, errors in map(ended, ranks):
+    for status, _, errors in map(ended, started(here, 2, SUM, {}, last=another_version(tmp_path))):
         assert status == 1
         assert re.search(r"rank 1 on h2 has ina \S+\.post9 \(header 2\), rank 0 on h1 has", errors), errors
+
+
+# --------------------------------------------------------------------------- links that lose packets
+
+
+@pytest.mark.parametrize("options", [(), ("--slots", "16")])
+def test_sums_are_exact_where_every_link_loses_packets(tmp_path: Path, options: tuple[str, ...]) -> None:
+    racks = named("two-racks:2")
+    lossy = tuple(replace(each, loss=0.01) for each in racks.links)
+    with cluster(tmp_path, shape=replace(racks, links=lossy)) as here, here.serving_on("h2"):
+        here.serve_fallback("h2")
+        status, output, errors = ended(here.run_patiently(HOSTS, ["python", "-c", STEPS], *options))
+        assert status == 0, errors
+        assert output.count("all right") == 8
+        assert re.search(r"fallback: reminders +│ +[1-9]", output), output  # packets were lost
+        until(lambda: not here.jobs())
+
+
+# --------------------------------------------------------------------------- jobs of a controller
+
+
+def test_ranks_find_the_job_as_a_controller_has_admitted_it(here: Cluster, tmp_path: Path) -> None:
+    """Somebody else starts them; whichever server has which rank; ranks on other servers are refused."""
+    service = Controller.on(here, tmp_path)
+    service.start()
+    with service.client() as client:
+        client.submit([{"name": "a", "workers": 2, "command": "sleep 1000", "servers": ["h1", "h3"]}])
+    service.until(lambda: service.states()["a"] == "running")
+    order = json.loads((service.state / "runs" / "0" / "run.json").read_text())
+    engine = {"engine": "ray", "cluster": topology_document(netns.exported(here.state))}
+    given = json.dumps(order | engine)
+
+    def sums(*machines: str) -> list[tuple[int, str, str]]:
+        """Return how two ranks on these machines have ended."""
+        own = {"INA_MEETING": f"{here.state.topology.ip(machines[0])}:29600", "INA_MEETING_S": "60"}
+        own |= {"INA_GIVEN": given}
+        command = [sys.executable, "-c", SUM]
+        ranks = [here.start(at, command, openmpi(rank, 2, 0, 1) | own) for rank, at in enumerate(machines)]
+        return [ended(rank, PATIENCE_S) for rank in ranks]
+
+    found = sums("h3", "h1")
+    assert [status for status, _, _ in found] == [0, 0], found
+    assert [json.loads(output) for _, output, _ in found] == [[rank, True, True, True] for rank in (0, 1)]
+    refused = sums("h1", "h2")
+    why = "the ranks are on h1, h2, but the controller has placed the job on h1, h3"
+    assert all(status and why in errors for status, _, errors in refused), refused
+    service.end()
+    until(lambda: len(here.jobs()) == 1)  # it runs on without the controller
+    service.start()
+    service.cancel("a")
+    service.end()

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from controller import connect
-from controller.p4runtime_shim.mastership import ArbitrationStream
+from controller.p4runtime_shim.client import ArbitrationStream
 from p4src.messages import p4runtime_pb2_grpc
 from tests.certificates import make
 from tests.system.attached import open_switch

@@ -1,7 +1,7 @@
 """Every launcher on four machines: the same script, the same losses, and what a kill -9 of each part does.
 
-Takes minutes, with ``--thorough``, and prints a table of what was seen. Launchers that are not installed are
-left out.
+Takes minutes, with ``--thorough``, and prints a table of what was seen. Without, a rank alone is killed; and
+torchrun and `ina run` are left to `test_clusters`. Launchers that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -21,18 +21,14 @@ from pathlib import Path
 import pytest
 
 from tests import effort
-from tests.softswitch.namespaces import why_not
-from tests.softswitch.script_program import have_compiler
-from tests.system.clusters import PATIENCE_S, Cluster, cluster
-from tests.system.command import FAMILY, succeed
+from tests.system.cluster_managers import RAY, SLURM, Slurm, ray_on, slurm_on
+from tests.system.clusters import NETNS, Cluster
+from tests.system.command import FAMILY, PATIENCE_S, succeed
 from tests.system.launches import HOSTS, MPIRUN, RANKS, WAYS, Launch, wait_for
-from tests.system.ray_nodes import RAY, ray_on
-from tests.system.slurm_nodes import SLURM, Slurm, slurm_on
 from tests.system.test_clusters import ALONE
 
 torch = pytest.importorskip("torch")
-REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
-pytestmark = [effort.if_thorough(), pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = [*NETNS, pytest.mark.slow]
 
 LEASE_S = 4
 BOUND_S = 60.0
@@ -67,7 +63,7 @@ class Engines:
             if self._fallback is not None and self._fallback.returncode != -signal.SIGKILL:
                 raise AssertionError(f"the fallback server has ended: {self._fallback.communicate()}")
             self._fallback = here.serve_fallback()
-        if way == "srun":
+        if "srun" in way:
             if self._slurm is None:
                 self._folder.mkdir()
                 self._slurm = self._stack.enter_context(slurm_on(here, self._folder))
@@ -84,14 +80,6 @@ class Engines:
     def close(self) -> None:
         """End them."""
         self._stack.close()
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
-        with cluster(tmp_path_factory.mktemp("cluster")) as made:
-            yield made
 
 
 @pytest.fixture(scope="module")
@@ -213,27 +201,28 @@ PARTS = (
         "a machine's cable",
         cut_off,
         "lost rank.* {ranks}|the launcher at {launcher} has not answered",
-        stays=("srun",),
+        stays=("srun", "ina run by srun"),
     ),
     Part(
         "the launcher",
         the_launcher,
         "lost rank|PeerLost|JobFault|connection",
         ends=None,
-        mute=("srun", "mpirun", "ina run", "Ray"),
+        mute=("srun", "mpirun", "ina run", "ina run by srun", "Ray"),
     ),
     Part("the launcher's process on a machine", its_daemon, "lost rank|PeerLost|JobFault", ends=None),
-    Part("ina admit", the_holder, "PeerLost|JobFault", but=("ina run",)),
+    Part("ina admit", the_holder, "PeerLost|JobFault", but=("ina run", "ina run by srun")),
     Part("the fallback server's process", fallback("fallback --transport"), "", ends=False),
     Part("the fallback server with its service", fallback("ina fallback"), "fallback server on p1"),
     Part(
         "the first rank's machine",
         a_machine(first=True),
         "lost rank.* {ranks}|the launcher at {launcher} went away",
-        mute=("ina run",),
+        mute=("ina run", "ina run by srun"),
     ),
 )
-HAVE = {"torchrun": True, "srun": SLURM, "mpirun": bool(MPIRUN), "ina run": True, "Ray": RAY}
+HAVE = {"torchrun": effort.THOROUGH, "ina run": effort.THOROUGH}
+HAVE |= {"srun": SLURM, "ina run by srun": SLURM, "mpirun": bool(MPIRUN), "Ray": RAY}
 
 
 @pytest.mark.parametrize("way", [name for name in WAYS if HAVE[name]])
@@ -260,7 +249,7 @@ class TestLauncher:
         assert left_s is not None
         row("nothing", way, f"{took_s:.1f} s, losses as of one process; nothing left")
 
-    @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+    @pytest.mark.parametrize("part", effort.some(PARTS, every=len(PARTS)), ids=lambda part: part.name)
     def test_a_kill_is_named_and_leaves_nothing(
         self,
         here: Cluster,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 
 import pytest
 
-from tests.system.command import PATIENT, children, here, said_by, start, worker
+from tests.system.command import PATIENT, here, said_by, worker
 
 SURVIVOR_S = 60.0  # a tenth of what a rank that lives is waited for; they need about one second
 SILENCE_S = 4
@@ -50,7 +48,7 @@ def test_a_worker_that_leaves_early_is_named_by_the_others_at_once(program: str)
 
 def test_a_forked_process_of_a_rank_is_no_rank() -> None:
     """It was one: with the packet numbers of its parent, who was then handed the sums of what it had sent."""
-    done = here("run", "-np", 2, "--lanes", 32, *PATIENT, *worker("forks.py"))
+    done = here("run", "-np", 2, "--lanes", 32, *PATIENT, *worker("odd_ranks.py", "forks"))
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         assert done.stdout.count(f" was forked from rank {rank}, process ") == 5
@@ -69,20 +67,6 @@ def test_a_worker_that_stops_calling_is_named_by_the_others() -> None:
         assert re.search(r"job \d+, PSN \d+\.\.\d+: .*\brank(s)? 2\b", error["message"])
 
 
-def test_the_death_of_the_switch_reaches_every_worker() -> None:
-    process = start("run", "-np", 3, *LANES, *worker("sums.py"))
-    assert process.stdout is not None
-    begun = [process.stdout.readline() for _ in range(3)]
-    assert all("started" in line for line in begun)
-    (switch,) = [pid for pid, command in children(process.pid).items() if "-m ina switch" in command]
-    os.kill(switch, signal.SIGKILL)
-    output, errors = process.communicate()
-    assert process.returncode == 1, errors
-    for rank in range(3):
-        error = raised(rank, output)
-        assert re.search(r"job \d+, PSN \d+\.\.\d+: .*switch", error["message"])
-
-
 def test_ranks_that_submit_different_lengths_all_hear_of_it() -> None:
     done = here("run", "-np", 3, *LANES, *worker("sums.py", "--victim", 1, "--longer-by", 1))
     assert done.returncode == 1
@@ -97,7 +81,7 @@ def test_ranks_that_submit_different_lengths_all_hear_of_it() -> None:
     [("rank", 0, "rank 0 .* has joined already"), ("size", 5, "has 3 ranks, not 5")],
 )
 def test_a_wrong_rank_or_size_is_refused_at_the_meeting_point(field: str, value: int, refusal: str) -> None:
-    done = here("run", "-np", 3, *LANES, *worker("impostor.py", field, value, "watched"))
+    done = here("run", "-np", 3, *LANES, *worker("odd_ranks.py", "impostor", field, value, "watched"))
     assert done.returncode == 1
     assert re.search(refusal, done.stdout)
 
@@ -115,7 +99,13 @@ def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
     field: str, value: int, reason: str
 ) -> None:
     done = here(
-        "run", "-np", 3, *LANES, "--timeout", SILENCE_S, *worker("impostor.py", field, value, "alone")
+        "run",
+        "-np",
+        3,
+        *LANES,
+        "--timeout",
+        SILENCE_S,
+        *worker("odd_ranks.py", "impostor", field, value, "alone"),
     )
     assert done.returncode == 1
     for rank in range(2):

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from controller import Admission, Controller, Member, Part, connect
+from controller import Admission, Member, Part, SwitchSession, connect
 from controller.switches.layout import Branch, Deployment
 from controller.switches.planning import Identity
 from controller.switches.programs import source_of
@@ -41,7 +41,7 @@ class Bed:
     """A switch on memory ports, under its controller."""
 
     switch: Switch
-    controller: Controller
+    controller: SwitchSession
     time_ns: int = 0
 
 

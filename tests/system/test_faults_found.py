@@ -13,7 +13,7 @@ from bmv2_topos.soak.campaign import Racks, Tally, soak_seeds
 from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S
 from bmv2_topos.soak.schedule import BED_SEEDS
-from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller import Mode
 from hostlib import wire
 from hostlib.core.state import NEVER, Chain, CoreState

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import queue
@@ -12,13 +11,15 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.extras import needs
 from tests.system.command import WORKERS, ina
 from tests.system.torch_group import Ranks
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+pytestmark = needs("torch")
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +65,52 @@ def test_gradients_are_those_of_horovod(ranks: Ranks) -> None:
         assert found["grouped_reducescatter average"] == [[1, 2], [1, 1, 2]]
 
 
-def test_ranks_may_submit_in_any_order(ranks: Ranks) -> None:
-    for right, again in ranks.results("horovod_order"):
-        assert all(right)
-        assert again is None
+GRADIENTS = [[-3.0, -3.0]] * 4
+RESULTS: dict[str, tuple[str, int, object]] = {
+    "ranks may submit in any order": ("horovod_order", 2, [[[True] * 40, None]] * 2),
+    # the thread of operations of a rank that is not in the set ended by KeyError
+    "a process set may be used before the others have made it": (
+        *("horovod_set_used_before_all_know_it", 3),
+        [[2.0, 3.0], [2.0, 3.0], [3.0]],
+    ),
+    "a process set may be removed while others use it": (
+        *("horovod_set_removed_by_others", 2),
+        [[[1], [2], [1]], [[], [2], []]],
+    ),
+    "ranks may begin again before all have left": ("horovod_inits", 3, [[3] * 2] * 3),
+    "optimizers have what programs read of Horovod's": (
+        *("horovod_optimizer_attributes", 2),
+        [[True, [0, 0, 0], ["0.bias", "2.bias", "2.weight"]]] * 2,
+    ),
+    "parameters that come later are averaged": (
+        *("horovod_parameters_that_come_later", 2),
+        [[GRADIENTS, ["added", "first", "frozen", "noname.3"]]] * 2,
+    ),
+    "objects need not be of one type on all ranks": (
+        *("horovod_objects_of_other_types", 2),
+        [[{"a": 1}, [2], [4, "text"]]] * 2,
+    ),
+    "one process needs no others": ("horovod_alone", 1, [[1, [3, 3], [1], "text", 0, 65]]),
+}
 
 
-def test_a_process_set_may_be_used_before_the_others_have_made_it(ranks: Ranks) -> None:
-    """The thread of operations of a rank that is not in it ended by KeyError."""
-    assert ranks.results("horovod_set_used_before_all_know_it", 3) == [[2.0, 3.0], [2.0, 3.0], [3.0]]
+@pytest.mark.parametrize(("scenario", "size", "expected"), RESULTS.values(), ids=RESULTS)
+def test_ranks_come_to_this(ranks: Ranks, scenario: str, size: int, expected: object) -> None:
+    assert ranks.results(scenario, size) == expected
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "said"),
+    [
+        ("dies", {"status": 3}, "'w': rank 1 has ended"),
+        ("is_terminated", {"status": -15}, "'w': rank 1 has ended"),
+        ("leaves", {"result": None}, "allreduce 'w': rank 1 has shut down"),
+    ],
+)
+def test_a_rank_that_ends_is_named(ranks: Ranks, how: str, status: dict[str, Any], said: str) -> None:
+    survivor, gone = ranks.run(f"horovod_rank_that_ends {how}")
+    assert gone == status
+    assert said in survivor["result"]
 
 
 def test_process_sets(ranks: Ranks) -> None:
@@ -105,10 +143,6 @@ def test_process_sets_have_slots_of_their_own(ranks: Ranks) -> None:
             assert {path for taken in paths.values() for path in taken} == {"switch"}, paths
 
 
-def test_a_process_set_may_be_removed_while_others_use_it(ranks: Ranks) -> None:
-    assert ranks.results("horovod_set_removed_by_others") == [[[1], [2], [1]], [[], [2], []]]
-
-
 def test_a_thread_that_fails_ends_all_collectives_on_all_ranks(ranks: Ranks) -> None:
     here, there = ranks.results("horovod_thread_that_fails")
     assert [("cannot carry out collectives any more: KeyError: 99" in each) for each in here + there] == [
@@ -136,10 +170,6 @@ def test_each_rank_may_be_the_first_without_data(ranks: Ranks) -> None:
         assert len(errors) == len(others)
         for first, error in zip(others, errors, strict=True):
             assert f"after rank {first} has called join()" in error
-
-
-def test_ranks_may_begin_again_before_all_have_left(ranks: Ranks) -> None:
-    assert ranks.results("horovod_inits", 3) == [[3] * 2] * 3
 
 
 def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
@@ -196,17 +226,6 @@ def test_nan_raises_if_asked_to(ranks: Ranks) -> None:
     for kind, text in ranks.results("horovod_nan_raised", INA_NONFINITE="raise"):
         assert kind == "HorovodInternalError"
         assert "NonFiniteError" in text
-
-
-def test_optimizers_have_what_programs_read_of_horovods(ranks: Ranks) -> None:
-    names = ["0.bias", "2.bias", "2.weight"]
-    assert ranks.results("horovod_optimizer_attributes") == [[True, [0, 0, 0], names]] * 2
-
-
-def test_a_rank_that_is_terminated_is_named(ranks: Ranks) -> None:
-    survivor, dead = ranks.run("horovod_rank_that_is_terminated")
-    assert dead == {"status": -15}
-    assert "'w': rank 1 has ended" in survivor["result"]
 
 
 def test_training_is_that_of_one_process_with_all_batches(ranks: Ranks) -> None:
@@ -319,15 +338,6 @@ def test_ranks_are_connected_whatever_strangers_send(host: str) -> None:
         connection.close()
 
 
-def test_parameters_that_come_later_are_averaged(ranks: Ranks) -> None:
-    names = ["added", "first", "frozen", "noname.3"]
-    assert ranks.results("horovod_parameters_that_come_later") == [[[[-3.0, -3.0]] * 4, names]] * 2
-
-
-def test_objects_need_not_be_of_one_type_on_all_ranks(ranks: Ranks) -> None:
-    assert ranks.results("horovod_objects_of_other_types") == [[{"a": 1}, [2], [4, "text"]]] * 2
-
-
 def test_steps_with_a_closure_are_those_of_one_process(ranks: Ranks) -> None:
     for off in ranks.results("horovod_closures"):
         for from_one_process, between_ranks in off.values():
@@ -346,24 +356,11 @@ def test_two_optimizers_of_parameters_of_the_same_names_train_side_by_side(ranks
 def test_a_script_may_end_with_gradients_on_their_way(tmp_path: Path) -> None:
     """A thread that came back from torch while the interpreter ended aborted the process."""
     os.mkfifo(tmp_path / "lock.fifo")
-    script = str(WORKERS / "horovod_last.py")
+    script = (str(WORKERS / "torch_scripts.py"), "horovod_ends_amid_gradients")
     plain = ("env", "-u", "PYTHONPATH", sys.executable)  # which ends as programs do elsewhere
-    done = ina("run", "-np", "2", "--", *plain, script, str(tmp_path / "lock"))
+    done = ina("run", "-np", "2", "--", *plain, *script, str(tmp_path / "lock"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "terminate" not in done.stdout + done.stderr
-
-
-def test_a_rank_that_dies_or_leaves_is_named(ranks: Ranks) -> None:
-    survivor, dead = ranks.run("horovod_rank_that_dies")
-    assert dead == {"status": 3}
-    assert "'w': rank 1 has ended" in survivor["result"]
-    waiting, _ = ranks.results("horovod_rank_that_leaves")
-    assert waiting == "allreduce 'w': rank 1 has shut down"
-
-
-def test_one_process_needs_no_others(ranks: Ranks) -> None:
-    [found] = ranks.results("horovod_alone", 1)
-    assert found == [1, [3, 3], [1], "text", 0, 65]
 
 
 def losses(output: str) -> list[float]:
@@ -381,8 +378,9 @@ def test_horovods_example_learns(ranks: Ranks) -> None:
 
 
 def test_the_transformer_learns_as_with_gloo(ranks: Ranks) -> None:
-    found = losses(ranks.results("example_char_transformer")[0])
-    expected = losses(ranks.results("example_char_transformer_with_gloo")[0])
+    found, expected = (
+        losses(ranks.results(f"example_char_transformer {backend}")[0]) for backend in ("ina", "gloo")
+    )
     assert len(found) == 10
     assert found[-1] < found[0] - 0.1
     for mine, other in zip(found, expected, strict=True):

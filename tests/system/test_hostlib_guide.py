@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from hostlib.counters import KEYS
+from hostlib.collectives import KEYS
 from tests.system.command import PATIENT, ROOT, here
 
 PAGE, TORCH_PAGE, HOROVOD_PAGE = (

@@ -6,16 +6,15 @@ import json
 import os
 import re
 import signal
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from hostlib.launcher import cannot_run
-from tests.system.command import begun, children, here, ina, start, worker
+from hostlib.launch.launcher import cannot_run
+from tests.system.command import begun, children, here, ina, runs, start, until, worker
 
 LANES = ("--lanes", 32)
-STOP_S = 60.0
 
 
 def family(pid: int) -> set[int]:
@@ -24,25 +23,6 @@ def family(pid: int) -> set[int]:
     for child in list(found):
         found |= family(child)
     return found
-
-
-def runs(pid: int) -> bool:
-    """Return whether a process is there and no zombie."""
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def end(pids: set[int]) -> set[int]:
-    """Wait until processes have ended; return those that have not, made to."""
-    deadline = time.monotonic() + STOP_S
-    while any(map(runs, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    left = set(filter(runs, pids))
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    return left
 
 
 @pytest.mark.parametrize("where", ["", ">/dev/null 2>&1"], ids=["holds the pipes", "holds nothing"])
@@ -60,17 +40,49 @@ def test_what_ends_soon_after_its_worker_is_waited_for_and_no_word_said() -> Non
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("trap", ["", "trap '' TERM HUP INT;"], ids=["polite", "stubborn"])
-def test_all_processes_end_with_a_run_that_is_killed_while_workers_sleep(trap: str) -> None:
-    process = start(
-        "run", "-np", 2, *LANES, "--", "sh", "-c", f"{trap} sleep 600 & echo started; sleep 600; true"
-    )
-    begun(process, 2)
+SHARED = ("--program", "shared")
+
+
+def sleeps(trap: str = "") -> tuple[object, ...]:
+    return ("--", "sh", "-c", f"{trap} sleep 600 & echo started; sleep 600; true")
+
+
+ENDS: dict[str, tuple[tuple[object, ...], Sequence[object], int, signal.Signals, int]] = {
+    "workers that sleep": (("-np", 2), sleeps(), 2, signal.SIGKILL, 2 + 2 * 3),
+    "workers that sleep, and are stubborn": (
+        *(("-np", 2), sleeps("trap '' TERM HUP INT;"), 2),
+        *(signal.SIGKILL, 2 + 2 * 3),
+    ),
+    "its switch and its worker's children": ((), sleeps(), 1, signal.SIGTERM, 2 + 3),
+    "a fallback server": (("-np", 2, *SHARED), worker("sums.py"), 2, signal.SIGKILL, 1 + 1 + 2 + 1),
+    "all its switches and its fallback server": (
+        *((*SHARED, "--tree", "2x2"), worker("sums.py"), 4),
+        *(signal.SIGINT, 3 + 1 + 4 + 1),
+    ),
+}
+"""Options, command, workers that say that they started, the signal that ends the run, its processes then."""
+
+
+@pytest.mark.parametrize(("options", "command", "workers", "number", "processes"), ENDS.values(), ids=ENDS)
+def test_an_ended_run_takes_along(
+    options: tuple[object, ...],
+    command: Sequence[object],
+    workers: int,
+    number: signal.Signals,
+    processes: int,
+) -> None:
+    process = start("run", *LANES, *options, *command)
+    begun(process, workers)
+    until(lambda: len(family(process.pid)) == processes, state=lambda: family(process.pid))
     all_of_them = family(process.pid)
-    assert len(all_of_them) >= 1 + 1 + 2 * 2  # the switch, the keeper, each worker and its child
-    process.kill()
-    process.communicate()
-    assert not end(all_of_them)
+    process.send_signal(number)
+    process.communicate()  # until those that write there, too, have ended
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+        until(lambda: not any(map(runs, all_of_them)))
+    else:
+        assert process.returncode == 128 + number
+        assert not any(map(runs, all_of_them))
 
 
 def test_a_worker_that_left_its_process_group_ends_with_a_run_that_is_terminated() -> None:
@@ -125,11 +137,12 @@ def test_an_interrupted_run_of_a_job_file_tells_its_jobs_apart(tmp_path: Path) -
 
 def _keepers_of_one_job_left(pid: int) -> list[int]:
     """Wait until one job only has a keeper: the others have ended."""
-    deadline = time.monotonic() + STOP_S
-    while len(found := [child for child, line in children(pid).items() if "keeper.py" in line]) > 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
+
+    def keepers() -> list[int]:
+        return [child for child, line in children(pid).items() if "keeper.py" in line]
+
+    until(lambda: len(keepers()) == 1)
+    return keepers()
 
 
 def test_a_python_file_that_is_given_as_the_command_is_not_said_to_be_missing(

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from hostlib.hosting import MEETING_S
-from hostlib.launched_rank import launched_rank
-from hostlib.private_folder import private_folder
+from hostlib.launch.hosting import MEETING_S
+from hostlib.launch.launched_rank import launched_rank
+from hostlib.meet.private_folder import private_folder
 from tests.system.command import ROOT, ina, start
 
 LAUNCHES = itertools.count()
@@ -119,7 +119,7 @@ def test_a_first_rank_that_dies_before_the_job_is_admitted_ends_the_others_wait(
             time.sleep(0.001)
         zero.kill()
     zero.communicate()
-    waits = "import hostlib.hosting as hosting; hosting.HERE_S = 1.0; "
+    waits = "import hostlib.launch.hosting as hosting; hosting.HERE_S = 1.0; "
     (one,) = launch(waits + SUM, environments[1:])
     began = time.monotonic()
     errors = one.communicate()[1]
@@ -139,7 +139,7 @@ def own_meetings(folder: Path, process: int) -> list[Path]:
 
 def test_a_first_rank_that_dies_while_it_is_waited_for_is_named() -> None:
     looks = (
-        "import hostlib.hosting as hosting; read = hosting._read; "
+        "import hostlib.launch.hosting as hosting; read = hosting._read; "
         "hosting._read = lambda file: (read(file), print('looked', flush=True))[0]; "
     )
     with socket.create_server(("127.0.0.1", 0)) as silent:  # a switch that never answers

@@ -16,11 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from controller import Controller, Member, NoProgram, NoSuchJob, Part, Registration, connect
+from controller import Member, NoProgram, NoSuchJob, Part, Registration, SwitchSession, connect
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.controller import single
 from tests.system.attached import Attached, open_switch
-from tests.system.command import ENVIRONMENT, PATIENT, ROOT, begun, here, start, worker
+from tests.system.command import (
+    ENVIRONMENT,
+    PATIENT,
+    ROOT,
+    begun,
+    here,
+    report,
+    start,
+    until,
+    worker,
+)
 
 LANES = ("--lanes", 32)
 SUMS = worker("sums.py", "--times", 3, "--length", 100)
@@ -37,7 +47,7 @@ def attached() -> Iterator[Attached]:
         yield switch
 
 
-def registration_of(controller: Controller) -> Registration:
+def registration_of(controller: SwitchSession) -> Registration:
     """Return what is said of the only job."""
     ((_, job),) = controller.jobs().items()
     assert job.registration is not None
@@ -64,7 +74,7 @@ def unaware(*arguments: object) -> subprocess.Popen[str]:
 def forget_process(attached: Attached) -> None:
     """Have the only job look as if it were held on another machine."""
     target = P4RuntimeTarget(attached.address)
-    with Controller(target) as controller:
+    with SwitchSession(target) as controller:
         (job,) = controller.jobs().values()
         assert job.registration is not None
         controller.renew(job, replace(job.registration, process="", renewals=0))
@@ -189,40 +199,33 @@ def test_a_run_that_lives_keeps_its_job_and_removes_those_that_nobody_holds(atta
     process.communicate()
 
 
-def test_a_run_that_lost_its_job_fails_and_says_so(attached: Attached) -> None:
-    # seconds: were it not renewed for so long, it would not be known that the job was removed before
-    process = start("run", "-np", 2, *LANES, *attached.options, "--lease", 8, *worker("sums.py"))
-    assert process.stdout is not None
-    assert "started" in process.stdout.readline()
-    with connect(attached.address) as controller:
-        (job,) = controller.jobs()
-        done = here("remove", "--switch", f"grpc://{attached.address}", job)
-        assert (done.returncode, done.stdout) == (0, f"removed job {job}\n"), done.stderr
-    output, errors = process.communicate()
-    assert process.returncode not in (0, 2, 3, 4)
-    why = f"job {job} was removed from the switch by another program, such as 'ina remove'"
-    assert errors.splitlines()[-1] == f"ina: {why}", output + errors
-
-
-def test_a_run_whose_job_was_removed_says_so_before_its_lease_shows_it(attached: Attached) -> None:
-    """The workers only notice that nobody answers."""
-    process = unaware(*LANES, *attached.options, "--json", "--timeout", 4, *worker("sums.py"))
-    while not (found := sum_is_under_way(attached)):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    done = here("remove", *attached.options[:2], "--json", found)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report == {
+@pytest.mark.parametrize(
+    ("options", "aware"),
+    [
+        (("--lease", 8), True),
+        (("--program", "shared", "--replace-program"), True),  # not taken for one of a switch started anew
+        (("--timeout", 4), False),  # before its lease shows it: workers only notice that nobody answers
+    ],
+    ids=["exclusive", "shared", "unaware"],
+)
+def test_a_run_whose_job_was_removed_fails_and_says_so(
+    attached: Attached, options: tuple[object, ...], aware: bool
+) -> None:
+    run = ("-np", 2, *LANES, *attached.options, *options, "--json", *worker("sums.py"))
+    process = start("run", *run) if aware else unaware(*run)
+    job = until(lambda: sum_is_under_way(attached), state=process.poll)
+    assert report("remove", *attached.options[:2], job) == {
         "name": "remove",
-        "setup": {"switch": attached.options[1], "jobs": [found]},
+        "setup": {"switch": attached.options[1], "jobs": [job]},
         "metrics": {"removed": 1},
     }
     output, errors = process.communicate()
     assert process.returncode == 1
-    assert errors.splitlines()[-1] == (
-        f"ina: job {found} was removed from the switch by another program, such as 'ina remove'"
-    ), output + errors
+    assert errors.count("JobFault") == (2 if aware else 0), errors
+    why = f"job {job} was removed from the switch by another program, such as 'ina remove'"
+    assert errors.splitlines()[-1] == f"ina: {why}", output + errors
+    with connect(attached.address) as controller, pytest.raises(NoSuchJob):
+        controller.counters(job)
 
 
 def sum_is_under_way(attached: Attached) -> int:

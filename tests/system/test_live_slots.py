@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from controller import connect
 from controller.core import Submitted
 from controller.policies.by_kind import AllocationSettings
-from controller.scheduling import Submission
+from controller.policies.scheduling import Submission
 from controller.vocabulary import Job, Region, documents, topology_of
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.spec import FabricSpec, LaunchSpec
@@ -111,15 +112,13 @@ class Bed:
 
     def there(self) -> dict[str, tuple[Region, bool]]:
         """Return each job's slots on the switch, by name, and whether it is moving."""
-        with self.fabric.lock:
-            served = self.fabric.fleet.read()
-            names = {tree.job: name for name, tree in self.fabric.jobs.items()}
-        found = {}
-        for number, tree in served.items():
-            (held,) = tree.switches.values()
-            if number in names:
-                found[names[number]] = (held.region, held.change is not None)
-        return found
+        with connect(self.fabric.switches["s1"].address) as controller:
+            served = controller.jobs().values()
+        return {
+            each.registration.name: (each.region, each.change is not None)
+            for each in served
+            if each.registration is not None
+        }
 
     def decided(self) -> dict[str, Region]:
         """Return the slots that the core has decided on, by name."""

@@ -10,21 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from controller import Admission, Controller, Member, Part, connect
+from controller import Admission, Member, Part, SwitchSession, connect
 from controller.switches import forwarding
 from hostlib import JobConfig, TransportConfig
-from hostlib.launcher import Workers
-from hostlib.rendezvous import Rendezvous
+from hostlib.launch.launcher import Workers
+from hostlib.meet.rendezvous import Rendezvous
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests import started
 from tests.controller import single
-from tests.softswitch.namespaces import Namespace, hosts, why_not
-from tests.softswitch.script_program import have_compiler
+from tests.softswitch.namespaces import Namespace, hosts
 from tests.system import traffic
+from tests.system.clusters import NETNS
 from tests.system.command import WORKERS
 
-REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
-pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = NETNS
 
 SIZE = 3
 SLOTS = 512
@@ -38,7 +37,7 @@ class Bed:
     """Three hosts around a switch; host i is at port i."""
 
     hosts: list[Namespace]
-    controller: Controller
+    controller: SwitchSession
     lanes: int
 
     def run(self, *arguments: object) -> tuple[Admission, list[str]]:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostlib.launcher import MAX_LINE, _passed_on
+from hostlib.launch.launcher import MAX_LINE, _passed_on
 from ina.cli.output import table
 from ina.cli.plain import say
 from ina.cli.screen import Screen

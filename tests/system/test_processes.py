@@ -36,9 +36,10 @@ def pytest_from_the_background(*arguments: object) -> subprocess.CompletedProces
 
 
 def test_tests_of_interrupts_pass_where_interrupts_are_ignored() -> None:
-    chosen = "takes_all_its_switches or ends_at_a_signal"
+    interrupted = "test_an_ended_run_takes_along[all its switches and its fallback server]"
     done = pytest_from_the_background(
-        "tests/system/test_attached.py", "tests/softswitch/test_daemon.py", "-k", chosen
+        *(f"tests/system/test_launch.py::{interrupted}", "tests/softswitch/test_daemon.py"),
+        *("-k", "ended_run or ends_at_a_signal"),
     )
     assert done.returncode == 0, done.stdout
     assert re.search(r" [4-9] passed", done.stdout)

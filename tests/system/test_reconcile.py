@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Controller, Deployment, Fleet, Region, TreeAdmission, Uplink
+from controller import Deployment, Fleet, Region, SwitchSession, TreeAdmission, Uplink
 from controller.errors import NotPrimary
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches.fleet import Report
@@ -34,7 +34,7 @@ class Bed:
         }
         for target in self.targets.values():
             stack.callback(target.close)
-        self.fleet = Fleet({name: Controller(target) for name, target in self.targets.items()})
+        self.fleet = Fleet({name: SwitchSession(target) for name, target in self.targets.items()})
 
     def start(self, name: str) -> EmbeddedSwitch:
         ports = [word for port in range(7) for word in ("--port", f"{port}=memory")]
@@ -116,7 +116,7 @@ def test_what_is_not_desired_goes_children_first_and_another_region_is_moved_to(
 def test_a_switch_that_another_controller_keeps_is_named(bed: Bed) -> None:
     bed.fleet.reconcile([], program=bundle("shared", LANES))
     desired = jobs(bed)
-    controllers = {n: Controller(t, turn_timeout_s=0.5) for n, t in bed.targets.items()}
+    controllers = {n: SwitchSession(t, turn_timeout_s=0.5) for n, t in bed.targets.items()}
     holder = P4RuntimeTarget(bed.targets["a"].address)
     with holder.turn(timeout_s=10):
         assert Fleet(controllers).reconcile(desired).done

@@ -12,9 +12,9 @@ from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import Bed, Collective, JobPlan, Schedule
-from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round, window_for
 from hostlib.core.state import NEVER

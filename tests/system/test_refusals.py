@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from controller import Admission, Controller, Member, Part, connect
+from controller import Admission, Member, Part, SwitchSession, connect
 from controller.switches import forwarding
-from controller.switches.outcomes import OUTCOMES
+from controller.switches.model import OUTCOMES
 from hostlib import Communicator, JobConfig, TransportConfig, wire
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests.controller import single
@@ -105,7 +105,7 @@ class Bed:
     """A switch with a job of two at ports 1 and 2, and the far ends of all its ports in our hands."""
 
     switch: EmbeddedSwitch
-    controller: Controller
+    controller: SwitchSession
     admission: Admission
     workers: list[Communicator]
     taps: dict[int, Tap]

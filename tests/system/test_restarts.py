@@ -5,22 +5,34 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from controller import Fleet, connect
-from controller.errors import NoSuchJob, Unreachable
+from controller.errors import Unreachable
 from controller.p4runtime_shim.client import P4RuntimeClient
 from ina.runtime.addresses import server_address
 from ina.runtime.fabric import open_fabric
 from ina.runtime.spec import Attachment, FabricSpec
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, begun, children, freeze, here, start, worker
+from tests.system.command import (
+    PATIENT,
+    begun,
+    children,
+    freeze,
+    good,
+    report,
+    said_by,
+    start,
+    worker,
+)
 
 LANES = ("--lanes", 32)
 
@@ -61,7 +73,7 @@ def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
 ) -> None:
     stop = tmp_path / "stop"
     run = ("run", "-np", 2, "--program", "shared", "--slots", 64, *LANES, *PATIENT, *attached.options)
-    process = start(*run, *worker("until.py", stop))
+    process = start(*run, *worker("marks.py", tmp_path / "m", "--until", stop))
     begun(process, 2)
     job = until_summed(attached, 1000, process)
     attached.switch.kill()
@@ -78,46 +90,13 @@ def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
         assert controller.jobs() == {}
 
 
-def test_an_exclusive_job_whose_switch_was_started_anew_ends_and_says_so(attached: Attached) -> None:
-    """It said after 9 s that another program had removed the job."""
-    process = start("run", "-np", 2, *LANES, *PATIENT, *attached.options, *worker("sums.py"))
-    begun(process, 2)
-    job = until_summed(attached, 100, process)
-    attached.switch.kill()
-    attached.switch.restart()
-    output, errors = process.communicate()
-    assert process.returncode == 1
-    assert output.count("JobFault") == 2
-    assert errors.splitlines()[-1] == (
-        f"ina: switch 's1': the switch at {attached.address} no longer knows job {job}: it was restarted, and"
-        " has no program; the job cannot go on: with exclusive slots the results that ranks have not heard"
-        " yet are lost with the switch"
-    ), output + errors
-
-
-def test_a_job_that_was_removed_is_not_taken_for_one_of_a_switch_that_was_started_anew(
-    attached: Attached,
-) -> None:
-    process = start("run", "-np", 2, "--program", "shared", *LANES, *attached.options, *worker("sums.py"))
-    begun(process, 2)
-    job = until_summed(attached, 100, process)
-    assert here("remove", *attached.options[:2], job).returncode == 0
-    _, errors = process.communicate()
-    assert process.returncode == 1
-    assert errors.splitlines()[-1] == (
-        f"ina: job {job} was removed from the switch by another program, such as 'ina remove'"
-    )
-    with connect(attached.address) as controller, pytest.raises(NoSuchJob):
-        controller.counters(job)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_run_starts_its_switch_again_and_the_sums_stay_exact(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     stop = tmp_path / "stop"
     run = ("run", "-np", 2, "--program", "shared", "--slots", 64, "--port-kind", "udp", *LANES, *PATIENT)
-    process = start(*run, "--json", *worker("until.py", stop))
+    process = start(*run, "--json", *worker("marks.py", tmp_path / "m", "--until", stop))
     assert process.stderr is not None
     while "started" not in process.stderr.readline():
         pass
@@ -139,16 +118,72 @@ def test_a_run_starts_its_switch_again_and_the_sums_stay_exact(
     assert json.loads(output)["metrics"]["switch_completed_packets"] > 0
 
 
-def test_a_run_whose_switch_is_stopped_ends_soon_and_says_why() -> None:
-    """It ended after 47 s, when nothing else was left to wait for, and did not say why."""
-    process = start("run", "-np", 2, *LANES, *worker("sums.py"))
+@dataclass(frozen=True)
+class Loss:
+    """What becomes of a switch under a run of two ranks that cannot go on, and what is said of it.
+
+    Attributes:
+        by_ranks: What each rank says; ``{at}`` stands for the switch's address, ``{job}`` for the job.
+        by_run: The end of the last line that the run says.
+        lost: Loses the switch of a run, or the one that it is attached to.
+        options: Of the run; a switch of its own has no others.
+    """
+
+    by_ranks: str
+    by_run: str
+    lost: Callable[[subprocess.Popen[str], Attached], object]
+    attached: bool = False
+    options: tuple[object, ...] = ()
+
+
+def by_signal(number: signal.Signals) -> Callable[[subprocess.Popen[str], Attached], object]:
+    return lambda process, _: os.kill(switch_of(process), number)
+
+
+STOPPED = "the switch process was stopped (SIGSTOP) for 3 s, and was killed"
+FORGOT = (
+    "switch 's1': the switch at {at} no longer knows job {job}: it was restarted, and has no program; the job"
+    " cannot go on: with exclusive slots the results that ranks have not heard yet are lost with the switch"
+)
+LOSSES = {
+    "its own, killed": Loss(
+        r"job \d+, PSN \d+\.\.\d+: .*switch", "was killed by SIGKILL", by_signal(signal.SIGKILL)
+    ),
+    # it ended after 47 s, when nothing else was left to wait for, and did not say why
+    "its own, stopped": Loss(re.escape(STOPPED), f"ina: {STOPPED}", lambda run, _: freeze(switch_of(run))),
+    "its own, killed, in shared memory": Loss(
+        *("JobFault", "; with --port-kind udp its jobs could have gone on with another one"),
+        by_signal(signal.SIGKILL),
+        options=("--program", "shared", "--port-kind", "shm"),
+    ),
+    "another's, ended": Loss(
+        *("PeerTimeout", "the switch at {at} does not answer", lambda _, at: at.switch.stop(), True),
+        ("--timeout", 4),
+    ),
+    "another's, stopped": Loss("", "does not answer: Deadline Exceeded", lambda _, at: stopped(at), True),
+    # it said after 9 s that another program had removed the job
+    "another's, started anew": Loss(
+        *("JobFault", f"ina: {FORGOT}", lambda _, at: (at.switch.kill(), at.switch.restart()), True),
+        PATIENT,
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_run_that_loses_its_switch_ends_and_says_why(attached: Attached, loss: Loss) -> None:
+    options = (*LANES, *loss.options, *(attached.options if loss.attached else ()))
+    process = start("run", "-np", 2, *options, *worker("sums.py"))
     begun(process, 2)
-    freeze(switch_of(process))
+    job = until_summed(attached, 100, process) if loss.attached else 0
+    loss.lost(process, attached)
     output, errors = process.communicate()
     assert process.returncode == 1
-    why = "the switch process was stopped (SIGSTOP) for 3 s, and was killed"
-    assert output.count(why) == 2
-    assert errors.splitlines()[-1] == f"ina: {why}"
+    for rank in range(2):
+        assert re.search(loss.by_ranks, "\n".join(said_by(rank, output))), output + errors
+    said = loss.by_run.format(at=attached.address, job=job)
+    assert said in errors.splitlines()[-1], errors
+    if "Deadline" in said:
+        assert "may still be on the switch" in errors
 
 
 def stopped(attached: Attached) -> int:
@@ -156,19 +191,6 @@ def stopped(attached: Attached) -> int:
     (switch,) = (pid for pid, command in children(os.getpid()).items() if "-m ina switch" in command)
     freeze(switch)
     return switch
-
-
-def test_a_run_on_a_running_switch_that_is_stopped_ends_and_says_why(attached: Attached) -> None:
-    process = start("run", *attached.options, "-np", 2, *LANES, *worker("sums.py"))
-    begun(process, 2)
-    switch = stopped(attached)
-    try:
-        _, errors = process.communicate()
-    finally:
-        os.kill(switch, signal.SIGCONT)
-    assert process.returncode == 1
-    assert "may still be on the switch" in errors
-    assert errors.splitlines()[-1].endswith("does not answer: Deadline Exceeded")
 
 
 def test_a_switch_that_did_not_answer_is_not_waited_for_again(attached: Attached) -> None:
@@ -239,26 +261,13 @@ def until_answered(client: P4RuntimeClient) -> None:
             return
 
 
-def test_a_run_whose_shared_memory_switch_died_says_what_would_have_helped() -> None:
-    process = start("run", "-np", 2, "--program", "shared", "--port-kind", "shm", *LANES, *worker("sums.py"))
-    begun(process, 2)
-    os.kill(switch_of(process), signal.SIGKILL)
-    _, errors = process.communicate()
-    assert process.returncode == 1
-    assert errors.splitlines()[-1] == (
-        "ina: the switch process was killed by SIGKILL; with --port-kind udp its jobs could have gone on with"
-        " another one"
-    )
-
-
 def test_packets_of_no_job_are_those_of_the_run(attached: Attached) -> None:
     """They were those since the start of the switch: thousands in a run that was clean."""
     options = ("run", *LANES, *attached.options, "--json")
     process = start(*options, "--timeout", 4, *worker("sums.py"))
     job = until_summed(attached, 100, process)
-    assert here("remove", *attached.options[:2], job).returncode == 0
+    good("remove", *attached.options[:2], job)
     output, _ = process.communicate()
     assert json.loads(output)["metrics"]["refused_unknown_job_packets"] > 0
-    done = here(*options, *PATIENT, *worker("sums.py", "--times", 3))
-    assert done.returncode == 0, done.stderr
-    assert [key for key in json.loads(done.stdout)["metrics"] if key.startswith("refused")] == []
+    metrics = report(*options[:-1], *PATIENT, *worker("sums.py", "--times", 3))["metrics"]
+    assert [key for key in metrics if key.startswith("refused")] == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hostlib.joblog import JobLog
+from hostlib.io.joblog import JobLog
 from tests.system.command import here, worker
 
 LANES = 32

@@ -11,38 +11,21 @@ import pytest
 
 from bmv2_topos.scenarios import shipped
 from bmv2_topos.testbeds.netns import bmv2
-from tests.softswitch.namespaces import why_not
-from tests.softswitch.script_program import have_compiler
+from tests.system.clusters import NETNS, NO_NAMESPACES
 from tests.system.command import ina
 
-ROOT_ONLY = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
-NO_MININET = ROOT_ONLY or ("" if shutil.which("mnexec") else "no Mininet: apt-get install mininet")
+NO_MININET = NO_NAMESPACES or ("" if shutil.which("mnexec") else "no Mininet: apt-get install mininet")
 NO_BMV2 = NO_MININET or bmv2.missing()
+MININET = [pytest.mark.netns, pytest.mark.skipif(bool(NO_MININET), reason=NO_MININET)]
+BMV2 = [pytest.mark.netns, pytest.mark.bmv2, pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2)]
 
 ALL = sorted(shipped())  # and in virtual time: tests/bmv2_topos/test_scenarios.py
+LOSSLESS = [name for name in ALL if name != "lossy-link"]  # BMv2 loses nothing by itself
 RUNS = [
     pytest.param("loopback", "embedded", ALL, id="loopback"),
-    pytest.param(
-        "netns",
-        "embedded",
-        ALL,
-        id="netns",
-        marks=[pytest.mark.netns, pytest.mark.skipif(bool(ROOT_ONLY), reason=ROOT_ONLY)],
-    ),
-    pytest.param(
-        "mininet",
-        "embedded",
-        ALL,
-        id="mininet",
-        marks=[pytest.mark.netns, pytest.mark.skipif(bool(NO_MININET), reason=NO_MININET)],
-    ),
-    pytest.param(
-        "mininet",
-        "bmv2",
-        [name for name in ALL if name != "lossy-link"],  # BMv2 loses nothing by itself
-        id="bmv2",
-        marks=[pytest.mark.netns, pytest.mark.bmv2, pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2)],
-    ),
+    pytest.param("netns", "embedded", ALL, id="netns", marks=NETNS),
+    pytest.param("mininet", "embedded", ALL, id="mininet", marks=MININET),
+    pytest.param("mininet", "bmv2", LOSSLESS, id="bmv2", marks=BMV2),
 ]
 
 

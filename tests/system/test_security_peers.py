@@ -15,14 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.softswitch.namespaces import why_not
 from tests.system import stranger
+from tests.system.clusters import NETNS
 from tests.system.command import PATIENT, ROOT, start, worker
 
-REASON = why_not() or (
-    "" if shutil.which("unshare") and shutil.which("nsenter") else "no unshare and nsenter"
-)
-pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+TOOLS = shutil.which("unshare") and shutil.which("nsenter")
+pytestmark = [*NETNS, pytest.mark.skipif(not TOOLS, reason="no unshare and nsenter")]
 
 ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 """Runs a command in a namespace with nothing but loopback."""
@@ -80,7 +78,7 @@ def test_another_user_gets_nothing_and_falsifies_nothing(
         "--json",
         *PATIENT,
         *options,
-        *worker("until.py", stop),
+        *worker("marks.py", tmp_path / "m", "--until", stop),
         before=ALONE,
     )
     other = Stranger(run.pid)

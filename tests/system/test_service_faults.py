@@ -27,8 +27,9 @@ from ina.service.errors import RunnerGone
 from ina.service.executor import LocalRuns
 from ina.service.views import JobView
 from tests import effort
+from tests.system.clusters import needs_namespaces
 from tests.system.command import ROOT, family, freeze
-from tests.system.test_testbeds import PREFIX, needs_namespaces
+from tests.system.controllers import PREFIX
 
 WIDE = ("left1", "right1")
 """Servers in two racks: their tree goes over a spine."""

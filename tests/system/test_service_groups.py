@@ -14,37 +14,21 @@ from typing import NamedTuple
 import pytest
 
 from bmv2_topos.testbeds import netns
-from hostlib.stages import STAGES
-from tests.system.command import WORKERS, family, ina
-from tests.system.test_service import daemon, ended, until
-from tests.system.test_testbeds import PREFIX, needs_namespaces
+from hostlib.interleave.stages import STAGES
+from tests.system.clusters import NETNS
+from tests.system.command import WORKERS, until
+from tests.system.controllers import PREFIX, became, daemon, jobs_file, laid_out
 
+pytestmark = NETNS
 BED = f"{PREFIX}groups"
 CLUSTER = """
-[[switch]]
-name = "s1"
-
-[[switch]]
-name = "s2"
-
-[[server]]
-name = "left"
-switch = "s1"
-gpus = 1
-
-[[server]]
-name = "right"
-switch = "s2"
-gpus = 1
-
-[[server]]
-name = "sums"
-switch = "s1"
-gpus = 0
-
-[[link]]
-a = "s1"
-b = "s2"
+switch = ["s1", "s2"]
+server = [
+    {name = "left", switch = "s1", gpus = 1},
+    {name = "right", switch = "s2", gpus = 1},
+    {name = "sums", switch = "s1", gpus = 0},
+]
+link = [["s1", "s2"]]
 """
 ENOUGH = 4
 """Iterations of each job of a group that are looked at, between two events."""
@@ -69,31 +53,27 @@ class Plan(NamedTuple):
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
-    with pytest.MonkeyPatch.context() as patch, family():
-        folder = tmp_path_factory.mktemp("testbeds")
-        patch.setenv("INA_TESTBEDS", str(folder))
-        cluster = folder / "cluster.toml"
-        cluster.write_text(CLUSTER)
-        done = ina("topo", "up", cluster, "--name", BED, "--program", "shared")
-        assert done.returncode == 0, done.stderr
-        try:
-            yield netns.find(BED)
-        finally:
-            ina("topo", "down", BED)
+    with laid_out(tmp_path_factory.mktemp("testbeds"), BED, CLUSTER) as up:
+        yield up
 
 
-def jobs_file(folder: Path, jobs: Mapping[str, Sequence[float]]) -> Path:
+def groups_file(folder: Path, jobs: Mapping[str, Sequence[float]]) -> Path:
     """Write jobs with these stage times, of which each needs all GPUs; the first two come together."""
-    path = folder / "jobs.toml"
-    path.write_text(
-        "\n".join(
-            f'[[job]]\nname = "{name}"\nworkers = 2\niterations = 100000\nstages_s = {list(stages_s)}\n'
-            f'command = "{sys.executable} {WORKERS / "turns.py"} {folder / name} {folder / "stop"}"\n'
-            f"arrival_s = {max(0, number - 1)}\n"
+    turns = [sys.executable, str(WORKERS / "turns.py")]
+    common = {"iterations": 100_000}
+    return jobs_file(
+        folder / "jobs.toml",
+        *(
+            {
+                **common,
+                "name": name,
+                "stages_s": list(stages_s),
+                "command": [*turns, str(folder / name), str(folder / "stop")],
+                "arrival_s": max(0, number - 1),
+            }
             for number, (name, stages_s) in enumerate(jobs.items())
-        )
+        ),
     )
-    return path
 
 
 def runs(folder: Path, job: str) -> list[list[Turn]]:
@@ -139,7 +119,6 @@ def check_order(plan: Plan, jobs: Mapping[str, Sequence[Turn]]) -> int:
     return sum(len({job for *_, job in turns}) == len(plan.offsets) for _, turns in slots)
 
 
-@needs_namespaces
 def test_a_group_takes_turns_through_a_kill_of_the_daemon_and_goes_on_from_checkpoints(
     bed: netns.State, tmp_path: Path
 ) -> None:
@@ -157,19 +136,19 @@ def test_a_group_takes_turns_through_a_kill_of_the_daemon_and_goes_on_from_check
         go_on(*jobs)
         return plans(state)[0]
 
-    first = daemon(state, jobs_file(tmp_path, two), at=BED, scheduler="muri-s")
+    first = daemon(state, groups_file(tmp_path, two), at=BED, scheduler="muri-s")
     both = together("a", "b")
     first.send_signal(signal.SIGKILL)
     first.communicate()
     killed_s = time.monotonic()
     go_on("a", "b")  # nobody is there but the runner
     second = daemon(
-        state, jobs_file(tmp_path, {**two, "c": (0.01, 0.01, 0.04, 0.01)}), at=BED, scheduler="muri-s"
+        state, groups_file(tmp_path, {**two, "c": (0.01, 0.01, 0.04, 0.01)}), at=BED, scheduler="muri-s"
     )
     three = together("a", "b", "c")
     told_s = time.monotonic()
     (tmp_path / "stop").touch()
-    found = ended(second)
+    found = became(second)
 
     assert {job: (each["state"], each["starts"]) for job, each in found["jobs"].items()} == {
         "a": ("completed", 2),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,76 +12,34 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.ports import InterfaceWatch
 from controller.p4runtime_shim.ports import SwitchWatch
-from tests.system.command import WORKERS, family, ina
-from tests.system.test_service import daemon, ended, until
-from tests.system.test_testbeds import PREFIX, needs_namespaces
+from tests.system.clusters import NETNS
+from tests.system.command import until
+from tests.system.controllers import PREFIX, became, daemon, jobs_file, laid_out, marks
 
+pytestmark = NETNS
 BED = f"{PREFIX}links"
 CLUSTER = """
-[[switch]]
-name = "s1"
-[[switch]]
-name = "s2"
-[[switch]]
-name = "s3"
-[[switch]]
-name = "s4"
-[[server]]
-name = "h1"
-switch = "s3"
-gpus = 2
-[[server]]
-name = "h2"
-switch = "s4"
-gpus = 2
-[[server]]
-name = "p1"
-switch = "s1"
-gpus = 0
-[[server]]
-name = "p2"
-switch = "s2"
-gpus = 0
-[[link]]
-a = "s1"
-b = "s3"
-[[link]]
-a = "s1"
-b = "s4"
-[[link]]
-a = "s2"
-b = "s3"
-[[link]]
-a = "s2"
-b = "s4"
+switch = ["s1", "s2", "s3", "s4"]
+server = [
+    {name = "h1", switch = "s3", gpus = 2},
+    {name = "h2", switch = "s4", gpus = 2},
+    {name = "p1", switch = "s1", gpus = 0},
+    {name = "p2", switch = "s2", gpus = 0},
+]
+link = [["s1", "s3"], ["s1", "s4"], ["s2", "s3"], ["s2", "s4"]]
 """
 
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
-    folder = tmp_path_factory.mktemp("testbeds")
-    cluster = folder / "cluster.toml"
-    cluster.write_text(CLUSTER)
-    with pytest.MonkeyPatch.context() as patch, family():
-        patch.setenv("INA_TESTBEDS", str(folder))
-        done = ina("topo", "up", cluster, "--name", BED, "--program", "shared")
-        assert done.returncode == 0, done.stderr
-        try:
-            yield netns.find(BED)
-        finally:
-            ina("topo", "down", BED)
+    with laid_out(tmp_path_factory.mktemp("testbeds"), BED, CLUSTER) as up:
+        yield up
 
 
-def jobs_file(folder: Path, name: str, stop: Path) -> Path:
-    path = folder / f"{name}.toml"
-    path.write_text(f"""
-[[job]]
-name = "{name}"
-workers = 2
-servers = ["h1", "h2"]
-command = "{sys.executable} {WORKERS / "marks.py"} {folder}/{name} --until {stop}"
-""")
-    return path
+def one_job(folder: Path, name: str) -> Path:
+    """Write a job of two servers that sums until the file ``stop`` is there."""
+    command = marks(folder / name, "--until", folder / "stop")
+    return jobs_file(folder / f"{name}.toml", {"name": name, "servers": ["h1", "h2"], "command": command})
 
 
 def set_link(bed: netns.State, node: str, neighbour: str, to: str) -> None:
@@ -97,7 +54,6 @@ def tree_of(found: dict[str, object], job: str) -> list[str]:
     return [text for event, jobs, text in decisions if event == "placed" and jobs == [job]]
 
 
-@needs_namespaces
 def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
     told = SwitchWatch()
 
@@ -124,46 +80,38 @@ def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
         until(lambda: agree(set()))
 
 
-@needs_namespaces
 def test_a_job_moves_to_another_tree_when_a_link_of_its_tree_is_cut(bed: netns.State, tmp_path: Path) -> None:
-    stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "moves", stop), at=BED)
+    serving = daemon(tmp_path / "state", one_job(tmp_path, "moves"), at=BED)
     begun = tmp_path / "moves.begun"
     until(begun.exists)
     begun.unlink()
-    spine = "s1"  # where the fallback server is that is chosen first
-    set_link(bed, spine, "s4", "down")
+    set_link(bed, "s1", "s4", "down")  # s1: where the fallback server is that is chosen first
     try:
         until(begun.exists)
-        stop.touch()
-        found = ended(serving)
+        (tmp_path / "stop").touch()
+        found = became(serving)
     finally:
-        set_link(bed, spine, "s4", "up")
+        set_link(bed, "s1", "s4", "up")
     assert found["jobs"]["moves"]["state"] == "completed", found
     before, after = tree_of(found, "moves")
-    assert f"its tree is {spine}," in before
+    assert "its tree is s1," in before
     assert "its tree is s2," in after
     assert (tmp_path / "moves").read_text() == "x"
     assert found["audit"] == []
 
 
-@needs_namespaces
 def test_a_job_whose_server_is_cut_off_waits_for_its_link(bed: netns.State, tmp_path: Path) -> None:
-    stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "waits", stop), at=BED)
+    serving = daemon(tmp_path / "state", one_job(tmp_path, "waits"), at=BED)
     begun = tmp_path / "waits.begun"
     until(begun.exists)
     begun.unlink()
     set_link(bed, "s4", "h2", "down")
-    state = (tmp_path / "state" / "runs" / "0").exists
-    until(lambda: not state())  # it was stopped, and nothing of it is left
+    until(lambda: not (tmp_path / "state" / "runs" / "0").exists())  # stopped, and nothing of it is left
     set_link(bed, "s4", "h2", "up")
     until(begun.exists)
-    stop.touch()
-    found = ended(serving)
+    (tmp_path / "stop").touch()
+    found = became(serving)
     assert found["jobs"]["waits"]["state"] == "completed", found
     assert (tmp_path / "waits").read_text() == "x"
-    assert [
-        text for event, jobs, text in found["decisions"] if event == "interrupted" and jobs == ["waits"]
-    ], found["decisions"]
+    assert [event for event, jobs, _ in found["decisions"] if event == "interrupted" and jobs == ["waits"]]
     assert found["audit"] == []

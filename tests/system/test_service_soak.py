@@ -13,8 +13,8 @@ pytest.importorskip("httpx")
 from benchmarks.service import soak
 from benchmarks.service.mishaps import MOST_FILES, Size, grown
 from tests import effort
+from tests.system.clusters import needs_namespaces
 from tests.system.command import family
-from tests.system.test_testbeds import needs_namespaces
 
 
 @effort.if_thorough()

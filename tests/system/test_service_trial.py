@@ -12,8 +12,8 @@ pytest.importorskip("fastapi")
 pytest.importorskip("matplotlib")
 
 from benchmarks.service import compare, trial
+from tests.system.clusters import needs_namespaces
 from tests.system.command import family
-from tests.system.test_testbeds import needs_namespaces
 
 
 @pytest.fixture(autouse=True)

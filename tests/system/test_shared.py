@@ -6,30 +6,23 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.system.command import PATIENT, begun, children, freeze, here, start, worker
+from tests.system.command import PATIENT, begun, children, freeze, here, report, start, until, worker
 
 SHARED = ("run", "--program", "shared", "--lanes", 32)
 
 
-def metrics(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
-    assert done.returncode == 0, done.stderr
-    found: dict[str, float] = json.loads(done.stdout)["metrics"]
-    return found
-
-
 def fallback_of(process: subprocess.Popen[str], *, other_than: int | None = 0) -> int | None:
     """Return the process id of the fallback server of a run once it is there; None if the run ends before."""
-    while process.poll() is None:
-        for pid, command in children(process.pid).items():
-            if "-m ina fallback" in command and pid != other_than:
-                return pid
-        time.sleep(0.05)
-    return None
+
+    def there() -> list[int | None]:
+        found = [pid for pid, command in children(process.pid).items() if "-m ina fallback" in command]
+        return [pid for pid in found if pid != other_than] or [None] * (process.poll() is not None)
+
+    return until(there)[0]
 
 
 SIX_WAYS = """
@@ -78,28 +71,27 @@ def test_jobs_of_every_kind_at_once_on_too_few_slots_and_bad_links(tmp_path: Pat
     file = tmp_path / "jobs.toml"
     file.write_text(SIX_WAYS.format(exact=" ".join(worker("exact.py", 1, 1000, 5000)[1:])))
     faults = ("--loss", 0.02, "--duplicate", 0.02, "--reorder", 0.02, "--corrupt", 0.01)
-    done = here(*SHARED, *PATIENT, "--jobs", file, "--slots", 16, *faults, "--json")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert len(report["jobs"]) == 6
-    for name, found in report["jobs"].items():
+    told = report(*SHARED, *PATIENT, "--jobs", file, "--slots", 16, *faults)
+    jobs = told["jobs"]
+    assert len(jobs) == 6
+    for name, found in jobs.items():
         assert found["allreduces"] == 6
         assert found["fallback_merged"] > 0
         if name != "homeless":
             assert found["switch_completed_packets"] > 0
-    assert report["jobs"]["urgent"]["switch_preempted_packets"] > 0
-    assert report["jobs"]["homeless"]["switch_aggregated_packets"] == 0
-    assert report["jobs"]["homeless"]["switch_evicted_packets"] == 0
-    assert report["metrics"]["switch_evicted_packets"] > 0
-    assert report["metrics"]["allreduces"] == 36
+    assert jobs["urgent"]["switch_preempted_packets"] > 0
+    assert jobs["homeless"]["switch_aggregated_packets"] == 0
+    assert jobs["homeless"]["switch_evicted_packets"] == 0
+    assert told["metrics"]["switch_evicted_packets"] > 0
+    assert told["metrics"]["allreduces"] == 36
 
 
 @pytest.mark.parametrize("network", [("-np", 3), ("--tree", "2x2", "--link-loss", 0.02)])
 def test_atp_as_published_gives_exact_sums(network: tuple[object, ...]) -> None:
     faults = ("--loss", 0.02, "--duplicate", 0.02)
     options = ("--program", "atp", "--lanes", 32, "--slots", 50, "--window", 32)
-    done = here("run", *PATIENT, *options, *network, *faults, "--json", *worker("exact.py", 1, 1000, 20_000))
-    found = metrics(done)
+    sums = worker("exact.py", 1, 1000, 20_000)
+    found = report("run", *PATIENT, *options, *network, *faults, *sums)["metrics"]
     assert found["switch_completed_packets"] > 0
     assert found["switch_collided_packets"] > 0
     assert found["fallback_results"] > 0
@@ -107,8 +99,7 @@ def test_atp_as_published_gives_exact_sums(network: tuple[object, ...]) -> None:
 
 
 def test_without_slots_everything_goes_to_the_fallback_server() -> None:
-    done = here(*SHARED, *PATIENT, "-np", 3, "--slots", 0, "--json", *worker("exact.py", 1, 5000))
-    found = metrics(done)
+    found = report(*SHARED, *PATIENT, "-np", 3, "--slots", 0, *worker("exact.py", 1, 5000))["metrics"]
     assert found["switch_aggregated_packets"] == found["switch_completed_packets"] == 0
     assert found["switch_bypassed_packets"] == found["sent_packets"] + found["resent_packets"]
     assert found["fallback_merged"] == found["sent_packets"]
@@ -116,33 +107,27 @@ def test_without_slots_everything_goes_to_the_fallback_server() -> None:
 
 @pytest.mark.parametrize("program", ["exclusive", "shared"])
 def test_two_racks_of_four_are_exact_with_loss_between_the_switches(program: str) -> None:
-    done = here(
-        "run", *PATIENT, "--program", program, "--lanes", 32, "--tree", "2x4", "--link-loss", 0.02, "--json",
-        *worker("exact.py", 1, 1000, 5000),
-    )  # fmt: skip
-    found = metrics(done)
-    report = json.loads(done.stdout)
-    assert report["setup"]["workers"] == 8
+    options = ("--program", program, "--lanes", 32, "--tree", "2x4", "--link-loss", 0.02)
+    told = report("run", *PATIENT, *options, *worker("exact.py", 1, 1000, 5000))
+    found, switches = told["metrics"], told["switches"]
+    assert told["setup"]["workers"] == 8
     assert found["allreduces"] == 6
     assert found["resent_packets"] > 0
     for rack in ("s2", "s3"):
-        of_rack = report["switches"][rack]
+        of_rack = switches[rack]
         assert of_rack["relayed_packets"] + of_rack["flushed_packets"] + of_rack["pulled_packets"] > 0
         assert of_rack["stored_packets"] > 0
     packets = found["sent_packets"] / 8
-    assert report["switches"]["s1"]["completed_packets"] <= packets
+    assert switches["s1"]["completed_packets"] <= packets
     if program == "exclusive":
-        assert all(of["completed_packets"] == packets for of in report["switches"].values())
+        assert all(of["completed_packets"] == packets for of in switches.values())
 
 
 def test_a_tree_of_three_levels_with_a_switch_that_only_passes_on() -> None:
-    done = here(
-        *SHARED, *PATIENT, "--tree", "2x2x2", "--transit", "s3", "--loss", 0.01, "--slots", 64, "--json",
-        *worker("exact.py", 1, 3000),
-    )  # fmt: skip
-    found = metrics(done)
-    assert found["allreduces"] == 4
-    switches = json.loads(done.stdout)["switches"]
+    options = ("--tree", "2x2x2", "--transit", "s3", "--loss", 0.01, "--slots", 64)
+    told = report(*SHARED, *PATIENT, *options, *worker("exact.py", 1, 3000))
+    assert told["metrics"]["allreduces"] == 4
+    switches = told["switches"]
     assert list(switches) == [f"s{number}" for number in range(1, 8)]
     assert switches["s3"]["aggregated_packets"] == switches["s3"]["completed_packets"] == 0
     assert switches["s3"]["passed_up_packets"] > 0
@@ -170,22 +155,29 @@ def test_jobs_that_fail_leave_the_others_alone_and_the_first_gives_its_status(tm
     ) == 1
 
 
-def test_a_fallback_server_that_dies_is_started_again_and_the_sums_stay_exact(tmp_path: Path) -> None:
-    stop = tmp_path / "stop"
-    process = start(*SHARED, *PATIENT, "-np", 2, "--slots", 8, "--json", *worker("until.py", stop))
-    first = fallback_of(process)
-    assert first is not None
+@pytest.mark.parametrize("how", ["was killed by SIGKILL", "did not answer for 3 s"])
+def test_a_fallback_server_that_dies_or_hangs_is_started_again_and_the_sums_stay_exact(
+    how: str, tmp_path: Path
+) -> None:
+    stop, slots = tmp_path / "stop", 8 if "killed" in how else 0
+    command = worker("marks.py", tmp_path / "m", "--until", stop)
+    process = start(*SHARED, *PATIENT, "-np", 2, "--slots", slots, "--json", *command)
+    server = fallback_of(process)
     assert process.stderr is not None
     assert any("started" in process.stderr.readline() for _ in range(10))
-    os.kill(first, signal.SIGKILL)
-    second = fallback_of(process, other_than=first)
-    assert second is not None
-    os.kill(second, signal.SIGKILL)
-    assert fallback_of(process, other_than=second) is not None
+    assert server is not None
+    if slots:
+        os.kill(server, signal.SIGKILL)
+        second = fallback_of(process, other_than=server)
+        assert second is not None
+        os.kill(second, signal.SIGKILL)
+        assert fallback_of(process, other_than=second) is not None
+    else:
+        freeze(server)
     stop.touch()
     output, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert errors.count("the fallback server was killed by SIGKILL; restarting it") == 2
+    assert errors.count(f"the fallback server {how}; restarting it") == (2 if slots else 1)
     assert json.loads(output)["metrics"]["fallback_merged"] > 0
 
 
@@ -199,34 +191,3 @@ def test_a_fallback_server_that_always_dies_is_named() -> None:
     assert process.returncode != 0
     assert "the fallback server was killed by SIGKILL, after 5 restarts" in output
     assert errors.count("restarting it") == 5
-
-
-def test_a_fallback_server_that_hangs_is_started_again_and_the_sums_stay_exact(tmp_path: Path) -> None:
-    stop = tmp_path / "stop"
-    process = start(*SHARED, "-np", 2, "--slots", 0, *PATIENT, "--json", *worker("until.py", stop))
-    first = fallback_of(process)
-    assert process.stderr is not None
-    assert any("started" in process.stderr.readline() for _ in range(10))
-    freeze(first)
-    stop.touch()
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert errors.count("the fallback server did not answer for 3 s; restarting it (1 of 5)") == 1
-    assert json.loads(output)["metrics"]["fallback_merged"] > 0
-
-
-def test_fallback_servers_end_with_their_run() -> None:
-    process = start(*SHARED, "-np", 2, *worker("sums.py"))
-    begun(process, 2)
-    family = children(process.pid)
-    assert sum("-m ina" in command for command in family.values()) == 2
-    process.kill()
-    process.communicate()  # until switch and fallback server, which write there too, have ended
-    assert not any("-m ina" in _command(pid) for pid in family)
-
-
-def _command(pid: int) -> str:
-    try:
-        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""

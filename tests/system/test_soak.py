@@ -18,9 +18,9 @@ from bmv2_topos.soak import ProcessDied, draw_schedule, missing, replay, soak
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.campaign import Racks, Tally
 from bmv2_topos.soak.draw import draw_bed
+from bmv2_topos.soak.network import Log
 from bmv2_topos.soak.run import run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Defector
-from bmv2_topos.soak.trace import Log
 from controller import Mode
 from ina.cli.commands import app
 from ina.cli.errors import USAGE, Failure

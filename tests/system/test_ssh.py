@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,25 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.softswitch.namespaces import why_not
-from tests.softswitch.script_program import have_compiler
-from tests.system.clusters import PATIENCE_S, Cluster, cluster, until
-from tests.system.test_clusters import LOOP, SUM
+from tests.system.clusters import NETNS, Cluster
+from tests.system.command import PATIENCE_S, ended, until
+from tests.system.test_clusters import LOOP, SUM, all_going, said_by
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
-REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
-REASON = REASON or ("" if SSHD and shutil.which("ssh") else "needs sshd and ssh")
 SERVED = ("h1", "h2", "h3")
 """Machines with a server."""
-pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
-        with cluster(tmp_path_factory.mktemp("cluster")) as made:
-            yield made
+pytestmark = [*NETNS, pytest.mark.skipif(not (SSHD and shutil.which("ssh")), reason="needs sshd and ssh")]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +53,7 @@ def client(here: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = folder / "config"
     found.write_text(hosts + own)
     for machine in SERVED:
-        until((folder / f"{machine}.pid").exists, 60.0)
+        until((folder / f"{machine}.pid").exists)
     return found
 
 
@@ -90,30 +78,26 @@ def served(here: Cluster) -> Iterator[None]:
 
 def test_ranks_are_started_by_ssh(here: Cluster, client: Path) -> None:
     process = run(here, client, "h1:2,h2:2,h3:1", SUM)
-    output, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, errors
-    said = sorted(json.loads(text) for text in re.findall(r"\] (\[.*)", output))
-    assert said == [[rank, True, True, rank % 2 == 0] for rank in range(5)], (output, errors)
+    status, output, errors = ended(process, PATIENCE_S)
+    assert status == 0, errors
+    assert said_by(output) == [[rank, True, True, rank % 2 == 0] for rank in range(5)], (output, errors)
 
 
 def test_a_machine_without_an_ssh_server_is_named(here: Cluster, client: Path) -> None:
     process = run(here, client, "h1,h4", SUM)
-    output, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, output) == (1, ""), errors
+    status, output, errors = ended(process, PATIENCE_S)
+    assert (status, output) == (1, ""), errors
     why = r"machine h4 has not started: its launch command ended with status 255: .*(refused|resolve)"
     assert re.search(why, errors), errors
 
 
 def test_ranks_end_with_their_connection_of_ssh(here: Cluster, client: Path) -> None:
     process = run(here, client, "h1,h2,h3", LOOP)
-    assert process.stdout is not None
-    for _ in range(3):
-        line = process.stdout.readline()
-        assert "going" in line, (line, *process.communicate())
+    all_going(process, 3)
     for session in here.mentioning("h2", "sshd: "):
         os.kill(session, signal.SIGKILL)
-    output, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1, (output, errors)
+    status, output, errors = ended(process, PATIENCE_S)
+    assert status == 1, (output, errors)
     for rank in (0, 2):
         assert re.search(rf"\[{rank}\] hostlib\.errors\.PeerLost: .*lost rank 1", errors), errors
     assert "is lost with machine h2: its launch command ended with status 255" in errors, errors

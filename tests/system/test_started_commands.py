@@ -16,8 +16,8 @@ import pytest
 from bmv2_topos.testbeds.netns.commands import Program
 from bmv2_topos.testbeds.netns.embedded import switch_options
 from controller.vocabulary.catalog import star
-from hostlib import command_line
-from hostlib.hosting import admit_options
+from hostlib.launch import command_line
+from hostlib.launch.hosting import admit_options
 from hostlib.settings import Settings
 from ina.cli.admit import admit
 from ina.cli.declared import read
@@ -30,7 +30,7 @@ from tests.system.test_option_helps import commands
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("softswitch", "controller", "hostlib", "bmv2_topos", "ina")
-COMPOSER = "hostlib/command_line.py"
+COMPOSER = "hostlib/launch/command_line.py"
 
 
 def runs_a_module(path: Path) -> bool:
@@ -112,6 +112,7 @@ WRONG = {
         ["-np", "2", "--slot", "4"],
         "no such option: --slot (did you mean --slots?)",
     ),
+    "no option at all": ("admit", ["-np", "2", "32"], "no such option: 32"),
     "no number": ("admit", ["-np", "two"], "-np 'two': want a whole number"),
     "out of its range": (
         "admit",

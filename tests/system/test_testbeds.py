@@ -9,22 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from tests.own_programs import with_ingress
-from tests.softswitch.namespaces import why_not
-from tests.softswitch.script_program import have_compiler
-from tests.system.command import WORKERS, ina, start
+from tests.system.clusters import NO_NAMESPACES, needs_namespaces
+from tests.system.command import WORKERS, ina, start, until
+from tests.system.controllers import PREFIX
 
-REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 EXACT = ["python", str(WORKERS / "exact.py")]
-PREFIX = f"t{os.getpid()}"
-T = TypeVar("T")
 
 
 have_mininet = pytest.mark.skipif(
@@ -32,15 +28,11 @@ have_mininet = pytest.mark.skipif(
 )
 
 
-def needs_namespaces(test: Any) -> Any:
-    return pytest.mark.netns(pytest.mark.skipif(bool(REASON), reason=REASON)(test))
-
-
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("INA_TESTBEDS", str(tmp_path / "testbeds"))
     yield
-    if not REASON:
+    if not NO_NAMESPACES:
         ina("topo", "down", "--all")
         assert namespaces() == []
 
@@ -435,11 +427,3 @@ def servers(testbed: str) -> list[int]:
         with contextlib.suppress(OSError):
             found[int(each)] = Path(f"/proc/{each}/cmdline").read_bytes()
     return [each for each, command in found.items() if b"ina.machine.fallback" in command]
-
-
-def until(condition: Callable[[], T], within_s: float = 60) -> T:
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found

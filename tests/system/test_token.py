@@ -12,7 +12,9 @@ from tests.system.command import here, worker
 
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_the_token_is_in_no_command_line_and_no_output(tmp_path: Path, options: tuple[str, ...]) -> None:
-    done = here("run", "-np", 2, "--lanes", 32, *options, *worker("telltale.py", tmp_path / "token"))
+    done = here(
+        "run", "-np", 2, "--lanes", 32, *options, *worker("odd_ranks.py", "telltale", tmp_path / "token")
+    )
     token = (tmp_path / "token").read_text()
     assert done.returncode == 1
     assert len(token) == 64

@@ -10,30 +10,24 @@ from hypothesis import strategies as st
 
 from benchmarks.speed import jobs as bench_jobs
 from benchmarks.speed.jobs import throughput_bps
-from controller import Member
-from controller.switches.layout import Branch, Deployment, lay_out
+from controller.switches.layout import Branch, Deployment, deployment_of, lay_out
+from controller.vocabulary import Job, Tree
 from controller.vocabulary.places import spread
 from ina.cli.errors import Failure
 from ina.cli.options import parse_numbers
 from ina.cli.run_options import parse_tree
 from ina.runtime.errors import BadRun
-from ina.runtime.topology import branches, plan
+from ina.runtime.topology import plan
 
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 
 
-def members(switches: list[str]) -> dict[str, list[Member]]:
-    found: dict[str, list[Member]] = {}
-    for rank, switch in enumerate(switches):
-        member = Member(rank, 100 + rank, "02:00:00:00:00:01", "10.0.0.1", 42592)
-        found.setdefault(switch, []).append(member)
-    return found
-
-
 def grown(shape: list[int], workers: int, transit: tuple[str, ...] = ()) -> Branch:
     topology = plan(shape, [workers], fallback=False)
-    switches = [topology.rack_of[host] for host in spread(topology, workers, ())]
-    return branches(topology, members(switches), region=None, transit=transit)
+    up = topology.towards(topology.root)
+    tree = Tree(topology.root, up, frozenset({topology.root, *up}.difference(transit)))
+    job = Job(name="", workers=workers, servers=spread(topology, workers, ()), mode="exclusive")
+    return deployment_of(topology, job, tree).root
 
 
 @given(shapes)

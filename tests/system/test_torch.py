@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import shlex
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +18,25 @@ import hostlib
 from ina.runtime.groups import slots_to_try
 from tests.extras import needs
 from tests.system.attached import open_switch
-from tests.system.command import ROOT, TORCHRUN, WORKERS, ina
+from tests.system.command import ROOT, TORCHRUN, WORKERS, ina, report, until
 from tests.system.torch_group import Ranks
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+pytestmark = needs("torch")
+
+
+SCRIPTS = str(WORKERS / "torch_scripts.py")
+
+
+def torchrun(*script: object, **variables: str) -> None:
+    """Run one of the scripts as two ranks, to its good end."""
+    done = subprocess.run(
+        [*TORCHRUN, "--nproc-per-node", "2", SCRIPTS, *map(str, script)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +84,7 @@ def test_integers_are_averaged_and_all_types_move(ranks: Ranks) -> None:
 
 def test_a_model_may_go_after_its_group() -> None:
     """With torch's own gloo group inside it would wait for ever: its thread and the model for each other."""
-    command = [sys.executable, WORKERS / "torch_last.py"]
+    command = [sys.executable, SCRIPTS, "models_outlive_groups"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr
 
@@ -327,7 +340,7 @@ def test_no_thread_outlives_a_process_that_does_not_shut_down() -> None:
 
     The script does not import the backend: torch finds it.
     """
-    done = ina("run", "-np", "2", "--", sys.executable, str(WORKERS / "torch_no_shutdown.py"))
+    done = ina("run", "-np", "2", "--", sys.executable, SCRIPTS, "ends_without_shutdown")
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall("left at exit: (.*)", done.stdout)) == ["", ""]
     assert done.stdout.count("summed though nothing waits for it: True") == 2
@@ -342,9 +355,7 @@ def test_ranks_attach_to_the_switch_of_the_environment(ranks: Ranks) -> None:
             results = ranks.results("attached", INA_SWITCH=switch, INA_OPTIONS=shlex.join(options))
             assert results == [[[3.0], {"allreduce sum float32": {"switch": 1}}]] * 2
         # what has admitted them takes them off once both ranks have left
-        deadline = time.monotonic() + 60
-        while json.loads(ina("slots", "--switch", switch, "--json").stdout)["metrics"]["jobs"]:
-            assert time.monotonic() < deadline, "the job is still there"
+        until(lambda: not report("slots", "--switch", switch)["metrics"]["jobs"])
 
 
 def test_ranks_may_join_again_with_the_same_store(ranks: Ranks) -> None:
@@ -370,18 +381,8 @@ def test_groups_of_the_same_ranks_leave_nothing_behind(ranks: Ranks) -> None:
 
 def test_fifty_rounds_of_joining_and_leaving_leave_nothing(tmp_path: Path) -> None:
     """Each round once left five descriptors and three threads. The first rounds make what later ones use."""
-    script, rounds = WORKERS / "torch_rounds.py", 50
-    done = subprocess.run(
-        [
-            *(*TORCHRUN, "--nproc-per-node", "2"),
-            *(str(script), str(rounds), str(tmp_path / "left")),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    rounds = 50
+    torchrun("rounds", rounds, tmp_path / "left")
     children: list[int] = []
     for rank in range(2):
         left = json.loads((tmp_path / f"left.{rank}").read_text())
@@ -392,25 +393,14 @@ def test_fifty_rounds_of_joining_and_leaving_leave_nothing(tmp_path: Path) -> No
         for held in (descriptors, threads):  # one of a round may be about to end, but not in ten
             assert min(held[-10:]) <= min(held[5:25]), held
     assert len(children) == 1, "the one 'ina admit' of rank 0"
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{children[0]}").exists():  # it removes the job first
-        assert time.monotonic() < deadline, "'ina admit' has not ended"
-        time.sleep(0.02)
+    until(lambda: not Path(f"/proc/{children[0]}").exists())  # it removes the job first
 
 
 @pytest.mark.parametrize(
     "library", [pytest.param(name, marks=needs(name)) for name in ("accelerate", "transformers")]
 )
 def test_libraries_that_know_only_gloo_train_through_the_switch(library: str, tmp_path: Path) -> None:
-    script = WORKERS / "libraries.py"
-    done = subprocess.run(
-        [*TORCHRUN, "--nproc-per-node", "2", str(script), library, str(tmp_path / "said")],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "INA_AS": "gloo"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    torchrun("trained_by", library, tmp_path / "said", HF_HUB_OFFLINE="1", INA_AS="gloo")
     first, second = (json.loads((tmp_path / f"said.{rank}").read_text()) for rank in range(2))
     assert first["learnt"]
     assert first["weights"] == second["weights"], "on other data"

@@ -10,7 +10,7 @@ from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
 from bmv2_topos.soak.run import run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Schedule
-from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.vocabulary import Mode
 from tests.twins import TWINS
 

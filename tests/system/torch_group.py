@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from hostlib.launcher import Rendezvous, torch_variables
+from hostlib.launch.launcher import Rendezvous, torch_variables
 from ina.runtime.addresses import server_address
 from tests.hostlib.cases import JOB
 from tests.hostlib.socket_switch import SocketSwitch

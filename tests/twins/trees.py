@@ -1,7 +1,7 @@
 """All trees of a job, whatever they cost: the oracle of routing on small clusters.
 
 Each switch that something reaches gets a parent, any neighbour that closes no circle, until only the root is
-left; any of the tree's switches that have slots may sum. Nothing is taken from `controller.routing`.
+left; any of the tree's switches that have slots may sum. Nothing is taken from `controller.policies.routing`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Water-filling: the twin of ``controller/_native/waterfill.c``; see `controller.placement.waterfill`."""
+"""Water-filling: the twin of ``controller/_native/waterfill.c``; see `placement.waterfill`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from controller.placement.waterfill import NONE, SAME, Floats, Flows, Ints, Reading, Steady
+from controller.policies.placement.waterfill import NONE, SAME, Floats, Flows, Ints, Reading, Steady
 
 
 def waterfill(flows: Flows, reading: Reading = "spill") -> Steady:

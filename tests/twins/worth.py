@@ -1,7 +1,7 @@
 """Groups by worth: the twin of ``controller/_native/weave_worth.c``, step by step the same.
 
 Agglomerative clustering with a budget, then hill climbing over moves and exchanges; see
-`controller.grouping.worth`.
+`controller.policies.grouping.worth`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.grouping.worth import Item
+from controller.policies.grouping.worth import Item
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

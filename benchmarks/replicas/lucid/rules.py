@@ -15,13 +15,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.lucid.measured import Config, Pair
-from controller.scheduling.lucid.nodes import DividedNodes
-from controller.scheduling.lucid.speed import PairSpeed
-from controller.scheduling.lucid.usage import Size
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid.binder import DividedNodes
+from controller.policies.scheduling.lucid.measured import Config, Pair, PairSpeed
+from controller.policies.scheduling.lucid.usage import Size
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.vocabulary import Cluster
 
 Rank = Callable[[JobState], float]

@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from benchmarks.replicas.mina.fabric import Fabric
 from benchmarks.replicas.mina.trees import MOST_TREES, independent
-from controller.placement.baselines import locality_first
-from controller.placement.policy import Question as PlacementQuestion
-from controller.routing.policy import Question as RoutingQuestion
+from controller.policies.placement.baselines import locality_first
+from controller.policies.placement.policy import Question as PlacementQuestion
+from controller.policies.routing.policy import Question as RoutingQuestion
 from controller.vocabulary import Job, Topology, Tree, fabrics
 
 

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from controller.scheduling.errors import SchedulingError
+from controller.policies.scheduling.errors import SchedulingError
 from softswitch.engine.build import build_c
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler
 

@@ -9,11 +9,11 @@ from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
 from benchmarks.replicas.muri.speed import SLOTS, AntManSpeed, MuriSpeed
 from benchmarks.replicas.muri.themis import ThemisReplica
-from controller.policies.families import papers
-from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.scheduling.antman import AntMan
-from controller.scheduling.policy import Policy
-from controller.scheduling.weave import Weave
+from controller.policies.family import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.scheduling import papers
+from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.sharing.antman import AntMan
+from controller.policies.scheduling.weave import Weave
 from controller.simulator.policy_run import PolicyRun
 
 SAME_TIME_S = 1e-4

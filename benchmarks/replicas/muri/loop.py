@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controller.core.core import ask
-from controller.scheduling.errors import BadDecision
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Decision, Group, JobState, View
-from controller.simulator.engine import admitted, stuck
+from controller.policies.scheduling.errors import BadDecision
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.simulator.engine import Watch, admitted, stuck
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Recorder, Result
-from controller.simulator.watch import Watch
 from controller.vocabulary import Cluster
 
 SAME_PART = 1e-3

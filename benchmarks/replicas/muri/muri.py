@@ -1,7 +1,7 @@
 """Muri as its public simulator has it (simulator/run_sim.py and matching.py there).
 
 Deterministic, so that results can be set beside the authors' digit by digit. What differs from the paper,
-and so from `controller.scheduling.muri`:
+and so from `scheduling.muri`:
 
 - Jobs are taken from the queue four at a time: whoever fits on the emptied cluster reserves a place and
   brings the first four jobs of its size, itself among them or not.
@@ -15,7 +15,7 @@ and so from `controller.scheduling.muri`:
 Maximum-weight matching of a dense graph, with the tie-breaks of Muri's public simulator.
 
 Weights between jobs of few models tie all the time, so which of the many maximum matchings is found decides
-which jobs run together, and with that every later event. `controller.grouping.matching` is for everything
+which jobs run together, and with that every later event. `grouping.matching` is for everything
 else: it is exact too, and much faster on large sparse graphs.
 
 blossom.c, which lies beside this file, is compiled when it is first needed, and kept where the switch keeps
@@ -40,10 +40,10 @@ from benchmarks.replicas.muri.speed import (
     round_s,
     stages_of,
 )
-from controller.scheduling.errors import BadSpec, SchedulingError
-from controller.scheduling.placement import Counts, Slots
-from controller.scheduling.policy import Decision, Group, JobState, View
-from controller.scheduling.queue import Entry, Rank, Waiting
+from controller.policies.scheduling.errors import BadSpec, SchedulingError
+from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.queue import Entry, Rank, Waiting
 from controller.vocabulary import Cluster
 from softswitch.engine.build import build_c
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler

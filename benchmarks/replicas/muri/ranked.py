@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.scheduling.placement import Slots
-from controller.scheduling.policy import Decision, Group, JobState, View
-from controller.scheduling.queue import Waiting, walk
-from controller.scheduling.tiresias import Tiresias
+from controller.policies.scheduling.placement import Slots
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.queue import Waiting, walk
+from controller.policies.scheduling.tiresias import Tiresias
 
 
 class TiresiasReplica(Tiresias):

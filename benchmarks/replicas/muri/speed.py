@@ -7,7 +7,7 @@ slots to a round and lets the first stage span two of them. A job at position p 
 late; a slot ends when the stages that lie in it have ended. The round is what the ends of slots are apart,
 four slots on, once that has settled, in the best order of jobs.
 
-This differs from equation 3 of the paper (`controller.grouping.efficiency`), where each slot belongs to one
+This differs from equation 3 of the paper (`grouping.efficiency`), where each slot belongs to one
 of k = 4 stages: with the first stage across two slots, two jobs that both load for long overlap, which is
 optimistic.
 """
@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Group
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group
 
 SLOTS = 4
 

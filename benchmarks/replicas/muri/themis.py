@@ -22,8 +22,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.scheduling.placement import Counts, Slots
-from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
 
 Floats = NDArray[np.float64]
 

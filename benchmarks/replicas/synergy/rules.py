@@ -15,11 +15,14 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Group, JobState
-from controller.scheduling.synergy.demand import (
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group, JobState
+from controller.policies.scheduling.synergy.allocators import Grant, Plan, dominant_share, runnable
+from controller.policies.scheduling.synergy.demand import (
+    BadDemand,
     Demand,
+    Infeasible,
     Option,
     Servers,
     ServerShape,
@@ -27,13 +30,16 @@ from controller.scheduling.synergy.demand import (
     undominated,
     within,
 )
-from controller.scheduling.synergy.drf import dominant_share
-from controller.scheduling.synergy.errors import BadDemand, Infeasible
-from controller.scheduling.synergy.fleet import Grant, Plan, runnable
-from controller.scheduling.synergy.matrix_csv import ModelProfile
-from controller.scheduling.synergy.opt import share_out
-from controller.scheduling.synergy.policy import Allocator, SynergyPolicy, by_arrival, by_attained
-from controller.scheduling.synergy.speed import DemandOf, SharedSpeed
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
+from controller.policies.scheduling.synergy.opt import share_out
+from controller.policies.scheduling.synergy.policy import (
+    Allocator,
+    DemandOf,
+    SharedSpeed,
+    SynergyPolicy,
+    by_arrival,
+    by_attained,
+)
 
 
 class RoundSpeed(SharedSpeed):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import hostlib.horovod
 from benchmarks.training.published_tests.outcomes import Outcome, Writer
-from hostlib.launcher import torch_variables
+from hostlib.launch.launcher import torch_variables
 from ina.runtime.addresses import server_address
 
 LIMIT_S = 180

@@ -9,9 +9,17 @@ from typing import Any
 from controller.errors import ControllerError
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
-from controller.switches.entries import CounterCell, Lpm, Match, MulticastGroup, Range, TableEntry, Ternary
 from controller.switches.programs import ProgramBundle
-from controller.switches.target import Kind
+from controller.switches.target import (
+    CounterCell,
+    Kind,
+    Lpm,
+    Match,
+    MulticastGroup,
+    Range,
+    TableEntry,
+    Ternary,
+)
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.engine.entries import has_priorities

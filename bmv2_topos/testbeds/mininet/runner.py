@@ -17,7 +17,7 @@ from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import bring, compiling, run_step
 from controller.vocabulary import Topology
-from hostlib import command_line
+from hostlib.launch import command_line
 
 MININET = "mininet"
 HOLDER = "mininet"

@@ -26,10 +26,10 @@ from bmv2_topos.testbeds.mininet.package import find
 from bmv2_topos.testbeds.netns import NotHere, bmv2, namespaces
 from bmv2_topos.testbeds.netns.offloads import turn_off
 from bmv2_topos.testbeds.netns.serving import await_service
-from controller import Controller, connect
+from controller import SwitchSession, connect
 from controller.switches import forwarding
 from controller.switches.programs import bmv2_bundle
-from hostlib import command_line
+from hostlib.launch import command_line
 
 find()
 
@@ -64,7 +64,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         """Address of its P4Runtime, from every namespace."""
         return f"unix:{self._socket}"
 
-    def connect(self) -> Controller:
+    def connect(self) -> SwitchSession:
         """Return its controller, to be closed by the caller. Raises ControllerError."""
         return connect(self.address)
 

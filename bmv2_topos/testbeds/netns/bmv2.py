@@ -19,10 +19,10 @@ from bmv2_topos.testbeds.netns.commands import Command, Program, rate_commands
 from bmv2_topos.testbeds.netns.errors import NotCarried, NotHere
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.namespaces import lacks_netem
-from controller import Controller, ProgramBundle
+from controller import ProgramBundle, SwitchSession
 from controller.switches.programs import P4C, p4c_command, p4c_on_path, p4c_output, source_of
 from controller.vocabulary import Link, Topology
-from hostlib import command_line
+from hostlib.launch import command_line
 
 SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"
@@ -93,7 +93,7 @@ class Bmv2Target:
             for port, link in ports.items():
                 yield from _shaping(testbed, switch, port, link)
 
-    def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
+    def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
         """Have all switches run what was compiled. Raises ControllerError."""
         bundle = self.compiled(program, folder)
         for controller in controllers.values():

@@ -8,10 +8,10 @@ from pathlib import Path
 from bmv2_topos.impairments import link_impairments, outgoing
 from bmv2_topos.testbeds.netns.commands import Command, Program
 from bmv2_topos.testbeds.netns.names import interface
-from controller import Controller, ProgramBundle
+from controller import ProgramBundle, SwitchSession
 from controller.switches.programs import source_of
 from controller.vocabulary import Link, Topology
-from hostlib import command_line
+from hostlib.launch import command_line
 
 HEADERS = 70
 """Bytes of a frame before the lanes."""
@@ -47,7 +47,7 @@ class EmbeddedTarget:
         """Yield nothing: superframes are welcome, and the switch holds its ports to their rates."""
         yield from ()
 
-    def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
+    def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
         """Do nothing: it was started with the program."""
 
 

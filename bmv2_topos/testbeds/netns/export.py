@@ -8,7 +8,7 @@ from bmv2_topos.testbeds.netns.names import interface
 from bmv2_topos.testbeds.netns.store import State
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
-from controller.vocabulary.addresses import pinned
+from controller.vocabulary.graphs import pinned
 
 
 def exported(state: State) -> Topology:

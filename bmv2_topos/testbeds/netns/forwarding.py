@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from controller.errors import UnknownName
 from controller.switches import forwarding, names
-from controller.switches.entries import TableEntry
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
-from controller.switches.target import ProgramInfo
+from controller.switches.target import ProgramInfo, TableEntry
 from controller.vocabulary import Topology
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from bmv2_topos.testbeds.netns.bmv2 import Bmv2Target
 from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command, Program
 from bmv2_topos.testbeds.netns.embedded import EmbeddedTarget
-from controller import Controller, ProgramBundle
+from controller import ProgramBundle, SwitchSession
 from controller.vocabulary import Topology
 
 
@@ -48,7 +48,7 @@ class SwitchTarget(Protocol):
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
         """Yield commands for its links, beside those of all testbeds."""
 
-    def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
+    def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
         """Have all switches run the program, if they do not already. Raises ControllerError."""
 
 

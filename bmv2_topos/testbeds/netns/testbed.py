@@ -18,7 +18,7 @@ from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, 
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
-from controller import Controller, connect
+from controller import SwitchSession, connect
 from controller.errors import UnknownName
 from controller.vocabulary import Topology
 
@@ -153,7 +153,7 @@ def execute(state: State, host: str, command: Sequence[str]) -> NoReturn:
 
 
 @contextlib.contextmanager
-def controllers(state: State) -> Iterator[Mapping[str, Controller]]:
+def controllers(state: State) -> Iterator[Mapping[str, SwitchSession]]:
     """Connect to all switches. Raises ControllerError."""
     with contextlib.ExitStack() as stack:
         yield {

@@ -10,14 +10,12 @@ clock, the links and how long computing takes. The same seed gives the same pack
 """
 
 from bmv2_topos.testbeds.virtual.allocation import Allocation, JobView, Policy, Regions, View
-from bmv2_topos.testbeds.virtual.errors import Stalled, TestbedError, WrongSum
-from bmv2_topos.testbeds.virtual.placement import Placement, build
+from bmv2_topos.testbeds.virtual.placement import Placement, SwitchTree, build, shortest_tree
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import FlowReport, Foreseen, JobReport, Occupancy, Report
-from bmv2_topos.testbeds.virtual.settings import VirtualSettings
+from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings, WrongSum
 from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed, not_carried
 from bmv2_topos.testbeds.virtual.traffic import Flow, random_flows
-from bmv2_topos.testbeds.virtual.trees import SwitchTree, shortest_tree
 
 __all__ = [
     "Allocation",

@@ -6,16 +6,15 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 
-from bmv2_topos.testbeds.virtual.placement import Placement, Ports, branches
+from bmv2_topos.testbeds.virtual.placement import Placement, Ports, branches, drawn_tree
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
-from bmv2_topos.testbeds.virtual.trees import drawn_tree
 from controller import (
     Admission,
-    Controller,
     Deployment,
     Fleet,
     Identity,
     Region,
+    SwitchSession,
     TreeAdmission,
     Uplink,
 )
@@ -69,7 +68,7 @@ class VirtualFleet(Fleet):
             name: PipelineTarget(name, switch, pipelines[name], objects, slots=slots, sole=True)
             for name, switch in switches.items()
         }
-        super().__init__({name: Controller(target) for name, target in self.targets.items()})
+        super().__init__({name: SwitchSession(target) for name, target in self.targets.items()})
         self.jobs: dict[int, TreeAdmission] = {}
         """Those that are admitted, by id, with the slots that they are to end at."""
         self._generation = 0

@@ -15,18 +15,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bmv2_topos.testbeds.virtual.errors import TestbedError
-from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.placement import Placement, SwitchTree
 from bmv2_topos.testbeds.virtual.report import Directed, Foreseen
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, VirtualSettings
-from bmv2_topos.testbeds.virtual.trees import SwitchTree
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from controller.core.allocator import allocate
-from controller.placement.flows import Pools, flows_of
-from controller.placement.waterfill import waterfill
 from controller.policies.by_kind import AllocationSettings
+from controller.policies.placement.flows import Pools, flows_of
+from controller.policies.placement.waterfill import waterfill
 from controller.vocabulary import Job, Region, Topology
 from hostlib import wire
-from hostlib.quantize import per_lane
+from hostlib.wire.encodings import per_lane
 
 
 @dataclass(frozen=True, slots=True)

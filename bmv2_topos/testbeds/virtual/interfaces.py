@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.fabric import Arrival, Bytes, Fabric
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports
+from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.switches.model import INA_UDP_PORT
 
 _LAST_PORT = 65535

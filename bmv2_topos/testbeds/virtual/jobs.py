@@ -5,35 +5,37 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field, replace
 
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
-from bmv2_topos.testbeds.virtual.alike import Rule, Watched
-from bmv2_topos.testbeds.virtual.errors import TestbedError
-from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import JobReport
 from bmv2_topos.testbeds.virtual.server import PolledServer, endpoints
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, FAST_BPS, VirtualSettings
-from bmv2_topos.testbeds.virtual.training import Training
-from bmv2_topos.testbeds.virtual.worker import Summed, Tally, Worker
+from bmv2_topos.testbeds.virtual.settings import (
+    DEFAULT_WINDOW,
+    FAST_BPS,
+    Stalled,
+    TestbedError,
+    VirtualSettings,
+)
+from bmv2_topos.testbeds.virtual.worker import Gradients, Rule, Summed, Tally, Training, Watched, Worker
 from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 from hostlib import wire
 from hostlib.core.congestion import SPREAD, Congestion
-from hostlib.core.kernel import Kernel
-from hostlib.core.state import CoreSettings
-from hostlib.core.window import Window
+from hostlib.core.state import NEVER, CoreSettings
+from hostlib.core.window import Kernel, Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
-from hostlib.quantize import per_lane, why_no_room
-from hostlib.tree import Tree
 from hostlib.windows import find, is_outside
+from hostlib.wire.encodings import per_lane, why_no_room
+from hostlib.wire.tree import Tree
 
 SCALE_BITS = 20
 
@@ -325,3 +327,50 @@ def _spread(settings: VirtualSettings) -> int:
 
 def _power_of_two_up_to(number: int) -> int:
     return 1 << (number.bit_length() - 1) if number > 0 else 0
+
+
+# ---------------------------------------------------------------------------
+# Stall detection: all that wait have waited too long, and nobody computes what they may wait for.
+
+
+class StallCheck:
+    """Looks at all workers, but not before any stall that it can have missed is over the patience."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._due = 0
+
+    def check(self, jobs: Iterable[RunningJob], now: int) -> None:
+        """Raise Stalled if no worker of any job has had a result for so long, and none computes."""
+        if now < self._due:
+            return
+        running = list(jobs)
+        waited = _least_wait(running, now)
+        if waited > self._patience_s * 1e9:
+            waiting = describe_waiting(running)
+            raise Stalled(f"at {now * 1e-9:.6f} s, no result for {self._patience_s:g} s: {waiting}")
+        self._due = now + int(self._patience_s * 1e9) - waited
+
+
+def _least_wait(jobs: Iterable[RunningJob], now: int) -> int:
+    """Return how long the worker has waited that had a result last; 0: one computes, or there is none."""
+    waits = []
+    for job in jobs:
+        for worker in job.workers:
+            if not worker.waits or worker.training.due != NEVER:
+                return 0
+            waits.append(worker.window.stalled_ns(now))
+    return min(waits, default=0)
+
+
+def describe_waiting(jobs: Iterable[RunningJob]) -> str:
+    """Say which ranks wait for which packets, and who they heard was missing."""
+    found = []
+    for job in jobs:
+        for worker in job.workers:
+            if worker.waits:
+                missing = worker.window.missing_ranks(since=0)
+                without = f", without rank {', '.join(map(str, missing))}" if missing else ""
+                psns = worker.window.outstanding()
+                found.append(f"job {job.entry.name!r} rank {worker.rank} waits for {psns}{without}")
+    return "; ".join(found) or "nobody waits for a sum"

@@ -1,4 +1,4 @@
-"""A switch of this process under control of a `controller.Controller`, with no P4Runtime in between.
+"""A switch of this process under control of a `controller.SwitchSession`, with no P4Runtime in between.
 
 That would take longer than many a simulation.
 """
@@ -11,17 +11,19 @@ from dataclasses import replace
 
 from controller.errors import NotPrimary, Refused, UpdateError
 from controller.switches import names
-from controller.switches.entries import (
+from controller.switches.programs import ProgramBundle
+from controller.switches.target import (
     CounterCell,
     Entry,
+    Kind,
     Match,
     MulticastGroup,
+    ProgramInfo,
     Range,
     RegisterCell,
     TableEntry,
+    find,
 )
-from controller.switches.programs import ProgramBundle
-from controller.switches.target import Kind, ProgramInfo, find
 from softswitch import PipelineError, Switch
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import EntryExists, NoSuchEntry, Pipeline, TableFull

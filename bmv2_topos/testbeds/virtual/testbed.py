@@ -32,18 +32,14 @@ from bmv2_topos.faults import (
     impossible,
 )
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
-from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator
-from bmv2_topos.testbeds.virtual.cores import COMPILED
-from bmv2_topos.testbeds.virtual.errors import Stalled, TestbedError
+from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator, OccupancySampler
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
-from bmv2_topos.testbeds.virtual.jobs import RunningJob, request_of, slack_s
-from bmv2_topos.testbeds.virtual.occupancy import OccupancySampler
+from bmv2_topos.testbeds.virtual.jobs import RunningJob, StallCheck, describe_waiting, request_of, slack_s
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Report
-from bmv2_topos.testbeds.virtual.settings import VirtualSettings
-from bmv2_topos.testbeds.virtual.stall import StallCheck, describe_waiting
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Stalled, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.traffic import Flow, running_flows
 from bmv2_topos.testbeds.virtual.turns import Seated, Turns
 from controller.vocabulary import Job, Topology

@@ -16,10 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces, Socket
 from bmv2_topos.testbeds.virtual.report import FlowReport
+from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.vocabulary import Topology
 from hostlib import wire
 from hostlib.core.state import NEVER

@@ -3,20 +3,276 @@
 from __future__ import annotations
 
 import ctypes
+import random
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.errors import WrongSum
-from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Socket
-from bmv2_topos.testbeds.virtual.settings import Prioritize
-from bmv2_topos.testbeds.virtual.training import Training
+from bmv2_topos.testbeds.virtual.settings import Prioritize, WrongSum
+from hostlib.core.congestion import BadLimits, Congestion, Limits, Round, checked
 from hostlib.core.driver import Arrivals, Driver
-from hostlib.core.state import Counter
+from hostlib.core.priority import Urgency
+from hostlib.core.state import NEVER, Counter
 from hostlib.core.window import Window
-from hostlib.priority import Urgency
+from hostlib.wire import encodings
+from hostlib.wire.encodings import Encoding
+
+# ---------------------------------------------------------------------------
+# Model of one rank of a training job: when it computes, and which tensors that makes ready.
+#
+# Theory of operation ------------------- An iteration is a forward pass through the layers, front to back,
+# and a backward pass, back to front. Each layer has one tensor of gradients, which is complete when the
+# backward pass leaves the layer, and all layers take equal parts of a pass. So tensors become ready back to
+# front, while the backward pass still goes on, and are summed in that order, one at a time: the order in
+# which the collectives of a data-parallel job are called, for all ranks must call them in the same. The
+# forward pass of the next iteration needs the sum of a layer's tensor before it enters that layer; the
+# front layer's, which is ready last, it needs first. What is hidden behind the backward pass is therefore
+# all but what is left to send when it ends.
+#
+# Computing takes what the job says, for one rank maybe something else (a straggler), plus or minus a jitter
+# that each pass of each rank draws anew. Nothing else takes time at a host.
+
+
+@dataclass
+class Training:
+    """One rank's progress. Times are nanoseconds."""
+
+    layers: int
+    iterations: int
+    compute_ns: int
+    """Both passes of one iteration."""
+    forward_share: float
+    jitter: float
+    random: random.Random
+    done: int = 0
+    """Iterations whose tensors are all summed."""
+    ready: deque[int] = field(default_factory=deque)
+    """Layers whose tensors wait to be summed, in that order."""
+    ready_ns: dict[int, int] = field(default_factory=dict)
+    """When each layer's tensor became ready last."""
+    due: int = NEVER
+    """Time at which the layer that is being computed ends; NEVER: waiting for a sum, or finished."""
+    _computed: int = 0
+    _layer: int = 0
+    _backward: bool = False
+    _share: float = 1.0
+    _summed: set[int] = field(default_factory=set)
+
+    def start(self, now: int) -> None:
+        """Begin, or after a restart begin again, with the iteration after those `done`."""
+        self._computed = self.done
+        self.ready.clear()
+        self._summed = set(range(self.layers))
+        self.due = NEVER
+        if not self.finished:
+            self._enter_pass(now, backward=False)
+
+    @property
+    def finished(self) -> bool:
+        """True once all iterations are done."""
+        return self.done >= self.iterations
+
+    def advance(self, now: int) -> None:
+        """Compute up to `now`."""
+        while self.due <= now:
+            at = self.due
+            self.due = NEVER
+            if self._backward:
+                self._leave_backward(at)
+            elif self._layer + 1 < self.layers:
+                self._layer += 1
+                self._enter_layer(at)
+            else:
+                self._enter_pass(at, backward=True)
+
+    def summed(self, layer: int, now: int) -> None:
+        """Learn that a layer's tensor is summed, in the order in which they were `ready`."""
+        self._summed.add(layer)
+        if layer == 0:  # the last of its iteration
+            self.done += 1
+        waits = self.due == NEVER and not self._backward and layer == self._layer
+        if waits and self._computed < self.iterations:
+            self._enter_layer(now)
+
+    def _leave_backward(self, at: int) -> None:
+        self._summed.discard(self._layer)
+        self.ready.append(self._layer)
+        self.ready_ns[self._layer] = at
+        if self._layer > 0:
+            self._layer -= 1
+            self._enter_layer(at)
+            return
+        self._computed += 1
+        if self._computed < self.iterations:
+            self._enter_pass(at, backward=False)
+        else:
+            self._backward = False
+
+    def _enter_pass(self, at: int, *, backward: bool) -> None:
+        self._backward = backward
+        self._share = (1 - self.forward_share if backward else self.forward_share) / self.layers
+        if self.jitter:
+            self._share *= 1 + self.random.uniform(-self.jitter, self.jitter)
+        self._layer = self.layers - 1 if backward else 0
+        self._enter_layer(at)
+
+    def _enter_layer(self, at: int) -> None:
+        if self._backward or self._layer in self._summed:
+            self.due = at + round(self.compute_ns * self._share)
+
+
+# ---------------------------------------------------------------------------
+# Contributions of the ranks of a job, and the sums that they must be handed.
+
+
+_SHIFTS = 997  # a prime: how often the same values come round again
+_LARGEST = 15.0
+_ROUNDED, _TO = 1.5, 2.0
+"""Where not even 1 travels exactly, the unit of a packet whose largest value is from 1 to 2 is 2."""
+
+
+def largest_exact(workers: int, numbers: Encoding) -> int:
+    """Return the largest whole number up to which, in fewer bits, all travel exactly; 0: none does.
+
+    A block's unit is then at most 1: its bits less the sign's and the room for the sum hold the number.
+    """
+    bits = 32 // encodings.per_lane(numbers) - 1 - (workers - 1).bit_length()
+    return int(min(_LARGEST, 2 ** max(bits, 0) - 1))
+
+
+class Gradients:
+    """Tensors of every rank, layer and iteration, and their sums.
+
+    Values are small whole numbers, so that every sum is exact in every way of travelling and comparing is all
+    that checking takes. Where none but 0 travels exactly (`largest_exact`), all are 1.5 or -1.5, which is
+    rounded to 2 or -2 whichever packet it is in, and sums are of these. Each tensor of each iteration is
+    another part of one array per rank: a packet of another iteration would not fit in.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        tensors: tuple[int, ...],
+        *,
+        numbers: Encoding = "fixed",
+        scale_bits: int,
+        seed: int,
+        overflow_every: int = 0,
+    ) -> None:
+        """Make values for so many elements per layer.
+
+        Args:
+            workers: Number of ranks.
+            tensors: Elements of each layer.
+            numbers: How they travel; there is room for the sum of these ranks (`encodings.most_ranks`).
+            scale_bits: The job's fixed scale, which no value may leave, but for those of `overflow_every`.
+            seed: Seed of the values.
+            overflow_every: In every so many iterations one value of one rank leaves it; 0: never.
+        """
+        # at a fixed scale, ranks * largest must stay below 2**31
+        largest = max(1.0, min(largest_exact(workers, numbers), (2**31 - 1) // workers / 2**scale_bits))
+        generator = np.random.default_rng(seed)
+        shape = (workers, max(tensors) + _SHIFTS)
+        limit = int(largest)
+        numbers_of_each = generator.integers(-limit, limit, shape, np.int8, endpoint=True)
+        scale = received = 1.0
+        if largest_exact(workers, numbers) < 1:
+            numbers_of_each = 2 * generator.integers(0, 1, shape, np.int8, endpoint=True) - 1
+            scale, received = _ROUNDED, _TO
+        self._values: NDArray[np.float32] = np.float32(scale) * numbers_of_each
+        self._sum: NDArray[np.float32] = (received * numbers_of_each.sum(axis=0)).astype(np.float32)
+        self.lengths = tensors
+        """Elements of each tensor, front layer first."""
+        self._workers = workers
+        self._overflow_every = overflow_every
+        self._huge = np.float32(2.0 ** (32 - scale_bits))
+
+    def contribution(self, rank: int, iteration: int, layer: int) -> NDArray[np.float32]:
+        """Return one rank's tensor, not to be written to."""
+        values = self._values[rank, self._part(iteration, layer)]
+        if self._overflows(iteration) and rank == iteration % self._workers:
+            values = values.copy()
+            values[0] = self._huge
+        return values
+
+    def total(self, iteration: int, layer: int) -> NDArray[np.float32]:
+        """Return the sum over all ranks, not to be written to."""
+        part = self._part(iteration, layer)
+        total = self._sum[part]
+        if self._overflows(iteration):
+            total = total.copy()
+            total[0] += self._huge - self._values[iteration % self._workers, part.start]
+        return total
+
+    def _overflows(self, iteration: int) -> bool:
+        """True if one rank has a value that the fixed scale cannot hold."""
+        return self._overflow_every > 0 and iteration % self._overflow_every == self._overflow_every - 1
+
+    def _part(self, iteration: int, layer: int) -> slice:
+        start = (iteration * len(self.lengths) + layer) * 7 % _SHIFTS
+        return slice(start, start + self.lengths[layer])
+
+
+# ---------------------------------------------------------------------------
+# Holds the ranks of a job to one rule for their windows.
+#
+# A congestion control from outside may look at a clock, draw random numbers, or remember something of
+# another rank. Then ranks that were told the same come to different windows, which costs time and is hard
+# to see. Here all ranks of a job are at hand, so it is found at once, and exactly: limits must be a
+# function of the rounds that were reported to a rank. Ranks with different reports (a loss can cause that)
+# are not compared.
+
+
+class Rule:
+    """What the ranks of one job have answered so far."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int, int], Limits] = {}
+
+    def note(self, number: int, told: int, limits: Limits) -> None:
+        """Take in a rank's answer to its first `number` rounds; `told` is their digest. Raises BadLimits."""
+        first = self._answers.setdefault((number, told), limits)
+        if first != limits:
+            raise BadLimits(
+                f"two ranks that were told the same until round {number} got {first.in_flight} and"
+                f" {limits.in_flight} packets in flight, {first.claims} and {limits.claims} claims; limits"
+                " must depend on rounds alone"
+            )
+
+
+class Watched:
+    """The congestion control of one rank, its answers compared with those of the others."""
+
+    def __init__(self, inner: Congestion, rule: Rule, *, may_bypass: bool) -> None:
+        self.name = getattr(inner, "name", type(inner).__name__)
+        self.wants_rounds = inner.wants_rounds
+        self._inner = inner
+        self._rule = rule
+        self._may_bypass = may_bypass
+        self._most = 1
+        self._number = self._told = 0
+
+    def start(self, window: int) -> Limits:
+        """Ask it, and compare."""
+        self._most = window
+        self._number = self._told = 0
+        return self._compared(self._inner.start(window))
+
+    def on_round(self, outcome: Round) -> Limits:
+        """Ask it, and compare."""
+        self._number += 1
+        self._told = hash((self._told, outcome))
+        return self._compared(self._inner.on_round(outcome))
+
+    def _compared(self, answer: object) -> Limits:
+        limits = checked(answer, most=self._most, may_bypass=self._may_bypass)
+        self._rule.note(self._number, self._told, limits)
+        return limits
+
 
 BATCH_PACKETS = 256
 

@@ -16,7 +16,7 @@ from random import Random
 
 from controller.policies.by_kind import SIMPLEST, Choice, default_for
 from controller.simulator.network.run import NetworkOutcome, NetworkTask
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Link, Topology
 
 LENGTHS = (0.8, 1.25)

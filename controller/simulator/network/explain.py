@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from controller.core.reasons import of_slots
-from controller.memory.explain import explain as explain_memory
-from controller.memory.policy import Answer, Question, Standing
-from controller.placement.explain import explain as explain_placement
-from controller.placement.flows import steady_state
+from controller.policies.memory.explain import explain as explain_memory
+from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.placement.explain import explain as explain_placement
+from controller.policies.placement.flows import steady_state
 from controller.simulator.network.log import Log
 from controller.simulator.network.run import Simulated
 from controller.simulator.record import Ended

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.errors import BadSpec
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Job, Topology, shapes
 from controller.vocabulary.documents import hint
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.figures import new_figure, save
-from controller.memory.policy import Standing
+from controller.policies.memory.policy import Standing
 from controller.simulator.network.log import Log
 from controller.simulator.network.run import Simulated
 

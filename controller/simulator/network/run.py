@@ -6,18 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.core.compose import networked
+from controller.core.compose import networked, submission_of
 from controller.core.events import Submitted
-from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.simulator.engine import Simulation, admitted
-from controller.simulator.metrics import measure
-from controller.simulator.network.log import Log
-from controller.simulator.network.promises import Promises
-from controller.simulator.network.settings import NetworkSettings
-from controller.simulator.network.speed import NetworkSpeed
+from controller.simulator.network.log import Log, Promises
+from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
 from controller.simulator.policy_run import PolicyRun
-from controller.simulator.record import Ended, Result
+from controller.simulator.record import Ended, Result, measure
 from controller.simulator.runs import refusals
 from controller.vocabulary import Job, Topology
 

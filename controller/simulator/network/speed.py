@@ -8,24 +8,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
-from controller.core.submissions import LEAST_S
-from controller.placement.waterfill import waterfill
-from controller.scheduling.model import Submission
-from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
-from controller.simulator.network.average import Work, average
-from controller.simulator.network.collisions import crowded, run_lengths, usable
-from controller.simulator.network.fluid import Fluid, Rates, Runner, shifted
+from controller.core.compose import LEAST_S
+from controller.errors import BadSpec
+from controller.policies.by_kind import AllocationSettings
+from controller.policies.placement.waterfill import waterfill
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Contention, Group, JobState, SpeedModel
+from controller.simulator.network.average import Work, average, crowded, link_rates, run_lengths, usable
+from controller.simulator.network.fluid import Fluid, Phases, Rates, Runner, phases_of, shifted
 from controller.simulator.network.log import Log
-from controller.simulator.network.phases import Phases, phases_of
-from controller.simulator.network.resends import link_rates
-from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Job
+
+# ---------------------------------------------------------------------------
+# How a cluster's network is simulated, and by which policies.
+
+
+Model = Literal["phases", "average"]
+MODELS: tuple[Model, ...] = ("phases", "average")
+
+WINDOW = 128
+"""Packets in flight: the first so many of a tensor only announce the exponents of those that follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings(AllocationSettings):
+    """Settings of the network's model, beside those of the allocation policies.
+
+    Attributes:
+        model: Jobs' phases one by one, or on average over time.
+        window: Packets in flight of a worker: each tensor is sent with as many packets more, at most as many
+            as it has, which announce exponents; 0: none are sent. Its last sum is back a round trip later.
+        resent: Fraction of a full link's capacity that is retransmissions, for each job beside the first:
+            queues make round trips longer, and late packets are taken for lost.
+        tensors: Most tensors of a job; further layers are merged.
+        iterations: Iterations that are simulated in phases; the rest is taken to be like them.
+    """
+
+    model: Model = "average"
+    window: int = WINDOW
+    resent: float = 0.0
+    tensors: int = 8
+    iterations: int = 32
+
+    def __post_init__(self) -> None:
+        AllocationSettings.__post_init__(self)  # super() knows no class that slots have made anew
+        if not 0 <= self.resent < 1:
+            raise BadSpec(f"a part of {self.resent:g} sent again; want a fraction, 0 to 1")
+        if self.model not in MODELS:
+            raise BadSpec(f"model {self.model!r}; want one of {', '.join(MODELS)}")
+
 
 _SAME = 1e-9
 

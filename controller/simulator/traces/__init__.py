@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing import parent_process
 from pathlib import Path
 
-from controller.scheduling.errors import BadTrace
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadTrace
+from controller.policies.scheduling.model import Submission
 from controller.simulator.traces import described, gavel, muri, neutral, synergy, tiresias
 from controller.simulator.traces.logs import LOGS, is_headless, read_log
 from controller.simulator.traces.rows import JobCheck, brief, delimiter_of, present, read_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.scheduling.errors import BadSpec, SchedulingError
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadSpec, SchedulingError
+from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import LARGEST, SMALLEST, JobCheck
 from controller.vocabulary import Cluster, documents, jobs_of
 

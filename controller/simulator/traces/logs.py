@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.scheduling.errors import BadTrace
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadTrace
+from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import (
     SMALLEST,
     JobCheck,

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-from controller.scheduling.errors import BadTrace
-from controller.scheduling.model import RESOURCES, Submission
+from controller.policies.scheduling.errors import BadTrace
+from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, collect, read_rows
 from controller.vocabulary import Cluster
 

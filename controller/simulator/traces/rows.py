@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
+from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Cluster
 from controller.vocabulary.documents import encoding_of
-from controller.vocabulary.words import plural
+from controller.vocabulary.errors import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
 """Bounds of a positive number: beyond, sums of seconds lose what is added to them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import JobCheck, TraceRow, brief, collect, read_rows
 from controller.vocabulary import Cluster
 

@@ -10,11 +10,11 @@ import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.memory import demand
-from controller.memory.explain import explain as explain_memory
-from controller.memory.policies import POLICIES
-from controller.memory.policy import Answer, Question, Standing
 from controller.policies.by_kind import AllocationSettings
+from controller.policies.memory import demand
+from controller.policies.memory.explain import explain as explain_memory
+from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.registry import MEMORIES
 from controller.vocabulary import Job
 from ina.cli import job_files, options
 from ina.cli.allocation import common
@@ -40,7 +40,7 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"Divide slots by this policy: {', '.join(POLICIES)}; or one of your own: path.py:NAME, or "
+        help=f"Divide slots by this policy: {', '.join(MEMORIES)}; or one of your own: path.py:NAME, or "
         "a name that an installed package offers. Compares several, separated by commas.",
     ),
 ]

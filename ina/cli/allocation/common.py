@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from controller.core.allocator import Allocator, allocate
-from controller.placement.policy import overfull
-from controller.placement.trees import racks_of
 from controller.policies.by_kind import AllocationSettings
+from controller.policies.placement.policy import overfull
+from controller.policies.placement.trees import racks_of
 from controller.vocabulary import Job, Topology, documents, named
 from controller.vocabulary.documents import hint
 from controller.vocabulary.files import check_job

@@ -9,10 +9,10 @@ import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.placement.explain import explain as explain_placement
-from controller.placement.flows import State
-from controller.placement.policies import POLICIES
 from controller.policies.by_kind import AllocationSettings
+from controller.policies.placement.explain import explain as explain_placement
+from controller.policies.placement.flows import State
+from controller.policies.registry import PLACEMENTS
 from controller.simulator.files import whole
 from controller.vocabulary import Job
 from controller.vocabulary.files import write_jobs
@@ -39,7 +39,7 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"Place jobs by this policy: {', '.join(POLICIES)}; or one of your own: path.py:NAME, or "
+        help=f"Place jobs by this policy: {', '.join(PLACEMENTS)}; or one of your own: path.py:NAME, or "
         "a name that an installed package offers. Compares several, separated by commas.",
     ),
 ]

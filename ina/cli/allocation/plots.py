@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.figures import new_figure, save
-from controller.memory.policy import Answer, Question, Standing
-from controller.placement.flows import State
+from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.placement.flows import State
 from controller.vocabulary import Topology
 
 HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}

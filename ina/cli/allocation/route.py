@@ -9,11 +9,11 @@ import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.placement.flows import State
 from controller.policies.by_kind import AllocationSettings
-from controller.routing.explain import explain as explain_route
-from controller.routing.policies import POLICIES
-from controller.routing.policy import Question
+from controller.policies.placement.flows import State
+from controller.policies.registry import ROUTINGS
+from controller.policies.routing.explain import explain as explain_route
+from controller.policies.routing.policy import Question
 from controller.simulator.files import whole
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
@@ -36,7 +36,7 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"Choose trees by this policy: {', '.join(POLICIES)}; or one of your own: path.py:NAME, "
+        help=f"Choose trees by this policy: {', '.join(ROUTINGS)}; or one of your own: path.py:NAME, "
         "or a name that an installed package offers. Compares several, separated by commas.",
     ),
 ]

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 import typer
 
 from controller.vocabulary import Job
-from hostlib import command_line
-from hostlib.quantize import Block, why_no_room
+from hostlib.launch import command_line
+from hostlib.wire.encodings import Block, why_no_room
 from ina.bench import mpi
 from ina.bench.allreduce import Dtype, Operation, processor_s, slowest
 from ina.bench.loopback import copy_time_s

@@ -14,12 +14,12 @@ from controller.errors import BadSpec
 from controller.policies.by_kind import policies_of
 from controller.policies.registry import check_settings, parse_setting
 from controller.simulator.files import whole
-from controller.simulator.job_table import Row, row_of, write_jobs
-from controller.simulator.network.collisions import TOO_LONG
+from controller.simulator.network.average import TOO_LONG
 from controller.simulator.network.run import NetworkMetrics, NetworkOutcome, NetworkTask, run_network
-from controller.simulator.network.settings import Model as ContentionModel
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import Model as ContentionModel
+from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.pool import run_each
+from controller.simulator.runs import Row, row_of, write_jobs
 from controller.vocabulary import Job, Topology
 from ina.cli import job_files, options
 from ina.cli.allocation import common as allocation

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import check_known, check_settings, parse_setting
-from controller.scheduling import BadSpec
+from controller.policies.scheduling import BadSpec
 from controller.simulator.clusters import read_cluster, uniform
 from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, kind_for, known_to
 from controller.simulator.traces import FORMATS

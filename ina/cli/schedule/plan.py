@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.lucid import packing_tree, usage_of
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family
-from controller.scheduling import RESOURCES
-from controller.scheduling.policy import JobState
-from controller.simulator.by_name import make
-from controller.simulator.estimates import expect as estimated
-from controller.simulator.explain import numbers
+from controller.policies.scheduling import RESOURCES
+from controller.policies.scheduling.lucid.family import packing_tree, usage_of
+from controller.policies.scheduling.policy import JobState
+from controller.simulator.estimates import expect, facts_of, learn, predict
 from controller.simulator.files import whole
-from controller.simulator.history import expect, learn, submission
-from controller.simulator.once import Plan, Planned, decide_once, stage_names
+from controller.simulator.once import Plan, Planned, decide_once, numbers, stage_names
+from controller.simulator.policy_run import make
 from controller.simulator.runs import LARGEST_SEED, known_to
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
@@ -31,7 +29,7 @@ from ina.cli.plain import plural
 from ina.cli.schedule import common, inputs, timeline
 
 if TYPE_CHECKING:
-    from controller.scheduling.lucid import DurationModel
+    from controller.policies.scheduling.lucid.estimates import DurationModel
 
 EPILOG = """Examples:
 
@@ -117,15 +115,15 @@ def plan(
             common.check_plots(option, path)
     servers = cluster.servers()
     around = models.config(servers, [name], settings, seed=seed)
-    specs = estimated(read(jobs, servers, known_to([name], around), format=format), models.estimates)
+    specs = expect(read(jobs, servers, known_to([name], around), format=format), models.estimates)
     model = None if history is None else learn(read(history), around)
     if model is not None:
-        specs = expect(specs, model, around)
+        specs = predict(specs, model, around)
     unused_keys = job_files.note("schedule plan", jobs, cluster.cluster)
     decided = decide_once(specs, servers, make(name, around))
     reasons = explanations(name, decided, around, model) if explain else {}
     if model is not None and shapes is not None:
-        from controller.scheduling.lucid.plots import draw_shapes
+        from controller.policies.scheduling.lucid.additive import draw_shapes
 
         with whole(shapes) as draft:
             draw_shapes(model.model, draft)
@@ -174,7 +172,7 @@ def explanations(
             lines.append(f"packing tree: {packing_tree(around, usage).predict(usage).name.title()}")
             lines += packing_tree(around, usage).explain(usage)
         if model is not None:
-            lines += ["expected duration", *model.explain(submission(job.spec, around))]
+            lines += ["expected duration", *model.explain(facts_of(job.spec, around))]
         found[job.spec.name] = lines
     return found
 

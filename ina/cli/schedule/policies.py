@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from controller import plugins
-from controller.policies.families.outside import GROUP
-from controller.policies.registry import FAMILIES, find_family, full_name, known
+from controller.policies.registry import FAMILIES, GROUP, find_family, full_name, known
 from ina.cli import options
 from ina.cli.output import out
 

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from controller.scheduling.synergy import BadDemand, BadMatrix, Dataset, ModelProfile, ServerShape, demand
-from controller.scheduling.synergy.matrix_csv import write_profile
+from controller.policies.scheduling.synergy.demand import BadDemand, BadMatrix, ServerShape, demand
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, write_profile
+from controller.policies.scheduling.synergy.profiling import Dataset
 from controller.vocabulary import Job
 from hostlib import interleave
 from ina.bench.cpu_counts import MOST_ITERATIONS, NO_STORAGE, JobOnCpus, Measured, profile_job
@@ -91,10 +92,10 @@ def profile_(
 ) -> None:
     """Measure how the speed of a job depends on its number of CPUs.
 
-    Runs the program as a job of one worker. The program must mark its stages (hostlib.stages) and run long
-    enough. Its processes are bound to one CPU, to all CPUs, and to numbers between as long as these add
-    information; then the program is ended. The effect of memory is computed, not measured: a cache holds its
-    share of the data set, and the rest is read from storage (Synergy, OSDI'22, 3.1).
+    Runs the program as a job of one worker. The program must mark its stages (hostlib.interleave.stages) and
+    run long enough. Its processes are bound to one CPU, to all CPUs, and to numbers between as long as these
+    add information; then the program is ended. The effect of memory is computed, not measured: a cache holds
+    its share of the data set, and the rest is read from storage (Synergy, OSDI'22, 3.1).
     """
     if not command:
         raise Failure("nothing to run: give -- COMMAND...", USAGE)

@@ -11,10 +11,9 @@ from typing import Annotated
 
 import typer
 
-from controller.simulator import sweep as sweeps
 from controller.simulator.files import whole
 from controller.simulator.pool import run_all, run_on_ray
-from controller.simulator.runs import Outcome, Task, write_rows
+from controller.simulator.runs import Outcome, Point, Task, points_of, sweep_tasks, write_rows
 from controller.simulator.traces.rows import brief
 from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
@@ -100,7 +99,7 @@ def sweep(
     servers = cluster.servers()
     around = models.config(servers, names, settings)
     source, _ = workload.offered(names, around, load=1.0)
-    planned = sweeps.tasks(
+    planned = sweep_tasks(
         names,
         source,
         around,
@@ -110,7 +109,7 @@ def sweep(
     )
     unused_keys = job_files.note("schedule sweep", workload.trace, cluster.cluster)
     outcomes = _run(planned, processes, ray=ray, address=ray_address)
-    points = sweeps.points(outcomes)
+    points = points_of(outcomes)
     document = _json(planned, outcomes, points, unused_keys)
     if output is not None:
         with whole(output) as draft:
@@ -154,7 +153,7 @@ def _run(planned: Sequence[Task], processes: int, *, ray: bool, address: str) ->
 def _json(
     planned: Sequence[Task],
     outcomes: Sequence[Outcome],
-    points: Sequence[sweeps.Point],
+    points: Sequence[Point],
     unused_keys: Sequence[str],
 ) -> str:
     first = planned[0]
@@ -174,7 +173,7 @@ def _json(
     )
 
 
-def _show(points: Sequence[sweeps.Point], title: str) -> None:
+def _show(points: Sequence[Point], title: str) -> None:
     columns = ["policy", "load", "avg JCT s", "±", "median s", "p99 s", "±", "slowdown", "queue", "GPUs"]
     rows = [
         (
@@ -194,7 +193,7 @@ def _show(points: Sequence[sweeps.Point], title: str) -> None:
     common.table(title, columns, rows)
 
 
-def _draw(points: Sequence[sweeps.Point], path: Path) -> None:
+def _draw(points: Sequence[Point], path: Path) -> None:
     from bmv2_topos.plots import draw_lines
 
     lines: dict[str, list[tuple[float, float]]] = {}

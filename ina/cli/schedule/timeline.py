@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from string import ascii_uppercase
 
-from controller.grouping.timeline import Span
+from controller.policies.grouping.efficiency import Span
 
 IDLE = "·"
 

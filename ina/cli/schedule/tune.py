@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from controller.policies.registry import check_settings, parse_setting, settings_of
-from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
+from controller.policies.scheduling.lucid.tuner import Settings, Tuned, tune_settings
 from controller.simulator.files import whole
 from controller.simulator.runs import Task, run, write_rows
 from ina.cli import job_files, options

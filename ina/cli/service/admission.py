@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from hostlib.interfaces import known_as
+from hostlib.io.interfaces import known_as
 from ina.cli.cluster_options import names_of
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure

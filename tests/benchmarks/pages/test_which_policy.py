@@ -27,9 +27,9 @@ from benchmarks.pages.which_policy_packets import compared
 from benchmarks.pages.which_policy_parts import PROMISED
 from bmv2_topos.harness import ResultRow
 from bmv2_topos.harness.page import rows_of
-from controller.policies.by_kind import SCHEDULER
+from controller.policies.registry import SCHEDULER
 from controller.simulator.network.run import simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, fabrics
 from ina.cli.experiment import experiment
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.muri import muri
 from benchmarks.replicas.muri.muri import dense_matching
-from controller.policies.families.base import SimulationConfig
-from controller.scheduling.errors import SchedulingError
+from controller.policies.family import SimulationConfig
+from controller.policies.scheduling.errors import SchedulingError
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.vocabulary import Cluster
 from tests import effort
 from tests.benchmarks.replicas import matching_oracle
-from tests.controller.grouping.cases import exact, table_of, total
+from tests.controller.policies.grouping.cases import exact, table_of, total
 
 
 @settings(deadline=None, max_examples=effort.cases(60))

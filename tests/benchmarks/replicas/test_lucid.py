@@ -21,10 +21,11 @@ from benchmarks.replicas.lucid.rules import (
     two_queues,
 )
 from benchmarks.replicas.steps import SteppedRun
-from controller.scheduling import BadSpec, Decision, Submission, View
-from controller.scheduling.lucid import Config, Pair, Size
-from controller.scheduling.policy import JobState
-from controller.scheduling.speed import Exclusive
+from controller.policies.scheduling import BadSpec, Decision, Submission, View
+from controller.policies.scheduling.lucid.measured import Config, Pair
+from controller.policies.scheduling.lucid.usage import Size
+from controller.policies.scheduling.policy import JobState
+from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import simulate
 from controller.vocabulary import Cluster
 from tests import effort

@@ -19,8 +19,8 @@ from benchmarks.replicas.mina.fabric import Fabric, Tree
 from benchmarks.replicas.mina.hosts import Choose, FewestFragments, first_fit, locality
 from benchmarks.replicas.mina.steps import MIXES, MODELS, Kinds, Profiles, Rates, Steps, Sum, Turns
 from benchmarks.replicas.mina.trees import FirstTrees, MinaTrees, Running, SpreadTrees, bits, independent
-from controller.placement.policy import Policy, place
-from controller.routing.policy import Question, check
+from controller.policies.placement.policy import Policy, place
+from controller.policies.routing.policy import Question, check
 from tests.benchmarks.replicas.fuzzed import HERE, silent
 
 KINDS = Kinds([*MODELS.values()], Rates())

@@ -7,10 +7,10 @@ import pytest
 from benchmarks.replicas.muri.loop import MuriRun, RestartedJob
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import srtf
-from controller.policies.families.base import SimulationConfig
-from controller.scheduling import BadDecision, BadSpec, Decision, Group, Stuck, Submission, View
-from controller.scheduling.speed import Exclusive
-from controller.simulator.by_name import make
+from controller.policies.family import SimulationConfig
+from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Stuck, Submission, View
+from controller.policies.scheduling.speed import Exclusive
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster
 
 ONE = Cluster.uniform(1, 1)

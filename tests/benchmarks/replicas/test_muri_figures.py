@@ -13,9 +13,9 @@ import pytest
 from benchmarks.replicas.muri.speed import ALONE, longer_s
 from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from benchmarks.schedulers.trace_files import resolved
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.simulator import Metrics, measure
-from controller.simulator.by_name import make
+from controller.simulator.policy_run import make
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 

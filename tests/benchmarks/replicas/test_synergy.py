@@ -14,19 +14,19 @@ from benchmarks.replicas.synergy.rules import (
     replica_proportional,
     replica_tune,
 )
-from controller.scheduling import BadSpec, Submission
-from controller.scheduling.synergy import (
+from controller.policies.scheduling import BadSpec, Submission
+from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
     Infeasible,
-    ModelProfile,
     Option,
     Sensitivity,
     Servers,
     ServerShape,
 )
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.vocabulary import Cluster
-from tests.controller.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity
+from tests.controller.policies.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity
 
 GRID = Sensitivity.build([1], [10], [[1]])
 

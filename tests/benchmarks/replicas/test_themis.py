@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.replicas.muri.themis import Floats, ThemisReplica, shares
-from controller.scheduling import Submission
-from controller.scheduling.speed import Exclusive
+from controller.policies.scheduling import Submission
+from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import simulate
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster

@@ -19,10 +19,10 @@ from controller.core import (
     Tick,
     difference,
 )
-from controller.core.log import Entry
-from controller.policies.setup import Setup
-from controller.scheduling import Policy, SpeedModel, Submission
-from controller.scheduling.policy import Group, JobState
+from controller.core.reasons import Entry
+from controller.policies.family import Setup
+from controller.policies.scheduling import Policy, SpeedModel, Submission
+from controller.policies.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster
 
 

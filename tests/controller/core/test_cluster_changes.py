@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from controller.core import Core, Desired, Log, Rules, ServerGone, Submitted, SwitchGone, Tick
 from controller.core.changes import compare, renewed
-from controller.core.compose import networked, servers_of, setup_of
-from controller.core.submissions import submission_of
+from controller.core.compose import networked, servers_of, setup_of, submission_of
 from controller.errors import BadSpec
 from controller.policies.by_kind import AllocationSettings
-from controller.policies.setup import Setup
+from controller.policies.family import Setup
 from controller.vocabulary import Cluster, Job, Link, Server, Topology, fabrics
-from controller.vocabulary.addresses import check_pinned, pinned
+from controller.vocabulary.graphs import check_pinned, pinned
 from tests import effort
 from tests.clusters import without
 

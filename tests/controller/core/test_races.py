@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import replicas
 from controller.core import Stop
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
-from controller.scheduling import Submission
-from controller.simulator.by_name import make
+from controller.policies.scheduling import Submission
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster
 from tests.controller.core.driver import Driver
 

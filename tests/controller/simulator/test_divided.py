@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
-from controller.scheduling import BadSpec, Submission
-from controller.simulator.by_name import make
+from controller.policies.family import SimulationConfig
+from controller.policies.scheduling import BadSpec, Submission
 from controller.simulator.clusters import read_cluster
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 from tests.controller.simulator.commands import schedule
 

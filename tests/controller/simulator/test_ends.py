@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from controller.scheduling import Group, JobState, Submission
-from controller.simulator.ends import ROOM, Ends
+from controller.policies.scheduling import Group, JobState, Submission
+from controller.simulator.engine import ROOM, Ends
 
 
 def test_what_restarts_have_outdated_neither_comes_out_nor_piles_up() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
-from controller.scheduling import (
+from controller.policies.scheduling import (
     BadDecision,
     BadSpec,
     Decision,
@@ -19,12 +19,12 @@ from controller.scheduling import (
     Submission,
     View,
 )
-from controller.scheduling import baselines as b
-from controller.scheduling.speed import Exclusive
-from controller.scheduling.tiresias import Tiresias
+from controller.policies.scheduling import baselines as b
+from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.tiresias import Tiresias
 from controller.simulator import measure, simulate
-from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 
 ONE = Cluster.uniform(1, 1)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import FAMILIES, dress, family, find_family, full_name, known
-from controller.scheduling import BadSpec, BadTrace, ExtraMissing, Submission
-from controller.simulator.by_name import make
+from controller.policies.scheduling import BadSpec, BadTrace, ExtraMissing, Submission
 from controller.simulator.estimates import expect, read_estimates
-from controller.simulator.metrics import measure
+from controller.simulator.policy_run import make
+from controller.simulator.record import measure
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
@@ -229,11 +229,12 @@ def test_only_what_predicts_needs_sklearn(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
     code = """
 import sys
-from controller.scheduling import Cluster
-from controller.policies.families.base import SimulationConfig
-from controller.simulator.by_name import make
+from controller.policies.scheduling import Cluster
+from controller.policies.family import SimulationConfig
+from controller.simulator.policy_run import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
-print(*(part for part in ("lucid", "sharing", "synergy") if f"controller.scheduling.{part}" in sys.modules))
+room = "controller.policies.scheduling"
+print(*(part for part in ("lucid", "sharing", "synergy") if f"{room}.{part}" in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
@@ -244,10 +245,10 @@ def test_optional_packages_are_loaded_when_they_are_needed_only() -> None:
 import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
-from controller.scheduling import Cluster
-from controller.policies.families.base import SimulationConfig
+from controller.policies.scheduling import Cluster
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import known
-from controller.simulator.by_name import make
+from controller.simulator.policy_run import make
 config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))
 replicas = ("benchmarks.replicas.lucid:lucid", "benchmarks.replicas.synergy:fifo+fair")
 for name in (*replicas, "lucid:fifo", "synergy:fifo+drf", "sharing:no-sharing"):

@@ -9,14 +9,14 @@ import pytest
 from benchmarks import replicas
 from benchmarks.replicas.muri.family import POLICIES as REPLICAS
 from benchmarks.schedulers.schedule_fuzz import Case, across_racks, draw, failure, wrong
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
-from controller.scheduling import Decision, Group, JobState, Stuck, Submission, View
-from controller.scheduling import baselines as b
-from controller.scheduling.speed import Exclusive
+from controller.policies.scheduling import Decision, Group, JobState, Stuck, Submission, View
+from controller.policies.scheduling import baselines as b
+from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import simulate
-from controller.simulator.by_name import make
-from controller.simulator.watch import DECISIONS
+from controller.simulator.engine import DECISIONS
+from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 
 PLAIN = [name for name in known() if not family(name)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.scheduling import BadSpec, BadTrace
+from controller.policies.scheduling import BadSpec, BadTrace
 from controller.simulator.traces import FORMATS, HEADERS, read
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule

@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 
 from controller.errors import BadSpec
-from controller.memory.policy import Answer, Question, Standing
-from controller.placement.flows import flows_of
-from controller.simulator.network.average import Work, average
-from controller.simulator.network.collisions import run_lengths
-from controller.simulator.network.fluid import Fluid, Runner
+from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.placement.flows import flows_of
+from controller.simulator.network.average import Work, average, run_lengths
+from controller.simulator.network.fluid import Fluid, Phases, Runner, phases_of
 from controller.simulator.network.generate import generate
-from controller.simulator.network.phases import Phases, phases_of
-from controller.simulator.network.promises import Promises
+from controller.simulator.network.log import Promises
 from controller.simulator.network.run import Simulated, metrics_of, simulate_network
-from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics, shapes
 from controller.vocabulary.files import read_topology
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import check_settings, settings_of
-from controller.scheduling import BadDecision, BadSpec, Policy, Submission
-from controller.simulator.by_name import make
+from controller.policies.scheduling import BadDecision, BadSpec, Policy, Submission
 from controller.simulator.generate import generate
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.policy_run import PolicyRun, make
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
@@ -20,10 +19,10 @@ CONFIG = SimulationConfig(CLUSTER)
 EXAMPLE = Path(__file__).parents[3] / "examples/schedule/shortest.py"
 
 SOURCE = """
-from controller.scheduling import Decision, Group
+from controller.policies.scheduling import Decision, Group
 from controller.simulator.policy_run import PolicyRun
-from controller.scheduling.speed import Exclusive
-from controller.scheduling.baselines import fifo
+from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.baselines import fifo
 
 class Broken:
     name = "broken"

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.grouping.efficiency import best, round_s
-from controller.grouping.timeline import Span, spans
-from controller.scheduling import BadSpec
+from controller.policies.grouping.efficiency import Span, best, round_s, spans
+from controller.policies.scheduling import BadSpec
 from ina.cli.schedule.timeline import draw
 from tests.controller.simulator.commands import schedule
 

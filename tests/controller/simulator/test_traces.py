@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.scheduling import BadTrace
+from controller.policies.scheduling import BadTrace
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral, read
 from controller.vocabulary import Cluster

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hostlib import wire
 from hostlib.fallback import FallbackCore
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 
 LANES = 4
 ENDPOINTS = wire.Endpoints("02:00:00:00:00:fb", "02:00:00:00:ff:01", "10.0.0.99", "10.0.255.1", 42592)

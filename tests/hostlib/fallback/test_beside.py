@@ -14,7 +14,7 @@ from hostlib import wire
 from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError
 from hostlib.fallback import FallbackServer, FallbackSettings
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.hostlib.fallback.packets import LANES, header_of, lanes_of, packet
 
 TREE = Tree.of({0: [0, -1], 1: [1, 2]})

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bmv2_topos.testbeds.virtual.network import Agenda
 from hostlib import wire
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
-from hostlib.tree import Tree
+from hostlib.wire.tree import Tree
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, absorb, emitted, header_of, lanes_of, packet
 
 US = 1000

@@ -15,7 +15,7 @@ import pytest
 
 from hostlib.interleave import GroupBroken, GroupError, TurnServer, join
 from hostlib.interleave.member import VARIABLE, Membership
-from hostlib.stages import STAGES
+from hostlib.interleave.stages import STAGES
 
 WAIT_S = 600.0
 

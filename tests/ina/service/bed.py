@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -28,6 +30,8 @@ gpus = 2
 slots = 1024
 """
 TIMEOUT_S = 120.0
+USER = pwd.getpwuid(os.geteuid()).pw_name
+"""As whom commands run: nobody has to be become."""
 
 
 def cluster() -> Topology:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.policies.by_kind import AllocationSettings
-from controller.vocabulary import Link, Topology
+from controller.vocabulary import Job, Link, Topology
 from controller.vocabulary.catalog import leaf_spine, star
 from ina.service import faults
 from ina.service.clock import Clock
@@ -24,9 +24,10 @@ from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.retention import Retention
 from ina.service.store import Store
+from tests import effort
 from tests.ina.service.mishaps import Mishaps, Wrong
 from tests.ina.service.reached import program
-from tests.ina.service.virtual import LONGEST_CALL_S, Died, Inline, VirtualLoop, World
+from tests.ina.service.virtual import ITERATION_S, LONGEST_CALL_S, Died, Inline, VirtualLoop, World
 
 LENGTHS_S = (8.0, 16.0, 32.0)
 """Times in which mishaps happen, one for each schedule."""
@@ -301,6 +302,12 @@ class Schedule:
             name in self.world.absent and "never joined" in why
         )
 
+    def job(self, name: str, seconds: float, **keys: object) -> Job:
+        """Return a job that computes for so long."""
+        self.world.iterations[name] = iterations = int(seconds / ITERATION_S)
+        values = {"command": ("train",), "iterations": iterations, "compute_s": 0.03, **keys}
+        return Job(name=name, **values)  # type: ignore[arg-type]
+
 
 @contextlib.contextmanager
 def _folder() -> Any:
@@ -332,3 +339,22 @@ def play(
         schedule = Schedule(seed, folder, loop, cluster)
         loop.run_until_complete(schedule.run(what))
         return schedule
+
+
+def dying_at_each_step(whole: Schedule, life: Callable[[Schedule], Coroutine[Any, Any, None]]) -> None:
+    """Play a life again and again, with a death after the first of each kind of its steps, and some more.
+
+    With ``--thorough``: after each. Raises AssertionError, with the step.
+    """
+    first_of_each = {whole.passed.index(name) for name in whole.passed}
+    for step in sorted({*first_of_each, *effort.some(range(len(whole.passed)), every=60)}):
+
+        async def dying(schedule: Schedule, step: int = step) -> None:
+            schedule.kill(in_steps=step + 1)
+            await life(schedule)
+
+        try:
+            play(1, dying, whole.world.cluster)
+        except Exception as error:
+            where = f"{step + 1} of {len(whole.passed)}, {whole.passed[step]}"
+            raise AssertionError(f"died after step {where}") from error

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from controller.policies.by_kind import AllocationSettings
-from controller.vocabulary import Link
+from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import leaf_spine
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
@@ -59,6 +60,25 @@ class Served:
             assert self.loop.time() < give_up, (jobs, self.world.left())
             await asyncio.sleep(0.1)
 
+    async def submit(
+        self, name: str, iterations: int, servers: Sequence[str] = (), state: str = "running", **keys: Any
+    ) -> None:
+        """Submit a job, a worker on each of these servers; let time go on until it is in a state."""
+        self.world.iterations[name] = iterations
+        given = {"workers": len(servers), "servers": tuple(servers), "iterations": iterations, **keys}
+        await self.daemon.submit([Job(name=name, command=("train",), **given)])
+        await self.until(lambda: self.daemon.record(name).state == state)
+
+    async def over(self, *names: str, within_s: float = 200.0) -> list[str]:
+        """Let time go on until these jobs, or all, are over; return how they are."""
+        wanted = names or [each.name for each in self.daemon.records()]
+        await self.until(lambda: all(self.daemon.record(name).over for name in wanted), within_s)
+        return [self.daemon.record(name).state for name in wanted]
+
+    def texts(self, name: str) -> list[str]:
+        """Return what was decided about a job, in words."""
+        return [each.entry.text for each in self.daemon.explain(name).decisions]
+
     async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
         """Let time go on until a job is in a state."""
         give_up = self.loop.time() + 200.0
@@ -96,31 +116,31 @@ def _serve(served: Served) -> None:
     served.loop.create_task(served.daemon.run(), name="daemon")
 
 
-def play(
-    story: Callable[[Served], Coroutine[Any, Any, None]],
-    retention: Retention = Retention(),  # noqa: B008 - it is frozen
-    **policies: Any,
-) -> None:
-    """Have a story happen to a daemon; its state is in memory, where a sync costs nothing."""
+@contextmanager
+def serving(retention: Retention = Retention(), **policies: Any) -> Iterator[Served]:  # noqa: B008 - frozen
+    """Have a daemon serve, whose time goes on while its loop runs; its state is in memory."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="served-", dir=memory if memory.is_dir() else None))
     loop = VirtualLoop()
     world = World(CLUSTER, 1, loop.time)
     chosen = Policies(**{"scheduler": "fifo", "allocation": AllocationSettings(memory="shared"), **policies})
 
-    async def run() -> None:
+    async def begin() -> Served:
         made = _daemon(folder, loop, world, chosen, retention)
         served = Served(folder, loop, world, chosen, made, retention)
         _serve(served)
         await served.until(lambda: not served.daemon.ready)
-        await story(served)
+        return served
+
+    async def end() -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[operator]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     try:
-        loop.run_until_complete(run())
+        yield loop.run_until_complete(begin())
+        loop.run_until_complete(end())
     finally:
         loop.close()
         shutil.rmtree(folder, ignore_errors=True)

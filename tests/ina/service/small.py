@@ -34,7 +34,7 @@ from controller.core.compose import networked
 from controller.core.events import Event
 from controller.core.reasons import of_slots
 from controller.policies.by_kind import AllocationSettings
-from controller.scheduling.model import Submission
+from controller.policies.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
 from ina.service.policies import Policies

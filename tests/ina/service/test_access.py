@@ -1,12 +1,10 @@
-"""Who may ask for what: tokens, roles, names of hosts, origins, and what is kept and said of secrets."""
+"""Who may ask for what: tokens, roles, names of hosts, origins, holders of jobs; what is kept of secrets."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import os
-import pwd
 import socket
 import ssl
 import stat
@@ -22,28 +20,9 @@ from ina.service.api import Address, Certificate, speaking
 from ina.service.client import Client, Refused, Unreachable
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.tokens import FILE, Role, Tokens
-from tests.ina.service.bed import TIMEOUT_S, Bed, cluster, job, serving
+from tests.ina.service.bed import TIMEOUT_S, USER, Bed, cluster, job, serving
 from tests.ina.service.small import SmallService
-
-USER = pwd.getpwuid(os.geteuid()).pw_name
-"""As whom commands run: nobody has to be become."""
-
-
-def asking(bed: Bed, token: str) -> httpx.Client:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(base_url=bed.url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
-
-
-@pytest.fixture
-def people(bed: Bed) -> Iterator[dict[str, httpx.Client]]:
-    """Two submitters, an operator, and somebody without a token."""
-    tokens = Tokens(bed.folder)
-    made = {name: tokens.add(name, Role.SUBMITTER, USER) for name in ("alice", "bob")}
-    made |= {"root": tokens.add("root", Role.OPERATOR, USER), "nobody": "", "guess": "ina_guess"}
-    clients = {name: asking(bed, token) for name, token in made.items()}
-    yield clients
-    for client in clients.values():
-        client.close()
+from tests.ina.service.test_refusals import problem
 
 
 def test_without_tokens_the_controllers_own_user_is_operator(shared: httpx.Client) -> None:
@@ -403,3 +382,97 @@ def test_no_token_is_logged(people: dict[str, httpx.Client], caplog: pytest.LogC
     ]
     assert not [line for line in told if "ina_" in line]
     assert json.dumps(people["guess"].get("/v1/jobs").json()).find("ina_guess") == -1
+
+
+SECRET = "the job's own token"
+
+
+@pytest.fixture
+def machines(bed: Bed) -> list[tuple[list[str], list[int]]]:
+    first, *_, last = bed.service.topology.server
+    return [([first], [0, 1]), (["elsewhere", last], [2, 3])]
+
+
+@pytest.fixture
+def alice(bed: Bed) -> Iterator[Client]:
+    tokens = Tokens(bed.folder)
+    tokens.add("bob", Role.SUBMITTER, USER)
+    with Client(bed.url, token=tokens.add("alice", Role.SUBMITTER, USER), timeout_s=TIMEOUT_S) as client:
+        yield client
+
+
+def test_the_holder_of_a_job_keeps_and_ends_it_with_the_jobs_own_token(
+    bed: Bed, alice: Client, machines: list[tuple[list[str], list[int]]]
+) -> None:
+    admitted = alice.admit("train", machines, SECRET, job={"iterations": 7, "deadline_s": 600}, key="1")
+    assert alice.admit("train", machines, SECRET, job={"iterations": 7}, key="1")["name"] == "train"
+    assert admitted["job"]["external"]
+    assert admitted["job"]["tenant"] == "alice"
+    assert admitted["job"]["workers"] == 4
+    assert len(set(admitted["job"]["servers"])) == 2
+    with Client(bed.url, token=SECRET, timeout_s=TIMEOUT_S) as holder:
+        assert holder.renew("train", done=3)["stop"] == ""
+        assert holder.grant("train")["lanes"] == 32
+        for refused in (lambda: holder.job("train"), lambda: holder.admit("two", machines, SECRET)):
+            with pytest.raises(Refused, match="token is not known"):
+                refused()
+        assert holder.leave("train", "rank 1 was killed")["state"] == "failed"
+        assert "rank 1 was killed" in holder.renew("train")["stop"]
+    assert alice.job("train")["reason"] == "rank 1 was killed"
+
+
+def test_nobody_elses_token_keeps_a_job(
+    bed: Bed, alice: Client, machines: list[tuple[list[str], list[int]]]
+) -> None:
+    alice.admit("train", machines, SECRET)
+    alice.submit([{"name": "own", "workers": 1, "command": "true"}])
+    with Client(bed.url, token="another token", timeout_s=TIMEOUT_S) as stranger:
+        with pytest.raises(Refused) as refused:
+            stranger.renew("train")
+        assert refused.value.status == 401
+        with pytest.raises(Refused) as refused:
+            stranger.renew("nobody's")
+        assert refused.value.status == 401
+    bob = Tokens(bed.folder)
+    bob.remove("bob")
+    with Client(bed.url, token=bob.add("bob", Role.SUBMITTER, USER), timeout_s=TIMEOUT_S) as other:
+        with pytest.raises(Refused) as refused:
+            other.leave("train")
+        assert refused.value.status == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "text"),
+    [
+        ({"machines": [{"known_as": ["x"], "ranks": [0]}]}, "/machines/0/known_as", "no server x"),
+        ({"machines": []}, "/machines", "at least 1 item"),
+        ({"ranks": [0, 2]}, "/machines", "want each rank of 0 to 1 once"),
+        ({"ranks": [0, 0]}, "/machines", "want each rank of 0 to 1 once"),
+        ({"ranks": [0, 1, 2]}, "/job", "servers: 3 GPUs of"),
+        ({"job": {"deadline_s": -1}}, "/job/deadline_s", "deadline_s = -1"),
+        ({"job": {"command": "true"}}, "/job/command", "must not be given"),
+        ({"job": {"extra": {"user": "root"}}}, "/job/extra", "must not be given"),
+        ({"name": "../x"}, "/name", "pattern"),
+        ({"token_sha256": "short"}, "/token_sha256", "pattern"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    http: httpx.Client, bed: Bed, change: dict[str, object], where: str, text: str
+) -> None:
+    (server, *_) = bed.service.topology.server
+    given = dict(change)
+    ranks = given.pop("ranks", [0, 1])
+    asked = {"name": "a", "machines": [{"known_as": [server], "ranks": ranks}], "token_sha256": "0" * 64}
+    answer = http.post("/v1/admissions", json=asked | given)
+    assert answer.status_code == 422, answer.text
+    found = problem(answer)
+    assert found["pointer"] == where
+    assert text in found["detail"]
+
+
+def test_a_token_does_not_leave_the_client(bed: Bed, tmp_path: Path) -> None:
+    """Only its SHA-256 does, until the holder shows it."""
+    (server, *_) = bed.service.topology.server
+    with Client(bed.url, timeout_s=TIMEOUT_S) as client:
+        client.admit("a", [([server], [0])], SECRET)
+    assert SECRET not in repr(bed.service.record("a"))

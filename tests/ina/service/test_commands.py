@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import pwd
 import socket
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from ina.cli.errors import FAILED, USAGE, Failure, verdict
 from ina.service.client import Client, ClientError, Refused, Unreachable
 from ina.service.records import Difference
 from ina.service.tokens import Role, Tokens
-from tests.ina.service.bed import TIMEOUT_S, Bed, job
+from tests.ina.service.bed import TIMEOUT_S, USER, Bed, job
 
 JOBS = """
 [[job]]
@@ -409,8 +408,7 @@ def test_a_controller_that_does_not_answer_is_given_up() -> None:
 
 def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
     tokens = Tokens(bed.folder)
-    user = pwd.getpwuid(os.geteuid()).pw_name
-    one, other = (tokens.add(name, Role.SUBMITTER, user) for name in ("one", "other"))
+    one, other = (tokens.add(name, Role.SUBMITTER, USER) for name in ("one", "other"))
     with Client(bed.url, token=one) as mine, Client(bed.url, token=other) as theirs:
         mine.submit([job("mine")])
         assert theirs.jobs() == []
@@ -420,9 +418,8 @@ def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
 
 def test_an_operator_names_a_job_by_its_tenant_number_or_id(bed: Bed, ina: Run) -> None:
     tokens = Tokens(bed.folder)
-    user = pwd.getpwuid(os.geteuid()).pw_name
     for tenant in ("one", "other"):
-        with Client(bed.url, token=tokens.add(tenant, Role.SUBMITTER, user)) as client:
+        with Client(bed.url, token=tokens.add(tenant, Role.SUBMITTER, USER)) as client:
             client.submit([job("vision", workers=1)])
     root = {"INA_CONTROLLER_TOKEN": tokens.add("root", Role.OPERATOR)}
     assert refusal(ina("show", "vision", **root)) == (

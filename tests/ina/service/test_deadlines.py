@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,7 @@ from ina.service.ledger import Ledger
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from ina.service.store import Store
-from tests.ina.service.served import LEFT, RIGHT, Served, play
+from tests.ina.service.served import LEFT, RIGHT, Served
 from tests.ina.service.test_policies import ledger_of
 from tests.ina.service.test_quotas import submit
 
@@ -34,82 +32,73 @@ def job(name: str, servers: tuple[str, ...] = (LEFT, RIGHT), **keys: object) -> 
     return Job(name=name, workers=len(servers), servers=servers, command=("train",), **given)  # type: ignore[arg-type]
 
 
-def test_a_job_that_waits_is_missed_when_its_deadline_passes_and_never_starts() -> None:
-    async def story(served: Served) -> None:
-        daemon, world = served.daemon, served.world
-        world.iterations |= {"long": 120, "impossible": 1}
-        await daemon.submit([job("long"), job("impossible", deadline_s=1.0, iterations=10_000_000)])
-        await served.until(lambda: daemon.record("impossible").over)
-        record = daemon.record("impossible")
-        assert (record.state, record.late) == ("missed", True)
-        assert "it was waiting, with 10,000,000 of 10,000,000 iterations left" in record.reason
-        assert record.ended_s is not None
-        assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
-        await served.until(lambda: daemon.record("long").over)
-        assert (daemon.record("long").state, daemon.record("long").late) == ("completed", False)
-        assert world.completed == {"long": 1}
-        await served.clean()
-
-    play(story)
+async def test_a_job_that_waits_is_missed_when_its_deadline_passes_and_never_starts(served: Served) -> None:
+    daemon, world = served.daemon, served.world
+    world.iterations |= {"long": 120, "impossible": 1}
+    await daemon.submit([job("long"), job("impossible", deadline_s=1.0, iterations=10_000_000)])
+    await served.until(lambda: daemon.record("impossible").over)
+    record = daemon.record("impossible")
+    assert (record.state, record.late) == ("missed", True)
+    assert "it was waiting, with 10,000,000 of 10,000,000 iterations left" in record.reason
+    assert record.ended_s is not None
+    assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
+    await served.until(lambda: daemon.record("long").over)
+    assert (daemon.record("long").state, daemon.record("long").late) == ("completed", False)
+    assert world.completed == {"long": 1}
+    await served.clean()
 
 
 @pytest.mark.parametrize("servers", [(LEFT,), (LEFT, RIGHT)], ids=["one server", "two servers"])
-def test_a_job_whose_file_says_too_little_is_ended_when_its_deadline_passes(servers: tuple[str, ...]) -> None:
+async def test_a_job_whose_file_says_too_little_is_ended_when_its_deadline_passes(
+    served: Served, servers: tuple[str, ...]
+) -> None:
     """Its owner said 20 iterations of 400: it ran four times as long as it had time for, unnoticed."""
-
-    async def story(served: Served) -> None:
-        daemon, world = served.daemon, served.world
-        world.iterations |= {"told": 400, "next": 1}
-        await daemon.submit([job("told", servers, deadline_s=12.0), job("next", servers)])
-        await served.until(lambda: daemon.record("told").over)
-        record = daemon.record("told")
-        assert record.state == "missed", record
-        assert "it was running on after the 20 iterations" in record.reason
-        assert record.ended_s is not None
-        assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
-        await served.until(lambda: daemon.record("next").over)
-        assert world.completed == {"next": 1}
-        await served.clean()
-
-    play(story)
+    daemon, world = served.daemon, served.world
+    world.iterations |= {"told": 400, "next": 1}
+    await daemon.submit([job("told", servers, deadline_s=12.0), job("next", servers)])
+    await served.until(lambda: daemon.record("told").over)
+    record = daemon.record("told")
+    assert record.state == "missed", record
+    assert "it was running on after the 20 iterations" in record.reason
+    assert record.ended_s is not None
+    assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
+    await served.until(lambda: daemon.record("next").over)
+    assert world.completed == {"next": 1}
+    await served.clean()
 
 
-def test_a_job_that_goes_on_as_best_effort_is_completed_late_everywhere() -> None:
-    async def story(served: Served) -> None:
-        daemon, world = served.daemon, served.world
-        world.iterations["patient"] = 100
-        await daemon.submit([job("patient", deadline_s=2.0, on_late="best-effort")])
-        await served.until(lambda: daemon.record("patient").over)
-        record = daemon.record("patient")
-        assert (record.state, record.late) == ("completed", True)
-        view = views.of_job(record, daemon.now_s)
-        assert (view["state"], view["late"]) == ("completed", True)
-        assert "completed late" in rows([view], daemon.now_s)[1][0]
-        texts = [(each.entry.event, each.entry.text) for each in daemon.explain("patient").decisions]
-        assert [text for event, text in texts if event == "late" and "has passed" in text]
-        assert [text for event, text in texts if event == "ended" and "after its deadline" in text]
-        assert "ina_controller_jobs_completed_late 1" in render(daemon, streams=0, answers={})
-        await served.again()
-        assert served.daemon.record("patient").late
-
-    play(story)
+async def test_a_job_that_goes_on_as_best_effort_is_completed_late_everywhere(served: Served) -> None:
+    daemon, world = served.daemon, served.world
+    world.iterations["patient"] = 100
+    await daemon.submit([job("patient", deadline_s=2.0, on_late="best-effort")])
+    await served.until(lambda: daemon.record("patient").over)
+    record = daemon.record("patient")
+    assert (record.state, record.late) == ("completed", True)
+    view = views.of_job(record, daemon.now_s)
+    assert (view["state"], view["late"]) == ("completed", True)
+    assert "completed late" in rows([view], daemon.now_s)[1][0]
+    texts = [(each.entry.event, each.entry.text) for each in daemon.explain("patient").decisions]
+    assert [text for event, text in texts if event == "late" and "has passed" in text]
+    assert [text for event, text in texts if event == "ended" and "after its deadline" in text]
+    assert "ina_controller_jobs_completed_late 1" in render(daemon, streams=0, answers={})
+    await served.again()
+    assert served.daemon.record("patient").late
 
 
-def test_a_deadline_that_passes_while_no_controller_runs_is_noticed_and_an_end_before_it_counts() -> None:
-    async def story(served: Served) -> None:
-        world = served.world
-        world.iterations |= {"in time": 60, "too late": 200}
-        await served.daemon.submit(
-            [job("in time", (LEFT,), deadline_s=10.0), job("too late", (RIGHT,), deadline_s=8.0)]
-        )
-        await served.until(lambda: all(each.state == "running" for each in served.daemon.records()))
-        await served.again(down_s=30.0)
-        await served.until(lambda: all(each.over for each in served.daemon.records()))
-        found = {each.name: (each.state, each.late) for each in served.daemon.records()}
-        assert found == {"in time": ("completed", False), "too late": ("completed", True)}
-        await served.clean()
-
-    play(story)
+async def test_a_deadline_that_passes_while_no_controller_runs_is_noticed_and_an_end_before_it_counts(
+    served: Served,
+) -> None:
+    world = served.world
+    world.iterations |= {"in time": 60, "too late": 200}
+    await served.daemon.submit(
+        [job("in time", (LEFT,), deadline_s=10.0), job("too late", (RIGHT,), deadline_s=8.0)]
+    )
+    await served.until(lambda: all(each.state == "running" for each in served.daemon.records()))
+    await served.again(down_s=30.0)
+    await served.until(lambda: all(each.over for each in served.daemon.records()))
+    found = {each.name: (each.state, each.late) for each in served.daemon.records()}
+    assert found == {"in time": ("completed", False), "too late": ("completed", True)}
+    await served.clean()
 
 
 def test_a_job_that_waits_for_a_quota_is_missed_too_and_a_replay_knows_it(tmp_path: Path) -> None:
@@ -144,31 +133,35 @@ def test_a_job_that_is_retried_after_its_deadline_runs_and_is_late(tmp_path: Pat
         assert "one" in ledger.core.jobs
 
 
-@pytest.mark.parametrize("servers", [6, 64])
-def test_the_default_policies_meet_deadlines_that_a_queue_in_order_of_arrival_misses(servers: int) -> None:
-    """With earlier defaults three of three were missed."""
-    missed = {}
-
-    def story_of(name: str) -> Callable[[Served], Coroutine[Any, Any, None]]:
-        async def story(served: Served) -> None:
-            daemon, world = served.daemon, served.world
-            world.iterations |= {"long-1": 2000, "long-2": 2000}
-            world.iterations |= dict.fromkeys(("a", "b", "c"), 40)
-            long = [job(f"long-{n}", at, iterations=2000) for n, at in ((1, ("h1", "h2")), (2, ("h3", "h4")))]
-            await daemon.submit([replace(each, servers=()) for each in long])
-            await served.until(lambda: all(each.state == "running" for each in daemon.records()))
-            due = [job(each, deadline_s=deadline_s, iterations=40) for each, deadline_s in DUE.items()]
-            await daemon.submit([replace(each, servers=()) for each in due])
-            await served.until(lambda: all(each.over for each in daemon.records()), within_s=1000.0)
-            missed[name] = [each.name for each in daemon.records() if each.late]
-            await served.clean()
-
-        return story
-
-    play(story_of("fifo"), scheduler="fifo", allocation=AllocationSettings(memory="deadline-lazy"))
+def by_default(servers: int) -> dict[str, object]:
     usual = Policies.by_default(servers, {})
-    play(story_of("default"), scheduler=usual.scheduler, allocation=usual.allocation)
-    assert missed == {"fifo": ["a", "b", "c"], "default": []}
+    return {"scheduler": usual.scheduler, "allocation": usual.allocation}
+
+
+@pytest.mark.parametrize(
+    ("served", "missed"),
+    [
+        ({"scheduler": "fifo", "allocation": AllocationSettings(memory="deadline-lazy")}, ["a", "b", "c"]),
+        (by_default(6), []),
+        (by_default(64), []),
+    ],
+    indirect=["served"],
+    ids=["fifo", "default of 6 servers", "default of 64 servers"],
+)
+async def test_the_default_policies_meet_deadlines_that_a_queue_in_order_of_arrival_misses(
+    served: Served, missed: list[str]
+) -> None:
+    """With earlier defaults three of three were missed."""
+    daemon, world = served.daemon, served.world
+    world.iterations |= dict.fromkeys(("long-1", "long-2"), 2000) | dict.fromkeys(DUE, 40)
+    long = [job(f"long-{n}", at, iterations=2000) for n, at in ((1, ("h1", "h2")), (2, ("h3", "h4")))]
+    await daemon.submit([replace(each, servers=()) for each in long])
+    await served.until(lambda: all(each.state == "running" for each in daemon.records()))
+    due = [job(each, deadline_s=deadline_s, iterations=40) for each, deadline_s in DUE.items()]
+    await daemon.submit([replace(each, servers=()) for each in due])
+    await served.over(within_s=1000.0)
+    assert [each.name for each in daemon.records() if each.late] == missed
+    await served.clean()
 
 
 def test_the_default_fits_the_cluster_and_what_is_named() -> None:

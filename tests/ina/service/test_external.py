@@ -14,8 +14,12 @@ from ina.service.errors import Conflict, TooMany, Unknown
 from ina.service.external import LEASE_S
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
-from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
+from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served
 from tests.ina.service.virtual import Died
+
+_USUAL = Policies.by_default(len(CLUSTER.servers), {})
+USUAL = {"scheduler": _USUAL.scheduler, "allocation": _USUAL.allocation}
+"""The policies of a controller that is told none."""
 
 
 def external(name: str = "job", servers: tuple[str, ...] = (LEFT, RIGHT)) -> Job:
@@ -23,120 +27,104 @@ def external(name: str = "job", servers: tuple[str, ...] = (LEFT, RIGHT)) -> Job
     return Job(name=name, workers=len(servers), servers=servers)
 
 
-def test_a_job_leaves_its_switches_when_nobody_renews_its_lease() -> None:
-    async def story(served: Served) -> None:
-        await served.daemon.admit(external(), holder="")
-        await served.state("job", "running")
-        assert served.world.left()["jobs on switches"]
-        await served.until(lambda: served.daemon.record("job").over, LEASE_S + 5)
-        record = served.daemon.record("job")
-        assert record.state == "failed"
-        assert "has not been heard of for 20 s" in record.reason
-        await served.clean()
-
-    play(story, retries=3)
+@pytest.mark.parametrize("served", [{"retries": 3}], indirect=True)
+async def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(served: Served) -> None:
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    assert served.world.left()["jobs on switches"]
+    await served.until(lambda: served.daemon.record("job").over, LEASE_S + 5)
+    record = served.daemon.record("job")
+    assert record.state == "failed"
+    assert "has not been heard of for 20 s" in record.reason
+    await served.clean()
 
 
-def test_the_default_scheduler_leaves_jobs_on_the_servers_that_they_name() -> None:
+@pytest.mark.parametrize("served", [USUAL], indirect=True)
+async def test_the_default_scheduler_leaves_jobs_on_the_servers_that_they_name(served: Served) -> None:
     """`joint` put them where it liked, and so could not serve workers that are where they are."""
-
-    async def story(served: Served) -> None:
-        named = Job(name="named", workers=1, servers=("h3",), command=("train",))
-        served.world.iterations["named"] = 400
-        await served.daemon.submit([named])
-        await served.daemon.admit(external(), holder="")
-        await served.state("job", "running")
-        for name, servers in (("named", ("h3",)), ("job", (LEFT, RIGHT))):
-            place = served.daemon.record(name).place
-            assert place is not None
-            assert place.servers == servers
-        await served.daemon.leave("job")
-        await served.until(lambda: all(each.over for each in served.daemon.records()))
-        await served.clean()
-
-    usual = Policies.by_default(len(CLUSTER.servers), {})
-    play(story, scheduler=usual.scheduler, allocation=usual.allocation)
+    await served.submit("named", 400, ("h3",))
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    for name, servers in (("named", ("h3",)), ("job", (LEFT, RIGHT))):
+        place = served.daemon.record(name).place
+        assert place is not None
+        assert place.servers == servers
+    await served.daemon.leave("job")
+    await served.over()
+    await served.clean()
 
 
 @pytest.mark.parametrize("waits_for", ["gpus", "quota"])
-def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(waits_for: str) -> None:
-    async def story(served: Served) -> None:
-        daemon = served.daemon
-        if waits_for == "quota":
-            await daemon.set_quota(Quota("a", gpus=2))
-        await daemon.admit(external("first"), holder="", tenant="a")
-        await served.state("first#1", "running")
-        second = external("second", (LEFT, LEFT) if waits_for == "gpus" else (RIGHT,))
-        await daemon.admit(second, holder="", tenant="a")
-        give_up = served.loop.time() + 2 * LEASE_S
-        while not daemon.record("second#2").over:
-            assert served.loop.time() < give_up
-            await daemon.renew("first#1")
-            await asyncio.sleep(1.0)
-        assert daemon.record("first#1").state == "running"
-        await daemon.leave("first#1")
-        await served.until(lambda: daemon.record("first#1").over)
-        assert daemon.record("first#1").state == "completed"
-        await served.clean()
-
-    play(story)
-
-
-def test_a_controller_that_starts_again_gives_holders_a_whole_lease() -> None:
-    async def story(served: Served) -> None:
-        await served.daemon.admit(external(), holder="")
-        await served.state("job", "running")
-        for _ in range(3):
-            await asyncio.sleep(0.9 * LEASE_S)
-            await served.again()
-            assert served.daemon.record("job").state == "running"
-            assert served.daemon.grant("job").crosses
-        await served.daemon.leave("job", "rank 1 was killed")
-        await served.until(lambda: served.daemon.record("job").over)
-        assert served.daemon.record("job").reason == "rank 1 was killed"
-        await served.clean()
-
-    play(story)
-
-
-def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_workers() -> None:
-    """It cannot start elsewhere; its GPUs are not given away before."""
-
-    async def story(served: Served) -> None:
-        await served.daemon.admit(external(), holder="")
-        await served.state("job", "running")
-        await served.daemon.drain(LEFT)
-        await served.until(lambda: served.daemon.record("job").state == "stopping")
-        await served.daemon.renew("job")
-        await served.until(lambda: bool(served.daemon._external.to_stop(0)))
-        stop = (await served.daemon.renew("job")).stop
-        assert stop
-        assert served.daemon.holds
-        await served.daemon.leave("job", stop)
-        await served.until(lambda: served.daemon.record("job").over)
-        assert served.daemon.record("job").state == "failed"
-        await served.clean()
-
-    play(story, retries=3)
-
-
-def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended() -> None:
-    async def story(served: Served) -> None:
-        await served.daemon.admit(external(), holder="")
-        await served.state("job", "running")
-        await served.daemon.cancel("job")
+async def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(
+    served: Served, waits_for: str
+) -> None:
+    daemon = served.daemon
+    if waits_for == "quota":
+        await daemon.set_quota(Quota("a", gpus=2))
+    await daemon.admit(external("first"), holder="", tenant="a")
+    await served.state("first#1", "running")
+    second = external("second", (LEFT, LEFT) if waits_for == "gpus" else (RIGHT,))
+    await daemon.admit(second, holder="", tenant="a")
+    give_up = served.loop.time() + 2 * LEASE_S
+    while not daemon.record("second#2").over:
+        assert served.loop.time() < give_up
+        await daemon.renew("first#1")
         await asyncio.sleep(1.0)
-        began_s = served.loop.time()
-        await served.daemon.leave("job", "told to end")
-        await served.clean()
-        assert served.loop.time() - began_s < LEASE_S / 4
-        assert served.daemon.record("job").state == "cancelled"
-
-    play(story)
+    assert daemon.record("first#1").state == "running"
+    await daemon.leave("first#1")
+    await served.until(lambda: daemon.record("first#1").over)
+    assert daemon.record("first#1").state == "completed"
+    await served.clean()
 
 
-def test_a_controller_that_dies_once_it_has_asked_workers_to_end_goes_on_asking(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_controller_that_starts_again_gives_holders_a_whole_lease(served: Served) -> None:
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    for _ in range(3):
+        await asyncio.sleep(0.9 * LEASE_S)
+        await served.again()
+        assert served.daemon.record("job").state == "running"
+        assert served.daemon.grant("job").crosses
+    await served.daemon.leave("job", "rank 1 was killed")
+    await served.until(lambda: served.daemon.record("job").over)
+    assert served.daemon.record("job").reason == "rank 1 was killed"
+    await served.clean()
+
+
+@pytest.mark.parametrize("served", [{"retries": 3}], indirect=True)
+async def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_workers(
+    served: Served,
+) -> None:
+    """It cannot start elsewhere; its GPUs are not given away before."""
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    await served.daemon.drain(LEFT)
+    await served.until(lambda: served.daemon.record("job").state == "stopping")
+    await served.daemon.renew("job")
+    await served.until(lambda: bool(served.daemon._external.to_stop(0)))
+    stop = (await served.daemon.renew("job")).stop
+    assert stop
+    assert served.daemon.holds
+    await served.daemon.leave("job", stop)
+    await served.until(lambda: served.daemon.record("job").over)
+    assert served.daemon.record("job").state == "failed"
+    await served.clean()
+
+
+async def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended(served: Served) -> None:
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    await served.daemon.cancel("job")
+    await asyncio.sleep(1.0)
+    began_s = served.loop.time()
+    await served.daemon.leave("job", "told to end")
+    await served.clean()
+    assert served.loop.time() - began_s < LEASE_S / 4
+    assert served.daemon.record("job").state == "cancelled"
+
+
+async def test_a_controller_that_dies_once_it_has_asked_workers_to_end_goes_on_asking(
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have as much time as if it had lived, and no more."""
     asked = asyncio.Event()
@@ -147,156 +135,139 @@ def test_a_controller_that_dies_once_it_has_asked_workers_to_end_goes_on_asking(
             raise Died
 
     monkeypatch.setattr(faults, "hook", point)
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    await served.daemon.cancel("job")
+    await served.until(asked.is_set)
+    began_s = served.loop.time()
+    await served.again()
+    assert served.world.left()["jobs on switches"]
+    while served.daemon.holds:
+        assert (await served.daemon.renew("job")).stop == "by its owner"
+        assert served.loop.time() < began_s + 2 * LEASE_S
+        await asyncio.sleep(1.0)
+    assert served.loop.time() > began_s + LEASE_S - 1.0
+    assert served.daemon.record("job").state == "cancelled"
+    await served.clean()
 
-    async def story(served: Served) -> None:
+
+async def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place(served: Served) -> None:
+    await served.daemon.admit(external(), holder="")
+    await served.state("job", "running")
+    await served.daemon.cancel("job")
+    give_up = served.loop.time() + 3 * LEASE_S
+    while served.daemon.holds:
+        assert served.loop.time() < give_up
+        assert (await served.daemon.renew("job")).stop == "by its owner"
+        await asyncio.sleep(1.0)
+    assert served.daemon.record("job").state == "cancelled"
+    await served.clean()
+
+
+@pytest.mark.parametrize(
+    "served", [{"allocation": AllocationSettings(placement="scheduler", memory="shared")}], indirect=True
+)
+async def test_where_the_scheduler_chooses_servers_none_is_admitted(served: Served) -> None:
+    with pytest.raises(Conflict, match="want another placement"):
         await served.daemon.admit(external(), holder="")
-        await served.state("job", "running")
-        await served.daemon.cancel("job")
-        await served.until(asked.is_set)
-        began_s = served.loop.time()
-        await served.again()
-        assert served.world.left()["jobs on switches"]
-        while served.daemon.holds:
-            assert (await served.daemon.renew("job")).stop == "by its owner"
-            assert served.loop.time() < began_s + 2 * LEASE_S
-            await asyncio.sleep(1.0)
-        assert served.loop.time() > began_s + LEASE_S - 1.0
-        assert served.daemon.record("job").state == "cancelled"
-        await served.clean()
-
-    play(story)
 
 
-def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place() -> None:
-    async def story(served: Served) -> None:
-        await served.daemon.admit(external(), holder="")
-        await served.state("job", "running")
-        await served.daemon.cancel("job")
-        give_up = served.loop.time() + 3 * LEASE_S
-        while served.daemon.holds:
-            assert served.loop.time() < give_up
-            assert (await served.daemon.renew("job")).stop == "by its owner"
-            await asyncio.sleep(1.0)
-        assert served.daemon.record("job").state == "cancelled"
-        await served.clean()
-
-    play(story)
-
-
-def test_where_the_scheduler_chooses_servers_none_is_admitted() -> None:
-    async def story(served: Served) -> None:
-        with pytest.raises(Conflict, match="want another placement"):
-            await served.daemon.admit(external(), holder="")
-
-    play(story, allocation=AllocationSettings(placement="scheduler", memory="shared"))
-
-
-def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute() -> None:
-    async def story(served: Served) -> None:
-        daemon = served.daemon
-        await daemon.set_quota(Quota("a", per_minute=2))
-        await daemon.admit(external("first"), holder="", tenant="a", key="1")
-        await daemon.admit(external("first"), holder="", tenant="a", key="1")
-        with pytest.raises(Conflict):  # what is refused for another reason does not count
-            await daemon.admit(external("first"), holder="", tenant="a")
-        await daemon.admit(external("second"), holder="", tenant="a")
-        with pytest.raises(TooMany) as refused:
-            await daemon.admit(external("third"), holder="", tenant="a")
-        assert 0 < refused.value.after_s <= 30
-        for name in ("first#1", "second#2"):
-            await daemon.leave(name, "not needed")
-        await asyncio.sleep(refused.value.after_s)
+async def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute(served: Served) -> None:
+    daemon = served.daemon
+    await daemon.set_quota(Quota("a", per_minute=2))
+    await daemon.admit(external("first"), holder="", tenant="a", key="1")
+    await daemon.admit(external("first"), holder="", tenant="a", key="1")
+    with pytest.raises(Conflict):  # what is refused for another reason does not count
+        await daemon.admit(external("first"), holder="", tenant="a")
+    await daemon.admit(external("second"), holder="", tenant="a")
+    with pytest.raises(TooMany) as refused:
         await daemon.admit(external("third"), holder="", tenant="a")
-        await daemon.leave("third#3", "not needed")
-        await served.clean()
+    assert 0 < refused.value.after_s <= 30
+    for name in ("first#1", "second#2"):
+        await daemon.leave(name, "not needed")
+    await asyncio.sleep(refused.value.after_s)
+    await daemon.admit(external("third"), holder="", tenant="a")
+    await daemon.leave("third#3", "not needed")
+    await served.clean()
 
-    play(story)
 
-
-def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why() -> None:
+@pytest.mark.parametrize(
+    "served", [{"allocation": AllocationSettings(memory="deadline", period_s=0.0)}], indirect=True
+)
+async def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(served: Served) -> None:
     """One job shares all slots until a measurement shows what another, with a deadline, needs."""
-
-    async def story(served: Served) -> None:
-        daemon = served.daemon
-        await daemon.admit(external("share", (LEFT, RIGHT)), holder="")
-        urgent = Job(
-            name="urgent",
-            workers=2,
-            servers=(CLUSTER.servers_for("worker")[1], CLUSTER.servers_for("worker")[2]),
-            iterations=1000,
-            compute_s=0.05,
-            deadline_s=100.0,
-            layers_bytes=(1_000_000,),
-        )
-        await daemon.admit(urgent, holder="")
-        for name in ("share", "urgent"):
-            await served.state(name, "running")
-        nothing = await daemon.reallocate()
-        assert [(each.job, each.changed) for each in nothing] == [("share", False), ("urgent", False)]
-        assert nothing[0].why.endswith("shared with nobody: it has no deadline")
-        daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
-        (found,) = await daemon.reallocate("urgent", by="alice")
-        assert found.changed
-        assert sum(region.size for region in found.after.values()) > sum(
-            region.size for region in found.before.values()
-        )
-        assert "of its own" in found.why
-        assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found.why
-        assert any("asked for by alice" in each.entry.text for each in daemon.decisions())
-        for name in ("share", "urgent"):
-            await daemon.leave(name)
-        await served.clean()
-        with pytest.raises(Unknown):
-            await daemon.reallocate("nobody")
-        with pytest.raises(Conflict, match="uses no switch memory"):
-            await daemon.reallocate("urgent")
-
-    play(story, allocation=AllocationSettings(memory="deadline", period_s=0.0))
+    daemon = served.daemon
+    await daemon.admit(external("share", (LEFT, RIGHT)), holder="")
+    urgent = Job(
+        name="urgent",
+        workers=2,
+        servers=(CLUSTER.servers_for("worker")[1], CLUSTER.servers_for("worker")[2]),
+        iterations=1000,
+        compute_s=0.05,
+        deadline_s=100.0,
+        layers_bytes=(1_000_000,),
+    )
+    await daemon.admit(urgent, holder="")
+    for name in ("share", "urgent"):
+        await served.state(name, "running")
+    nothing = await daemon.reallocate()
+    assert [(each.job, each.changed) for each in nothing] == [("share", False), ("urgent", False)]
+    assert nothing[0].why.endswith("shared with nobody: it has no deadline")
+    daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
+    (found,) = await daemon.reallocate("urgent", by="alice")
+    assert found.changed
+    assert sum(region.size for region in found.after.values()) > sum(
+        region.size for region in found.before.values()
+    )
+    assert "of its own" in found.why
+    assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found.why
+    assert any("asked for by alice" in each.entry.text for each in daemon.decisions())
+    for name in ("share", "urgent"):
+        await daemon.leave(name)
+    await served.clean()
+    with pytest.raises(Unknown):
+        await daemon.reallocate("nobody")
+    with pytest.raises(Conflict, match="uses no switch memory"):
+        await daemon.reallocate("urgent")
 
 
-def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_stop() -> None:
-    async def story(served: Served) -> None:
-        daemon = served.daemon
-        served.world.iterations["own"] = 400
-        stages = {"compute_s": 0.03, "layers_bytes": (4_000_000,)}
-        everywhere = tuple(CLUSTER.servers_for("worker"))
-        await daemon.submit([Job(name="own", workers=4, command=("train",), iterations=400, **stages)])
-        await daemon.admit(Job(name="job", workers=4, servers=everywhere, **stages), holder="")
-        while not daemon.record("own").over:
-            assert daemon.record("job").state == "queued"
-            await daemon.renew("job")
-            await asyncio.sleep(1.0)
-        assert daemon.record("own").state == "completed"
-        assert any("take turns" in each.entry.text for each in daemon.decisions())
-        await served.state("job", "running")
-        await daemon.leave("job")
-        await served.clean()
+@pytest.mark.parametrize("served", [{"scheduler": "muri-s"}], indirect=True)
+async def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_stop(
+    served: Served,
+) -> None:
+    daemon = served.daemon
+    served.world.iterations["own"] = 400
+    stages = {"compute_s": 0.03, "layers_bytes": (4_000_000,)}
+    everywhere = tuple(CLUSTER.servers_for("worker"))
+    await daemon.submit([Job(name="own", workers=4, command=("train",), iterations=400, **stages)])
+    await daemon.admit(Job(name="job", workers=4, servers=everywhere, **stages), holder="")
+    while not daemon.record("own").over:
+        assert daemon.record("job").state == "queued"
+        await daemon.renew("job")
+        await asyncio.sleep(1.0)
+    assert daemon.record("own").state == "completed"
+    assert any("take turns" in each.entry.text for each in daemon.decisions())
+    await served.state("job", "running")
+    await daemon.leave("job")
+    await served.clean()
 
-    play(story, scheduler="muri-s")
 
-
-@pytest.mark.parametrize("scheduler", ["joint", "edf", "srsf"])
-def test_no_policy_stops_workers_that_it_cannot_start_again(scheduler: str) -> None:
+@pytest.mark.parametrize(
+    "served", [USUAL | {"scheduler": "joint"}, {"scheduler": "edf"}, {"scheduler": "srsf"}], indirect=True
+)
+async def test_no_policy_stops_workers_that_it_cannot_start_again(served: Served) -> None:
     """A job that is urgent and short waits for them, or runs beside them; then they end well."""
-
-    async def story(served: Served) -> None:
-        daemon = served.daemon
-        everywhere = tuple(CLUSTER.servers_for("worker"))
-        await daemon.admit(Job(name="job", workers=4, servers=everywhere, iterations=10_000), holder="")
-        await served.state("job", "running")
-        served.world.iterations["urgent"] = 10
-        urgent = Job(name="urgent", workers=4, command=("train",), iterations=10, deadline_s=500.0)
-        await daemon.submit([urgent])
-        for _ in range(30):
-            assert (await daemon.renew("job")).stop == ""
-            await asyncio.sleep(1.0)
-        assert daemon.record("urgent").state == "queued"
-        await served.again()
-        assert daemon.record("job").state == "running"
-        await served.daemon.leave("job")
-        await served.until(lambda: served.daemon.record("urgent").over)
-        assert {each.state for each in served.daemon.records()} == {"completed"}
-        await served.clean()
-
-    usual = Policies.by_default(len(CLUSTER.servers), {}).allocation
-    play(story, scheduler=scheduler, **({"allocation": usual} if scheduler == "joint" else {}))
+    daemon = served.daemon
+    everywhere = tuple(CLUSTER.servers_for("worker"))
+    await daemon.admit(Job(name="job", workers=4, servers=everywhere, iterations=10_000), holder="")
+    await served.state("job", "running")
+    await served.submit("urgent", 10, state="queued", workers=4, deadline_s=500.0)
+    for _ in range(30):
+        assert (await daemon.renew("job")).stop == ""
+        await asyncio.sleep(1.0)
+    assert daemon.record("urgent").state == "queued"
+    await served.again()
+    assert daemon.record("job").state == "running"
+    await served.daemon.leave("job")
+    assert await served.over() == ["completed"] * 2
+    await served.clean()

@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 import ina.service
-from controller.vocabulary import Job
 from ina.service import faults
-from tests import effort
-from tests.ina.service.schedule import CLUSTERS, Schedule, play
-from tests.ina.service.virtual import ITERATION_S
+from tests.ina.service.schedule import CLUSTERS, Schedule, dying_at_each_step, play
 
 SERVICE = Path(ina.service.__file__).parent
 OUTSIDE = {
@@ -100,20 +97,8 @@ def test_all_fault_points_are_named() -> None:
 
 async def life(schedule: Schedule) -> None:
     """Jobs come and end, move, are cancelled, lose a runner, and get other slots; a run is found astray."""
-    world = schedule.world
-
-    def job(name: str, workers: int, seconds: float, deadline_s: float | None = None) -> Job:
-        world.iterations[name] = iterations = int(seconds / ITERATION_S)
-        return Job(
-            name=name,
-            workers=workers,
-            command=("train",),
-            iterations=iterations,
-            compute_s=0.03,
-            deadline_s=deadline_s,
-        )
-
-    wide = job("wide", 4, 4.0)
+    world, job = schedule.world, schedule.job
+    wide = job("wide", 4.0, workers=4)
     await schedule.ask(lambda daemon: daemon.submit([wide], key="wide"))
     await schedule.until(lambda daemon: daemon.record("wide").state == "running" and bool(world.runs))
     world.switches["s1"].wipe()
@@ -125,12 +110,12 @@ async def life(schedule: Schedule) -> None:
     await schedule.until(lambda daemon: daemon.record("wide").state == "queued")
     await schedule.ask(lambda daemon: daemon.drain("h1", back=True))
     await schedule.until(lambda daemon: daemon.record("wide").over)
-    pair = [job("patient", 2, 1.0), job("urgent", 2, 1.0, deadline_s=100.0)]
+    pair = [job("patient", 1.0, workers=2), job("urgent", 1.0, workers=2, deadline_s=100.0)]
     await schedule.ask(lambda daemon: daemon.submit(pair, key="pair"))
     await schedule.until(lambda daemon: bool(world.runs))
     for run in [*world.runs]:
         world.kill(run)
-    gone = job("gone", 1, 100.0)
+    gone = job("gone", 100.0, workers=1)
     await schedule.ask(lambda daemon: daemon.submit([gone], key="gone"))
     await schedule.ask(lambda daemon: daemon.cancel("gone"))
 
@@ -145,15 +130,4 @@ def test_jobs_are_done_once_and_nothing_stays_wherever_the_daemon_dies() -> None
         "urgent": "completed",
         "gone": "cancelled",
     }
-    first_of_each = {whole.passed.index(name) for name in whole.passed}
-    for step in sorted({*first_of_each, *effort.some(range(len(whole.passed)), every=60)}):
-
-        async def dying(schedule: Schedule, step: int = step) -> None:
-            schedule.kill(in_steps=step + 1)
-            await life(schedule)
-
-        try:
-            play(1, dying, CLUSTERS[0])
-        except Exception as error:
-            where = f"{step + 1} of {len(whole.passed)}, {whole.passed[step]}"
-            raise AssertionError(f"died after step {where}") from error
+    dying_at_each_step(whole, life)

@@ -1,4 +1,4 @@
-"""What many jobs at once cost the daemon."""
+"""Many jobs at once, and a state that cannot be written: the daemon goes on."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.speed.controller_process import NoFallbacks, NoWorkers, cluster
+from controller import SwitchSession
+from controller.vocabulary import Job
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
+from ina.service.errors import Conflict, StoreError
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.policies import Policies
@@ -21,8 +24,97 @@ from ina.service.runner import RunStatus
 from ina.service.runs import LOOKS_PER_S
 from ina.service.store import Store
 from ina.service.threads import Threads
-from tests.ina.service.reached import program
-from tests.ina.service.test_full_disk import job, until, unused_switch
+from tests.ina.service.bed import TIMEOUT_S
+from tests.ina.service.reached import program, reached
+
+
+def job(name: str) -> Job:
+    return Job(name=name, workers=1, command=("true",), iterations=1000, servers=("h1",))
+
+
+def limit(store: Store, pages: int) -> None:
+    """Have the state's file not grow above so many pages: SQLite says of it what it says of a full disk."""
+    store._database.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def size(store: Store) -> int:
+    (pages,) = store._database.execute("PRAGMA page_count").fetchone()
+    return int(pages)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def unused_switch(name: str, address: str) -> SwitchSession:
+    """Return a controller of a switch of this process: the jobs here are on one server each."""
+    return SwitchSession(reached(name, 8192))
+
+
+@contextlib.asynccontextmanager
+async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIterator[tuple[Daemon, Store]]:
+    """Have a daemon live whose jobs are nothing but known."""
+    with Store(folder) as store:
+        daemon = Daemon(
+            Ledger(store, cluster(2, racks), Policies(), Clock(0.0, 0.0, wall=lambda: 0.0)),
+            testbed="none",
+            switches=Network(unused_switch, program()),
+            executor=executor,
+            fallbacks=NoFallbacks(),
+            blocking=Threads(),
+        )
+        running = asyncio.create_task(daemon.run())
+        try:
+            await until(lambda: not daemon.ready)
+            yield daemon, store
+            assert not running.done(), "it lives"
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+
+def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path: Path) -> None:
+    executor = NoWorkers(tmp_path / "runs")
+
+    async def life() -> None:
+        async with living(tmp_path, executor, 2) as (daemon, store):
+            await daemon.submit([job("first")])
+            await until(lambda: daemon.record("first").state == "running")
+
+            limit(store, size(store))
+            refused: list[str] = []
+            for number in range(200):  # what is left of the last page
+                try:
+                    await daemon.submit([job(f"more-{number}")])
+                except StoreError as error:
+                    refused.append(str(error))
+            assert refused
+            assert all("full" in each for each in refused)
+            assert "full" in daemon.trouble
+            assert all(each.name == "first" or each.state != "refused" for each in daemon.records())
+            with contextlib.suppress(StoreError):
+                await daemon.cancel("first")  # its workers are to end, which has to be written down first
+            await asyncio.sleep(0.6)
+
+            limit(store, 1 << 30)
+            with contextlib.suppress(Conflict):  # it was written down after all
+                await daemon.cancel("first")
+            await daemon.submit([job("last")])
+            await until(lambda: daemon.record("first").state == "cancelled" and not executor.lives(0))
+            assert daemon.trouble == ""
+
+            limit(store, size(store))
+            for number in range(200):
+                with contextlib.suppress(StoreError):
+                    await daemon.submit([job(f"again-{number}")])
+            assert "full" in daemon.trouble
+            limit(store, 1 << 30)
+            await until(lambda: not daemon.trouble)  # although nobody asks for anything
+
+    asyncio.run(life())
 
 
 class Looks(NoWorkers):
@@ -38,28 +130,6 @@ class Looks(NoWorkers):
         return super().status(number)
 
 
-@contextlib.asynccontextmanager
-async def living(folder: Path, executor: NoWorkers) -> AsyncIterator[Daemon]:
-    topology = cluster(2, 8)
-    with Store(folder) as store:
-        daemon = Daemon(
-            Ledger(store, topology, Policies(), Clock(0.0, 0.0)),
-            testbed="none",
-            switches=Network(unused_switch, program()),
-            executor=executor,
-            fallbacks=NoFallbacks(),
-            blocking=Threads(),
-        )
-        running = asyncio.create_task(daemon.run())
-        try:
-            await until(lambda: not daemon.ready)
-            yield daemon
-        finally:
-            running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
-
-
 def test_submissions_that_come_at_once_share_a_sync_and_none_is_answered_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +137,7 @@ def test_submissions_that_come_at_once_share_a_sync_and_none_is_answered_before_
     fsync = os.fsync
 
     async def life() -> None:
-        async with living(tmp_path, NoWorkers(tmp_path / "runs")) as daemon:
+        async with living(tmp_path, NoWorkers(tmp_path / "runs")) as (daemon, _):
 
             def counted(file: int) -> None:
                 syncs.append(sum(task.done() for task in tasks))
@@ -87,7 +157,7 @@ def test_many_runs_are_looked_at_less_often(tmp_path: Path) -> None:
     executor = Looks(tmp_path / "runs")
 
     async def life() -> None:
-        async with living(tmp_path / "state", executor) as daemon:
+        async with living(tmp_path / "state", executor) as (daemon, _):
             await daemon.submit([job(f"job-{number}") for number in range(8)])
             await until(lambda: all(record.state == "running" for record in daemon.records()))
             executor.looks.clear()

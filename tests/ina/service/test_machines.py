@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from controller.placement.flows import steady_state
-from controller.placement.server import choose_fallback
+from controller.policies.placement.flows import steady_state
+from controller.policies.placement.policy import choose_fallback
 from controller.vocabulary import BadSpec, Job, Topology, parse_topology
-from controller.vocabulary.addresses import pinned
 from controller.vocabulary.catalog import leaf_spine
 from controller.vocabulary.files import check_job, topology_document
+from controller.vocabulary.graphs import pinned
 from ina.runtime.errors import BadRun
 from ina.service.client import Client, Refused
 from ina.service.engines import EngineChoice

@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 
 from controller.core import Cancelled, Submitted, Tick
-from controller.core.submissions import submission_of
+from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import SCHEDULER, AllocationSettings
-from controller.scheduling import BadDecision, Submission
-from controller.scheduling.policy import Decision, Group, ReportedJob, View
+from controller.policies.by_kind import AllocationSettings
+from controller.policies.registry import SCHEDULER
+from controller.policies.scheduling import BadDecision, Submission
+from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies, read_policies
 from ina.service.snapshots import program
 from ina.service.store import Store
-from tests.ina.service.served import Served, play
+from tests.ina.service.served import Served
 
 CLUSTER = fabrics.leaf_spine(2, 2, 2, fabrics.Parts(gpus=2, slots=512))
 PLAIN = [name for name in registry.known() if not registry.family(name)]
@@ -245,24 +246,20 @@ def test_wrong_policies_leave_a_state_as_it_was(wrong: Policies, begun: bool, tm
         assert [*again.submitted] == ["a"] * begun
 
 
-def test_a_scheduler_that_places_jobs_is_reached_by_a_reload_and_left_again() -> None:
+async def test_a_scheduler_that_places_jobs_is_reached_by_a_reload_and_left_again(served: Served) -> None:
     """All jobs start again from where they have saved, on GPUs of the policies of now; also after a kill."""
-
-    async def story(served: Served) -> None:
-        daemon = served.daemon
-        for name in ("a", "b", "c"):
-            served.world.iterations[name] = 2000
-            await daemon.submit([Job(name=name, workers=2, command=("train",), iterations=2000)])
-        for placement, scheduler in (("scheduler", "joint"), ("netpack", "fifo"), ("scheduler", "fifo")):
-            await served.until(lambda: any(each.state == "running" for each in served.daemon.records()))
-            settings = AllocationSettings(placement=placement, memory="shared")
-            served.policies = Policies(scheduler, settings)
-            await served.daemon.reload(served.policies)
-            await served.again()
-            assert served.daemon.cluster().policies["placement"] == placement
-        await served.until(lambda: all(each.over for each in served.daemon.records()), 2000.0)
-        assert {each.state for each in served.daemon.records()} == {"completed"}
-        assert served.world.completed == {"a": 1, "b": 1, "c": 1}
-        await served.clean()
-
-    play(story)
+    daemon = served.daemon
+    for name in ("a", "b", "c"):
+        served.world.iterations[name] = 2000
+        await daemon.submit([Job(name=name, workers=2, command=("train",), iterations=2000)])
+    for placement, scheduler in (("scheduler", "joint"), ("netpack", "fifo"), ("scheduler", "fifo")):
+        await served.until(lambda: any(each.state == "running" for each in served.daemon.records()))
+        settings = AllocationSettings(placement=placement, memory="shared")
+        served.policies = Policies(scheduler, settings)
+        await served.daemon.reload(served.policies)
+        await served.again()
+        assert served.daemon.cluster().policies["placement"] == placement
+    await served.until(lambda: all(each.over for each in served.daemon.records()), 2000.0)
+    assert {each.state for each in served.daemon.records()} == {"completed"}
+    assert served.world.completed == {"a": 1, "b": 1, "c": 1}
+    await served.clean()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from controller.core import Ended, Submitted
+from controller.core.compose import submission_of
 from controller.core.core import Core
-from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.vocabulary import Job
 from ina.service.clock import Clock
@@ -19,7 +19,7 @@ from ina.service.policies import Policies
 from ina.service.retention import Retention
 from ina.service.snapshots import frozen
 from ina.service.store import Store
-from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
+from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served
 
 
 async def run(served: Served, name: str, iterations: int = 20) -> None:
@@ -35,64 +35,59 @@ def names(served: Served) -> list[str]:
     return [each.name for each in served.daemon.records()]
 
 
-def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_are_found() -> None:
+@pytest.mark.parametrize("served", [{"retention": Retention(jobs=2)}], indirect=True)
+async def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_are_found(
+    served: Served,
+) -> None:
     """They leave lists, decisions and logs; after a kill, too; their names may be used again."""
-
-    async def story(served: Served) -> None:
-        for number in range(6):
-            await run(served, f"j{number}")
-            (served.folder / "logs" / str(number + 1)).mkdir(parents=True)
-        await served.until(lambda: len(names(served)) <= 3)
-        kept = names(served)
-        assert kept == [f"j{number}" for number in range(6 - len(kept), 6)]
-        (archived,) = served.daemon.archived("j0")
-        assert (archived["state"], archived["number"], archived["done"]) == ("completed", 1, 20)
-        with pytest.raises(Unknown):
-            served.daemon.record("j0")
-        assert all("j0" not in each.entry.jobs for each in served.daemon.decisions())
-        numbers = [each.number for each in served.daemon.decisions()]
-        assert numbers == sorted(numbers)
-        assert served.daemon.counted()["submitted"] == 6
-        logs = {str(served.daemon.record(name).submitted.number) for name in kept}
-        await served.until(lambda: {each.name for each in (served.folder / "logs").iterdir()} == logs)
-        before = [(each.number, each.entry.text) for each in served.daemon.decisions()]
-        await served.again()
-        assert names(served) == kept
-        assert [(each.number, each.entry.text) for each in served.daemon.decisions()][: len(before)] == before
-        await run(served, "j0")
-        assert served.daemon.record("j0").submitted.number == 7
-        await served.clean()
-
-    play(story, retention=Retention(jobs=2))
+    for number in range(6):
+        await run(served, f"j{number}")
+        (served.folder / "logs" / str(number + 1)).mkdir(parents=True)
+    await served.until(lambda: len(names(served)) <= 3)
+    kept = names(served)
+    assert kept == [f"j{number}" for number in range(6 - len(kept), 6)]
+    (archived,) = served.daemon.archived("j0")
+    assert (archived["state"], archived["number"], archived["done"]) == ("completed", 1, 20)
+    with pytest.raises(Unknown):
+        served.daemon.record("j0")
+    assert all("j0" not in each.entry.jobs for each in served.daemon.decisions())
+    numbers = [each.number for each in served.daemon.decisions()]
+    assert numbers == sorted(numbers)
+    assert served.daemon.counted()["submitted"] == 6
+    logs = {str(served.daemon.record(name).submitted.number) for name in kept}
+    await served.until(lambda: {each.name for each in (served.folder / "logs").iterdir()} == logs)
+    before = [(each.number, each.entry.text) for each in served.daemon.decisions()]
+    await served.again()
+    assert names(served) == kept
+    assert [(each.number, each.entry.text) for each in served.daemon.decisions()][: len(before)] == before
+    await run(served, "j0")
+    assert served.daemon.record("j0").submitted.number == 7
+    await served.clean()
 
 
-def test_jobs_are_forgotten_when_they_are_old() -> None:
-    async def story(served: Served) -> None:
-        await run(served, "old")
-        await asyncio.sleep(80.0)
-        await run(served, "new")
-        assert names(served) == ["old", "new"]
-        await served.until(lambda: names(served) == ["new"])
-        assert served.loop.time() > 100.0
-
-    play(story, retention=Retention(age_s=100.0))
+@pytest.mark.parametrize("served", [{"retention": Retention(age_s=100.0)}], indirect=True)
+async def test_jobs_are_forgotten_when_they_are_old(served: Served) -> None:
+    await run(served, "old")
+    await asyncio.sleep(80.0)
+    await run(served, "new")
+    assert names(served) == ["old", "new"]
+    await served.until(lambda: names(served) == ["new"])
+    assert served.loop.time() > 100.0
 
 
-def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again() -> None:
-    async def story(served: Served) -> None:
-        served.world.iterations["long"] = 100_000
-        await served.daemon.submit(
-            [Job(name="long", workers=1, servers=(RIGHT,), command=("train",), iterations=100_000)]
-        )
-        for number in range(4):
-            await run(served, f"j{number}")
-        await served.until(lambda: len(names(served)) == 2)
-        assert names(served)[0] == "long"
-        assert served.daemon.explain("long").decisions
-        await served.daemon.cancel("long")
-        await served.clean()
-
-    play(story, retention=Retention(jobs=0))
+@pytest.mark.parametrize("served", [{"retention": Retention(jobs=0)}], indirect=True)
+async def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again(served: Served) -> None:
+    served.world.iterations["long"] = 100_000
+    await served.daemon.submit(
+        [Job(name="long", workers=1, servers=(RIGHT,), command=("train",), iterations=100_000)]
+    )
+    for number in range(4):
+        await run(served, f"j{number}")
+    await served.until(lambda: len(names(served)) == 2)
+    assert names(served)[0] == "long"
+    assert served.daemon.explain("long").decisions
+    await served.daemon.cancel("long")
+    await served.clean()
 
 
 def test_memory_is_bounded_however_many_jobs_come_and_go(tmp_path: Path) -> None:
@@ -124,15 +119,12 @@ def test_memory_is_bounded_however_many_jobs_come_and_go(tmp_path: Path) -> None
     assert second - first < grows / 10, (first, second, grows)
 
 
-def test_an_unfinished_job_is_never_forgotten_by_the_core() -> None:
-    async def story(served: Served) -> None:
-        await served.daemon.submit([Job(name="a", workers=1, command=("train",))])
-        core: Core = served.daemon._ledger.core
-        with pytest.raises(BadSpec, match="'a' is not over"):
-            core.forget(["a"])
-        await served.daemon.cancel("a")
-
-    play(story)
+async def test_an_unfinished_job_is_never_forgotten_by_the_core(served: Served) -> None:
+    await served.daemon.submit([Job(name="a", workers=1, command=("train",))])
+    core: Core = served.daemon._ledger.core
+    with pytest.raises(BadSpec, match="'a' is not over"):
+        core.forget(["a"])
+    await served.daemon.cancel("a")
 
 
 def test_a_retention_that_cannot_be_is_refused() -> None:
@@ -142,23 +134,20 @@ def test_a_retention_that_cannot_be_is_refused() -> None:
         Retention(age_s=0.0)
 
 
-def test_a_name_is_free_when_its_job_is_over_and_each_is_found_again() -> None:
+@pytest.mark.parametrize("served", [{"retention": Retention(jobs=2)}], indirect=True)
+async def test_a_name_is_free_when_its_job_is_over_and_each_is_found_again(served: Served) -> None:
     """Also after a kill, and when the older ones are forgotten."""
-
-    async def story(served: Served) -> None:
-        served.world.iterations["again"] = 20
-        job = Job(name="again", workers=1, servers=(LEFT,), command=("train",), iterations=20)
-        for number in range(1, 5):
-            (made,) = await served.daemon.submit([job])
-            assert (made.submitted.number, made.submitted.called) == (number, "again")
-            with pytest.raises(Conflict, match="'again' that is not over"):
-                await served.daemon.submit([job])
-            await served.until(lambda name=made.name: served.daemon.record(name).over)  # type: ignore[misc]
-            await served.again()
-        assert served.daemon.named("again")[-1].number == 4
-        await served.until(lambda: "again" not in names(served))
-        for way in ("again", "1"):
-            assert [(each["id"], each["number"]) for each in served.daemon.archived(way)] == [("again", 1)]
-        await served.clean()
-
-    play(story, retention=Retention(jobs=2))
+    served.world.iterations["again"] = 20
+    job = Job(name="again", workers=1, servers=(LEFT,), command=("train",), iterations=20)
+    for number in range(1, 5):
+        (made,) = await served.daemon.submit([job])
+        assert (made.submitted.number, made.submitted.called) == (number, "again")
+        with pytest.raises(Conflict, match="'again' that is not over"):
+            await served.daemon.submit([job])
+        await served.until(lambda name=made.name: served.daemon.record(name).over)  # type: ignore[misc]
+        await served.again()
+    assert served.daemon.named("again")[-1].number == 4
+    await served.until(lambda: "again" not in names(served))
+    for way in ("again", "1"):
+        assert [(each["id"], each["number"]) for each in served.daemon.archived(way)] == [("again", 1)]
+    await served.clean()

@@ -16,8 +16,8 @@ import pytest
 from controller.core import Submitted
 from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings
-from controller.policies.families.base import SimulationConfig
-from controller.scheduling import Submission
+from controller.policies.family import SimulationConfig
+from controller.policies.scheduling import Submission
 from controller.vocabulary import Cluster, Job, fabrics
 from ina.runtime.fabric import open_fabric
 from ina.runtime.spec import FabricSpec, LaunchSpec

@@ -1,4 +1,4 @@
-"""What Slurm's commands write is read; on a real Slurm: tests/system/test_slurm_runs.py."""
+"""What Slurm's commands write is read; on a real Slurm: tests/system/test_cluster_managers.py."""
 
 from __future__ import annotations
 

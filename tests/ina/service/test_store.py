@@ -1,18 +1,24 @@
-"""The service's state on disk."""
+"""The service's state on disk: kept, lost, damaged, older than what runs, backed up."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from controller.vocabulary import Job
+from ina.service import recovery
 from ina.service.errors import StoreError
 from ina.service.store import VERSION, Store, locked
+from ina.service.tokens import Role, Tokens
+from tests.ina.service.served import LEFT, RIGHT, Served
 
 
 def test_events_and_holds_are_there_again(tmp_path: Path) -> None:
@@ -147,3 +153,200 @@ def test_a_state_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "state.sqlite") as database:
         assert database.execute("PRAGMA user_version").fetchone() == (VERSION,)
     database.close()
+
+
+EVENTS = [(float(number), {"text": "x" * 500}) for number in range(50)]
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """The folder of a state whose controller was killed: its events are in the log only."""
+    folder = tmp_path / "state"
+    with Store(folder) as store:
+        store.fact("policies", "{}")
+        for event in EVENTS:
+            store.append([event])
+        store.hold({3: {"stage": "running"}})
+        shutil.copytree(folder, tmp_path / "killed")
+    return tmp_path / "killed"
+
+
+def empty(folder: Path) -> None:
+    (folder / "state.sqlite").write_bytes(b"")
+    (folder / "state.sqlite-wal").unlink()
+
+
+def lose_log(folder: Path) -> None:
+    (folder / "state.sqlite-wal").unlink()
+    (folder / "state.sqlite-shm").unlink(missing_ok=True)
+
+
+def damage_log(folder: Path) -> None:
+    log = folder / "state.sqlite-wal"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    log.write_bytes(content)
+    (folder / "state.sqlite-shm").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("lose", [empty, lose_log, damage_log])
+def test_a_state_that_is_lost_or_lacks_events_is_refused_and_left_as_it_is(
+    killed: Path, lose: Callable[[Path], None]
+) -> None:
+    """It was taken for a new one: no jobs, and all clean, while workers ran."""
+    lose(killed)
+    with pytest.raises(StoreError, match=rf"had.* event.*ina controller restore BACKUP --state {killed}"):
+        Store(killed)
+    with pytest.raises(StoreError):
+        Store(killed)
+
+
+def test_a_killed_state_with_its_log_goes_on(killed: Path) -> None:
+    with Store(killed) as store:
+        assert (store.last, store.holds(), store.generation) == (50, {3: {"stage": "running"}}, 2)
+
+
+def test_an_empty_file_beside_runs_is_no_new_state_even_without_a_witness(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "4").mkdir(parents=True)
+    with pytest.raises(StoreError, match="runs 4 are there"):
+        Store(tmp_path)
+
+
+def test_a_state_in_the_folder_of_another_one_is_refused(killed: Path, tmp_path: Path) -> None:
+    with Store(tmp_path / "other") as store:
+        store.append(EVENTS)
+    (killed / "state.sqlite-wal").unlink()
+    shutil.copy(tmp_path / "other" / "state.sqlite", killed)
+    with pytest.raises(StoreError, match=r"is the state \w+, and .* is that of \w+"):
+        Store(killed)
+
+
+def test_an_older_state_goes_on_when_it_is_adopted(killed: Path) -> None:
+    damage_log(killed)
+    last = recovery.adopt(killed)
+    assert 0 < last < 50
+    with Store(killed) as store:
+        assert (store.last, store.fact("restored")) == (last, "1")
+
+
+def test_a_backup_is_made_while_the_state_is_written_and_restored_with_its_tokens(tmp_path: Path) -> None:
+    state, backup = tmp_path / "state", tmp_path / "backup"
+    with Store(state) as store:
+        Tokens(state).add("alice", Role.OPERATOR)
+        store.fact("policies", "{}")
+        store.append(EVENTS)
+        recovery.back_up(state, backup)
+        store.append(EVENTS)
+        store.hold({3: {}})
+    assert backup.stat().st_mode & 0o077 == 0
+    (state / "tokens.json").unlink()
+    assert recovery.restore(backup, state) == 50
+    assert [*backup.parent.glob(f"{backup.name}-*")] == [], "a backup may be where nothing can be written"
+    assert [grant.name for grant in Tokens(state).grants()] == ["alice"]
+    assert (state / "before-restore-1" / "state.sqlite").exists()
+    with Store(state) as store:
+        assert (store.last, store.holds(), store.fact("restored")) == (50, {}, "1")
+    with pytest.raises(StoreError, match="exists"):
+        recovery.back_up(state, backup)
+
+
+def test_what_is_no_backup_of_this_state_is_not_restored(killed: Path, tmp_path: Path) -> None:
+    with Store(tmp_path / "other") as store:
+        store.fact("policies", "{}")
+    recovery.back_up(tmp_path / "other", tmp_path / "backup")
+    with pytest.raises(StoreError, match=r"is of the state \w+, and .* is that of"):
+        recovery.restore(tmp_path / "backup", killed)
+    (tmp_path / "nothing").touch()
+    with pytest.raises(StoreError, match="no state of a controller"):
+        recovery.restore(tmp_path / "nothing", killed)
+    with pytest.raises(StoreError, match="is not there"):
+        recovery.restore(tmp_path / "absent", killed)
+    with Store(killed) as store:
+        assert store.last == 50
+
+
+def test_a_state_that_a_controller_uses_is_neither_restored_nor_forgotten(
+    killed: Path, tmp_path: Path
+) -> None:
+    recovery.back_up(killed, tmp_path / "backup")
+    with locked(killed):
+        for change in (
+            lambda: recovery.restore(tmp_path / "backup", killed),
+            lambda: recovery.forget(killed),
+        ):
+            with pytest.raises(StoreError, match="uses the state"):
+                change()
+
+
+def test_a_state_that_is_forgotten_begins_anew_under_its_name_and_ends_what_ran(killed: Path) -> None:
+    run = killed / "runs" / "3"
+    run.mkdir(parents=True)
+    words = "import sys, time; from pathlib import Path; from ina.service import files"
+    words += "\nwith files.alive(Path(sys.argv[1])): print('alive', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", words, str(run)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with Store(killed) as store:
+            identity = store.identity
+        empty_now = killed / "state.sqlite"
+        empty_now.write_bytes(b"")
+        assert recovery.forget(killed) == ["3"]
+        assert process.wait(10) != 0
+    with Store(killed) as store:
+        assert (store.identity, store.last, store.holds()) == (identity, 0, {})
+    assert (killed / "forgotten-1" / "runs" / "3").is_dir()
+
+
+def test_a_process_of_a_copy_of_the_state_elsewhere_is_named(killed: Path, tmp_path: Path) -> None:
+    run = killed / "runs" / "3"
+    run.mkdir(parents=True)
+    waits = "print('alive', flush=True); input()"
+    words = [sys.executable, "-c", waits, "ina.service.run_process", str(run)]
+    with Store(killed) as store:
+        identity = store.identity
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before, the kernel may not know its command line yet
+        with pytest.raises(StoreError, match=rf"process {process.pid} of the state {identity} runs in {run}"):
+            recovery.check_processes(tmp_path / "copy", identity)
+        recovery.check_processes(tmp_path / "copy", "another")
+        recovery.check_processes(killed, identity)
+        shutil.rmtree(run)
+        assert process.poll() is None
+        recovery.check_processes(killed, identity)
+        assert process.wait(10) != 0, "its folder is gone"
+
+
+def job(name: str, *servers: str) -> Job:
+    return Job(name=name, workers=len(servers), servers=servers, command=("train",), iterations=20)
+
+
+async def test_after_a_restore_what_runs_goes_on_and_nothing_is_done_twice(served: Served) -> None:
+    """A job that was completed since ran again: it "was killed"."""
+    world, backup = served.world, served.folder / "backup"
+    world.iterations |= {"goes on": 800, "done since": 100, "later": 400, "new": 400}
+    await served.daemon.submit([job("goes on", LEFT), job("done since", RIGHT), job("later", RIGHT)])
+    await served.until(lambda: [r.state for r in served.daemon.records()][:2] == ["running"] * 2)
+    recovery.back_up(served.folder, backup)
+    await served.until(lambda: served.daemon.record("done since").over)
+    await served.until(lambda: served.daemon.record("later").state == "running")
+    logs = served.folder / "logs" / "3"
+    logs.mkdir(parents=True)
+    (logs / "rank-0.log").touch()
+    await served.daemon.submit([job("new", "h2")])
+    await served.until(lambda: served.daemon.record("new").state == "running")
+    assert len(world.runs) == 3
+    await served.again(meanwhile=lambda: recovery.restore(backup, served.folder))
+    found = {each.name: (each.state, each.reason) for each in served.daemon.records()}
+    assert found["goes on"][0] == "running"
+    for name, how in (("done since", "it was running"), ("later", "it has run since")):
+        assert found[name][0] == "failed"
+        assert how in found[name][1], found
+        assert "ina retry" in found[name][1], found
+    await served.daemon.retry("later")
+    await served.until(lambda: all(each.over for each in served.daemon.records()))
+    assert world.completed == {"goes on": 1, "done since": 1, "later": 1}
+    assert served.daemon.record("goes on").starts == 1
+    await served.clean()
+    await served.again()
+    assert served.daemon.record("done since").state == "failed"

@@ -1,4 +1,4 @@
-"""Server-sent events: nothing is missed, and a reader who takes nothing holds nothing and is left."""
+"""Server-sent events and shared answers: nothing is missed, and who takes nothing holds nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncGenerator, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from ina.service.api import logs, streams
 from ina.service.api.problems import Problem
+from ina.service.api.shared import FRESH_S, MOST, Shared
 from ina.service.client import Client
-from tests.ina.service.bed import Bed, job
+from ina.service.tokens import Person, Role
+from tests.ina.service.bed import TIMEOUT_S, Bed, job
 
 
 @contextlib.contextmanager
@@ -211,3 +215,54 @@ def test_a_log_that_was_begun_anew_is_followed_from_its_begin(tmp_path: Path) ->
     texts = [json.loads(piece.split(b"data: ")[1])["text"] for piece in pieces[:-1]]
     assert texts == ["a long first line\n", "new\n"]
     assert b"event: end" in pieces[-1]
+
+
+ANN, BOB = Person("ann", Role.SUBMITTER), Person("bob", Role.SUBMITTER)
+
+
+def asked(path: str = "/v1/jobs", query: str = "") -> Request:
+    return Request(
+        {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [],
+            "server": ("h", 80),
+        }
+    )
+
+
+def test_an_answer_is_shared_until_something_changes_or_time_has_passed() -> None:
+    class Changing:
+        changes = 0
+
+    now_s, made = 100.0, count()
+    service: Any = Changing()
+    shared = Shared(service, clock_s=lambda: now_s)
+
+    def answer(request: Request, person: Person = ANN) -> bytes:
+        return bytes(shared.answer(request, person, lambda: next(made)).body)
+
+    assert [answer(asked()), answer(asked())] == [b"0", b"0"]
+    assert answer(asked(query="after=3")) == b"1"
+    assert answer(asked("/v1/cluster")) == b"2"
+    assert answer(asked(), BOB) == b"3", "it may not show the same to everybody"
+    service.changes = 1
+    assert answer(asked()) == b"4"
+    now_s += FRESH_S
+    assert answer(asked()) == b"5"
+    for number in range(2 * MOST):
+        answer(asked(query=f"after={number}"))
+    assert len(shared._answers) <= MOST + 1
+
+
+def test_pages_share_lists_of_jobs_until_one_is_submitted(bed: Bed) -> None:
+    with httpx.Client(base_url=bed.url, trust_env=False, timeout=TIMEOUT_S) as client:
+        assert client.get("/v1/jobs").json()["jobs"] == []
+        answer = client.post("/v1/jobs", json={"jobs": [job("a")]})
+        assert answer.status_code == 201, answer.text
+        found = client.get("/v1/jobs")
+        assert found.headers["content-type"] == "application/json"
+        assert [each["name"] for each in found.json()["jobs"]] == ["a"]
+        assert sum(client.get("/v1/cluster").json()["jobs"].values()) == 1

@@ -20,10 +20,9 @@ from ina.service.api.problems import Problem
 from ina.service.api.users import as_user
 from ina.service.effects import _command
 from ina.service.tokens import Person, Role, Tokens
-from tests.ina.service.bed import TIMEOUT_S, Bed, job
+from tests.ina.service.bed import TIMEOUT_S, USER, Bed, job
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
-OWN = pwd.getpwuid(os.geteuid()).pw_name
 as_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root becomes another user"
 )
@@ -147,7 +146,7 @@ def test_what_cannot_run_as_its_user_is_refused(person: Person, own_uid: int, sa
 
 
 def test_nobody_chooses_a_user_in_a_job(bed: Bed) -> None:
-    token = Tokens(bed.folder).add("alice", Role.SUBMITTER, "nobody" if os.geteuid() == 0 else OWN)
+    token = Tokens(bed.folder).add("alice", Role.SUBMITTER, "nobody" if os.geteuid() == 0 else USER)
     with httpx.Client(
         base_url=bed.url, trust_env=False, headers={"Authorization": f"Bearer {token}"}
     ) as http:

@@ -1,6 +1,6 @@
 """A world in virtual time for the daemon: switches of this process, and what outlives the daemon.
 
-The switches are compiled programs under the real `Controller`; the store is a real one. Runs are made up: a
+The switches are compiled programs under the real `SwitchSession`; the store is real. Runs are made up: a
 job computes for as long as it has iterations, saves all the while, and gives up when its packets find no way
 for `PATIENCE_S`. It ends with a sum in real packets, and not before that is complete and right.
 """
@@ -16,15 +16,14 @@ from itertools import count
 from typing import Any, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
-from controller import Controller, Fleet
+from controller import Fleet, SwitchSession
 from controller.p4runtime_shim.ports import PortEnds, Told
-from controller.switches.tree import TreeAdmission
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.service import plain
 from ina.service.errors import RunnerGone
 from ina.service.runner import RunOrder, RunStatus
-from tests.ina.service.packets import summed
-from tests.ina.service.reached import reached
+from tests.ina.service.reached import reached, summed
 
 T = TypeVar("T")
 
@@ -94,17 +93,11 @@ class Fallbacks:
     def __init__(self) -> None:
         self.served: dict[str, list[TreeAdmission]] = {}
 
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
         self.served |= {server: list(jobs) for server, jobs in wanted.items()}
 
-    def lives(self, server: str) -> bool:
+    def lives(self, server: str, cluster: Topology) -> bool:
         return server in self.served
-
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        return {}
-
-    def change_cluster(self, cluster: Topology) -> None:
-        pass
 
     def kill(self, server: str) -> None:
         """Have one end, and forget all."""
@@ -160,10 +153,10 @@ class World:
         for switch in self.switches.values():
             switch.gone, switch.torn = False, None
 
-    def connect(self, name: str, address: str = "") -> Controller:
+    def connect(self, name: str, address: str = "") -> SwitchSession:
         """Return a controller of a switch that knows nothing yet."""
         target = self.switches[name]
-        return Controller(target, ticks_s=self.now, clock=self.now, rng=random.Random(self.rng.random()))
+        return SwitchSession(target, ticks_s=self.now, clock=self.now, rng=random.Random(self.rng.random()))
 
     def fleet(self) -> Fleet:
         """Return controllers of all switches that know nothing yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import logging
@@ -18,16 +19,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import refusals
 import sharded_scenarios
 import torch
 import torch.distributed as dist
+import torch_scenarios
 
 import hostlib
 import hostlib.horovod as hvd
 import hostlib.torch
 from hostlib.horovod.negotiation import Announcement
 from hostlib.horovod.world import current
+
+
+def in_world(scenario: Callable[[], Any]) -> Callable[[], Any]:
+    """Have Horovod's world there before a scenario, and gone after it."""
+
+    @functools.wraps(scenario)
+    def whole() -> Any:
+        hvd.init()
+        found = scenario()
+        hvd.shutdown()
+        return found
+
+    return whole
 
 
 def mine(*shape: int, dtype: torch.dtype = torch.float32, rank: int | None = None) -> torch.Tensor:
@@ -51,8 +65,8 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool((found.double() - expected.double()).abs().max() <= bound)
 
 
+@in_world
 def horovod_reductions() -> Any:
-    hvd.init()
     wrong = []
     reduced: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {
         hvd.Sum: lambda every: every.sum(0),
@@ -111,7 +125,6 @@ def horovod_reductions() -> Any:
     (hvd.allreduce(weight, op=hvd.Sum) * (hvd.rank() + 1)).sum().backward()
     check("gradient", weight.grad, torch.full((3,), 3.0))
     paths = hostlib.torch.paths()
-    hvd.shutdown()
     return [wrong, sorted(paths["allreduce sum float32"]), sorted(paths["allreduce avg float32"])]
 
 
@@ -151,9 +164,9 @@ def horovod_movements() -> Any:
     return found
 
 
+@in_world
 def horovod_order() -> Any:
     """Submit in another order on each rank."""
-    hvd.init()
     shuffled = list(range(40))
     random.Random(hvd.rank()).shuffle(shuffled)
     handles = {
@@ -165,13 +178,11 @@ def horovod_order() -> Any:
     while not hvd.poll(polled):
         time.sleep(0.001)
     hvd.synchronize(polled)
-    found = [sums[n] == [2.0 * n] * (n + 1) for n in range(40)], hvd.synchronize(polled)
-    hvd.shutdown()
-    return found
+    return [sums[n] == [2.0 * n] * (n + 1) for n in range(40)], hvd.synchronize(polled)
 
 
+@in_world
 def horovod_sets() -> Any:
-    hvd.init()
     one, both = hvd.add_process_set([1]), hvd.ProcessSet([0, 2])
     hvd.add_process_set(both)
     found = [[each.rank(), each.size(), each.included()] for each in (one, both, hvd.global_process_set)]
@@ -189,13 +200,12 @@ def horovod_sets() -> Any:
         except ValueError as error:
             found.append(str(error))
     found.append([hvd.remove_process_set(one), hvd.remove_process_set(one)])
-    hvd.shutdown()
     return found
 
 
+@in_world
 def horovod_set_used_before_all_know_it() -> Any:
     """The last rank, which is not in the set, hears of its collectives before it has made it."""
-    hvd.init()
     if hvd.rank() == 2:
         carry_out, seen = current()._carry_out, threading.Event()
         current()._carry_out = lambda announced: (carry_out(announced), seen.set())
@@ -205,7 +215,6 @@ def horovod_set_used_before_all_know_it() -> Any:
     else:
         found = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=hvd.add_process_set([0, 1])).tolist()
     found += hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
-    hvd.shutdown()
     return found
 
 
@@ -231,8 +240,8 @@ def horovod_sets_in_the_switch() -> Any:
     return found
 
 
+@in_world
 def horovod_set_removed_by_others() -> Any:
-    hvd.init()
     first = hvd.add_process_set([0])
     if hvd.rank():
         hvd.remove_process_set(first)  # rank 0 still uses it: its announcements come here too
@@ -243,7 +252,6 @@ def horovod_set_removed_by_others() -> Any:
     together = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
     again = hvd.add_process_set([0])
     last = hvd.allreduce(torch.ones(1), process_set=again).tolist() if again.included() else []
-    hvd.shutdown()
     return [alone, together, last]
 
 
@@ -264,8 +272,8 @@ def horovod_thread_that_fails() -> Any:
     return errors
 
 
+@in_world
 def horovod_gradients() -> Any:
-    hvd.init()
     rank = hvd.rank()
 
     def gradients(sizes: list[int], call: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Any:
@@ -288,12 +296,11 @@ def horovod_gradients() -> Any:
         found[f"grouped_reducescatter {op.value}"] = gradients(
             [2, 3], lambda own, op=op: hvd.grouped_reducescatter(own, op=op)
         )
-    hvd.shutdown()
     return found
 
 
+@in_world
 def horovod_join() -> Any:
-    hvd.init()
     sums = []
     for step in range(2 + 2 * hvd.rank()):
         sums.append(hvd.allreduce(torch.ones(3), name=f"step {step}", op=hvd.Sum).tolist())
@@ -309,13 +316,12 @@ def horovod_join() -> Any:
             error = str(raised)
     last = hvd.join()
     after = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
-    hvd.shutdown()
     return [sums, averages, error, last, after]
 
 
+@in_world
 def horovod_joins_in_turn() -> Any:
     """Each rank once is the first that has no more data, while the others gather, without a name."""
-    hvd.init()
     errors, last = [], []
     for first in range(hvd.size()):
         if hvd.rank() != first:
@@ -325,7 +331,6 @@ def horovod_joins_in_turn() -> Any:
                 errors.append(str(error))
         last.append(hvd.join())
         assert hvd.allgather_object(last[-1]) == [last[-1]] * hvd.size()
-    hvd.shutdown()
     return errors, last
 
 
@@ -352,7 +357,7 @@ def horovod_inits() -> Any:
 def horovod_refusals() -> Any:
     hvd.init()
     found: dict[str, Any] = {}
-    refused = refusals.noting(found)
+    refused = torch_scenarios.noting(found)
 
     rank = hvd.rank()
     refused("shapes", lambda: hvd.allreduce(torch.ones(3 + rank), name="w"))
@@ -431,9 +436,9 @@ def in_one_process(steps: int, passes: int = 1) -> list[float]:
     return torch.cat([each.detach().reshape(-1) for each in model.parameters()]).tolist()
 
 
+@in_world
 def horovod_training() -> Any:
     """Return how far the weights are from training in one process, for each way to train."""
-    hvd.init()
     ways: dict[str, dict[str, Any]] = {
         "plain": {},
         "two groups": {"groups": 2},
@@ -451,12 +456,11 @@ def horovod_training() -> Any:
         everybody = hvd.allgather(weights.unsqueeze(0))
         if not torch.equal(everybody[0], everybody[1]):
             off[name] = 1.0
-    hvd.shutdown()
     return off
 
 
+@in_world
 def horovod_optimizer_refusals() -> Any:
-    hvd.init()
     found = []
     parameters = list(network().named_parameters())
 
@@ -484,26 +488,24 @@ def horovod_optimizer_refusals() -> Any:
         except Exception as error:
             found.append(f"{type(error).__name__}: {error}")
     del sparse
-    hvd.shutdown()
     return found, dense.weight.grad.to_dense().tolist()
 
 
+@in_world
 def horovod_optimizer_attributes() -> Any:
     """Return what programs for Horovod read of optimizers and parameters."""
-    hvd.init()
     model = network()
     fixed = next(model.parameters()).requires_grad_(False)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
     hvd.broadcast_optimizer_state(optimizer, 0)
     gradients = [parameter.grad for parameter in model.parameters() if parameter is not fixed]
     names = sorted(optimizer._parameter_names.values())
-    hvd.shutdown()
     return [fixed.grad is None, [int(gradient.count_nonzero()) for gradient in gradients], names]
 
 
+@in_world
 def horovod_batch_norm() -> Any:
     """Return how far output, gradient and running mean are from those of the whole batch in one process."""
-    hvd.init()
     inputs = [torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(rank)) for rank in range(2)]
     weights = [torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(9 + rank)) for rank in range(2)]
     whole = torch.cat(inputs).requires_grad_()
@@ -523,7 +525,6 @@ def horovod_batch_norm() -> Any:
     ]
     layer.eval()
     off.append(float((layer(own) - plain.eval()(own)).abs().max()))
-    hvd.shutdown()
     return off
 
 
@@ -564,22 +565,14 @@ def horovod_stall() -> Any:
     return said, total
 
 
-def horovod_rank_that_dies() -> Any:
+def horovod_rank_that_ends(how: str) -> Any:
+    """Rank 1 does; return what the other hears of it."""
     hvd.init()
     hvd.allreduce(torch.ones(1))
     if hvd.rank():
-        os._exit(3)
-    try:
-        hvd.allreduce(torch.ones(1), name="w")
-    except hvd.HorovodInternalError as error:
-        return str(error)
-    return None
-
-
-def horovod_rank_that_leaves() -> Any:
-    hvd.init()
-    if hvd.rank():
-        hvd.shutdown()
+        ends = {"dies": lambda: os._exit(3), "leaves": hvd.shutdown}
+        ends["is_terminated"] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+        ends[how]()
         return None
     try:
         hvd.allreduce(torch.ones(1), name="w")
@@ -614,19 +607,15 @@ def example_horovod_digits() -> str:
     return example("horovod_digits", "--epochs", "2")
 
 
-def example_char_transformer() -> str:
-    return example("char_transformer", "--steps", "10", "--width", "16", "--write", "9")
+def example_char_transformer(backend: str) -> str:
+    return example("char_transformer", "--steps", "10", "--width", "16", "--write", "9", "--backend", backend)
 
 
-def example_char_transformer_with_gloo() -> str:
-    return example("char_transformer", "--steps", "10", "--width", "16", "--write", "9", "--backend", "gloo")
-
-
+@in_world
 def horovod_inputs() -> Any:
     """Hand in what is unusual; the others are not held up, and all goes on after each."""
-    hvd.init()
     found: dict[str, Any] = {}
-    refused = refusals.noting(found)
+    refused = torch_scenarios.noting(found)
 
     whole = torch.tensor([[0.0, 1, 2], [4, 5, 6]])
     found["strided"] = hvd.allreduce(whole[:, ::2], op=hvd.Sum).tolist()
@@ -658,7 +647,6 @@ def horovod_inputs() -> Any:
     os.wait()
     found["forked"] = json.loads(os.read(reader, 4096))
     found["after"] = hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist()
-    hvd.shutdown()
     return found
 
 
@@ -672,21 +660,9 @@ def horovod_nan_raised() -> Any:
     return None
 
 
-def horovod_rank_that_is_terminated() -> Any:
-    hvd.init()
-    hvd.allreduce(torch.ones(1))
-    if hvd.rank():
-        os.kill(os.getpid(), signal.SIGTERM)
-    try:
-        hvd.allreduce(torch.ones(1), name="w")
-    except hvd.HorovodInternalError as error:
-        return str(error)
-    return None
-
-
+@in_world
 def horovod_parameters_that_come_later() -> Any:
     """Add parameters to an optimizer, and unfreeze one; return the gradients, which are averages."""
-    hvd.init()
     model = torch.nn.ParameterDict({name: torch.zeros(2) for name in ("first", "frozen", "added", "unnamed")})
     model["frozen"].requires_grad_(False)
     optimizer = hvd.DistributedOptimizer(
@@ -701,25 +677,22 @@ def horovod_parameters_that_come_later() -> Any:
         optimizer.step()
     weights = [parameter.tolist() for parameter in model.values()]
     names = sorted(optimizer._parameter_names.values())
-    hvd.shutdown()
     return [weights, names]
 
 
+@in_world
 def horovod_objects_of_other_types() -> Any:
-    hvd.init()
     rank = hvd.rank()
-    found = [
+    return [
         hvd.broadcast_object({"a": 1} if rank == 0 else None),
         hvd.broadcast_object([2] if rank == 1 else 3, root_rank=1),
         hvd.allgather_object("text" if rank else 4),
     ]
-    hvd.shutdown()
-    return found
 
 
+@in_world
 def horovod_closures() -> Any:
     """Return how far weights and losses are from those of one process with all batches, by optimizer."""
-    hvd.init()
     off = {}
     for cls, options in (
         (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
@@ -751,13 +724,12 @@ def horovod_closures() -> Any:
             float((found["own"] - found["whole"]).abs().max()),
             float((every[0] - every[1]).abs().max()),
         ]
-    hvd.shutdown()
     return off
 
 
+@in_world
 def horovod_two_optimizers() -> Any:
     """Train two models whose parameters have the same names, one through the other; return their weights."""
-    hvd.init()
     scale = torch.nn.ParameterList([torch.ones(1)])
     judge = torch.nn.ParameterList([torch.ones(1)])
     optimizers = [
@@ -787,18 +759,16 @@ def horovod_two_optimizers() -> Any:
         optimizers[0].step()
     except ValueError as error:
         said += f"; {error}"
-    hvd.shutdown()
     return [weights, said]
 
 
+@in_world
 def horovod_stall_that_ends() -> Any:
     """Rank 1 calls something else; with HOROVOD_STALL_SHUTDOWN_TIME_SECONDS."""
-    hvd.init()
     found = []
     for name in (f"only {hvd.rank()}", "all"):
         try:
             hvd.allreduce(torch.ones(3), name=name)
         except hvd.HorovodInternalError as error:
             found.append(str(error))
-    hvd.shutdown()
     return found

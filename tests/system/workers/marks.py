@@ -22,6 +22,7 @@ options = parser.parse_args()
 
 config = ina.JobConfig.from_environment()
 ina.init(config and replace(config, timeout_s=300.0))
+print("started", flush=True)
 of_all = ina.size() * (ina.size() + 1) // 2
 done = 0
 while True:

@@ -1,7 +1,8 @@
 """Runs scenarios of the modules here as groups of ranks: to import torch takes seconds, to fork none.
 
-Reads lines of JSON {"scenario": name, "ranks": [environment, …]}, and answers each with the list of what the
-ranks came to: {"result": …}, {"error": [type, text]}, or {"status": …} of one that ended without either.
+Reads lines of JSON {"scenario": name and arguments, "ranks": [environment, …]}, and answers each with the
+list of what the ranks came to: {"result": …}, {"error": [type, text]}, or {"status": …} of one that ended
+without either.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ def run(scenario: str, environment: dict[str, str], answer: int) -> None:
     os.environ.update(environment)
     signal.alarm(LONGEST_S)
     torch.set_num_threads(1)  # they would wait for each other, busily
+    name, *arguments = scenario.split()
     try:
-        said: dict[str, Any] = {"result": SCENARIOS[scenario]()}
+        said: dict[str, Any] = {"result": SCENARIOS[name](*arguments)}
     except BaseException as error:
         said = {"error": [type(error).__name__, str(error)]}
     with os.fdopen(answer, "w") as pipe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import runpy
 import signal
@@ -11,9 +12,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import refusals
 import torch
 import torch._dynamo  # which DDP imports when it is made: once for all ranks
 import torch.distributed as dist
@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hostlib
 import hostlib.torch
 
+T = TypeVar("T")
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
@@ -37,6 +38,32 @@ def begin(timeout_s: float = 60) -> int:
     warnings.simplefilter("ignore", hostlib.PrecisionWarning)
     dist.init_process_group("ina", timeout=timedelta(seconds=timeout_s))
     return dist.get_rank()
+
+
+def in_group(scenario: Callable[[], T]) -> Callable[[], T]:
+    """Have the group there before a scenario, and gone after it."""
+
+    @functools.wraps(scenario)
+    def whole() -> T:
+        begin()
+        found = scenario()
+        dist.destroy_process_group()
+        return found
+
+    return whole
+
+
+def noting(found: dict[str, Any]) -> Callable[[str, Callable[[], Any]], None]:
+    """Return what makes a call and notes below a name what it raised, type and text; None: nothing."""
+
+    def note(name: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+            found[name] = None
+        except Exception as error:
+            found[name] = [type(error).__name__, str(error)]
+
+    return note
 
 
 def until_the_first_has_ended() -> None:
@@ -310,9 +337,9 @@ def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     )
 
 
+@in_group
 def agree_with_gloo() -> dict[str, Any]:
     """Make every call in the default group, in one of all ranks, and in one of gloo, and compare."""
-    begin()
     groups = {"default": None, "sub": dist.new_group(list(range(dist.get_world_size())))}
     gloo = dist.new_group(backend="gloo")
     calls = [
@@ -342,7 +369,6 @@ def agree_with_gloo() -> dict[str, Any]:
                 differ.append(f"{label}: {name}: {error} {found}, gloo: {expected_error} {expected}")
     sub = hostlib.torch.paths(groups["sub"])
     paths = hostlib.torch.paths()
-    dist.destroy_process_group()
     return {"calls": len(calls), "differ": differ, "beyond": sorted(beyond), "paths": paths, "sub": sub}
 
 
@@ -399,7 +425,7 @@ def inputs() -> dict[str, Any]:
     """Hand in what is unusual, or not to be summed; the group goes on after each."""
     rank = begin()
     found: dict[str, Any] = {}
-    refused = refusals.noting(found)
+    refused = noting(found)
 
     def summed(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
         dist.all_reduce(tensor, op)
@@ -700,9 +726,9 @@ def aborted() -> Any:
     return found
 
 
+@in_group
 def powersgd() -> Any:
     """Its hook waits in callbacks of futures for further collectives."""
-    begin()
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(20, 20), torch.nn.Linear(20, 1)))
     state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
@@ -714,13 +740,12 @@ def powersgd() -> Any:
         optimizer.step()
     weights = [parameter.sum().item() for parameter in model.parameters()]
     paths = sorted(hostlib.torch.paths()["allreduce sum float32"])
-    dist.destroy_process_group()
     return [weights, paths]
 
 
+@in_group
 def compiled() -> Any:
     """A compiled DDP model, and the same without compiler; how far their gradients are apart."""
-    begin()
     found = []
     for change in (lambda model: model, lambda model: torch.compile(model, backend="eager")):
         torch.manual_seed(0)
@@ -730,7 +755,6 @@ def compiled() -> Any:
             model(values(torch.float32, seed=step, shape=(4, 8))).sum().backward()
         found.append(torch.cat([each.grad.reshape(-1) for each in layers.parameters()]))
     paths = sorted(hostlib.torch.paths()["allreduce sum float32"])
-    dist.destroy_process_group()
     return [float((found[0] - found[1]).abs().max()), float(found[0].abs().max()) > 0.1, paths]
 
 
@@ -754,9 +778,9 @@ def uneven_inputs() -> Any:
     return [steps, gradient, blocking.unique().tolist(), waited.unique().tolist()]
 
 
+@in_group
 def resized() -> Any:
     """Reduced tensors belong to the caller again."""
-    begin()
     found = []
     for dtype in (torch.float32, torch.float16, torch.float64, torch.int32, torch.int64):
         tensor = torch.ones(4, dtype=dtype)
@@ -767,19 +791,17 @@ def resized() -> Any:
         tensor.untyped_storage().resize_(0)
         part.untyped_storage().resize_(0)
         found.append(tensor.untyped_storage().nbytes())
-    dist.destroy_process_group()
     return found
 
 
+@in_group
 def alone() -> Any:
     """One rank: no switch."""
-    begin()
     tensor = torch.ones(2)
     dist.all_reduce(tensor)
     network = DistributedDataParallel(bench_model())
     network(torch.ones(1, 3)).sum().backward()
     paths = hostlib.torch.paths()
-    dist.destroy_process_group()
     return [tensor.tolist(), paths]
 
 

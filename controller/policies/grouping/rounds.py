@@ -1,0 +1,227 @@
+"""Muri's multi-round grouping (SIGCOMM'22, Algorithm 1): groups of up to k jobs by rounds of matching.
+
+Finding the best groups of more than two jobs is maximum-weight hypergraph matching, NP-hard. So jobs are
+matched in pairs by gamma, each pair becomes a node, the nodes are matched again by the gamma of what they
+would be together, and so on, ⌈log2 members⌉ times. For k = 2 one round is all, and with `exact` it is the
+optimum.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.errors import BadSpec
+from controller.policies.grouping.efficiency import Interleaving, Profile, best, check, union_rounds, worst
+from controller.policies.grouping.matching import EXACT, Pairs, Weigh, match
+
+Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pairs]
+"""As `controller.policies.grouping.matching.match`."""
+
+
+FEW = 32
+"""Groups whose joins are remembered, at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A group: the positions of its jobs, ascending, and how they interleave."""
+
+    jobs: tuple[int, ...]
+    interleaving: Interleaving
+
+
+def group(
+    profiles: Sequence[Profile],
+    *,
+    members: int | None = None,
+    worst_order: bool = False,
+    exact: bool = False,
+    matcher: Matcher | None = None,
+) -> list[Plan]:
+    """Return groups of at most `members` jobs that cover all of `profiles`, in order of their first jobs.
+
+    Args:
+        profiles: Stage times of each job, in seconds, all of the same length k.
+        members: Most jobs in a group, 1 to k; None: k.
+        worst_order: Interleave as badly as possible (an ablation).
+        exact: Match on the full graph, however large.
+        matcher: Replaces the matching.
+
+    Raises BadSpec if `members` is not in 1..k or a profile is invalid.
+
+    >>> [plan.jobs for plan in group([(8, 2), (2, 8), (4, 1), (1, 4)])]
+    [(0, 1), (2, 3)]
+    """
+    if not profiles:
+        return []
+    k = len(profiles[0])
+    members = k if members is None else members
+    if not 1 <= members <= k:
+        raise BadSpec(f"groups of {members} jobs on {k} resources; 1 to {k} are possible")
+    for profile in {*profiles}:
+        _check(profile)
+        if len(profile) != k:
+            raise BadSpec(f"profiles of {k} and of {len(profile)} stages in one grouping")
+    chosen = matcher or functools.partial(match, exact=exact)
+    stages = np.array(profiles, dtype=np.float64)
+    number_of: dict[Profile, int] = {}
+    kind_of = [number_of.setdefault(profile, len(number_of)) for profile in profiles]
+    nodes: list[tuple[int, ...]] = [(number,) for number in range(len(profiles))]
+    numbers = kind_of
+    for number in range(math.ceil(math.log2(members))):
+        if number:
+            kinds: dict[tuple[int, ...], int] = {}
+            numbers = [
+                kinds.setdefault(tuple(sorted([kind_of[job] for job in node])), len(kinds)) for node in nodes
+            ]
+        weigh = weights(stages, nodes, members, worst_order=worst_order)
+        where = places(stages, nodes) if len(nodes) > EXACT else None
+        pairs = chosen(len(nodes), weigh, numbers, where)
+        if members == 3 and len(nodes) == len(profiles):
+            pairs = _heaviest(pairs, weigh, len(nodes) // 3)  # the others are to be the third members
+        nodes = _merge(nodes, pairs)
+    interleave = worst if worst_order else best
+    plans = (tuple(sorted(node)) for node in nodes)
+    return sorted(
+        (Plan(jobs, interleave([profiles[job] for job in jobs])) for jobs in plans),
+        key=lambda plan: plan.jobs,
+    )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _check(profile: Profile) -> None:
+    check((profile,))
+
+
+def weights(
+    stages: NDArray[np.float64],
+    nodes: Sequence[tuple[int, ...]],
+    members: int,
+    *,
+    worst_order: bool = False,
+) -> Weigh:
+    """Return the function that weighs unions of two `nodes` by their gamma.
+
+    Args:
+        stages: Stage times in seconds, shape (jobs, k).
+        nodes: Groups of jobs, as positions in `stages`.
+        members: Most jobs in a group; larger unions have weight 0.
+        worst_order: Interleave as badly as possible (an ablation).
+
+    Returns:
+        A function of two arrays of nodes, which returns shape (len(left), len(right)).
+    """
+    remembered = _joins(members, worst_order)
+
+    def weigh(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+        mine = [nodes[node] for node in left.tolist()]
+        if right is not left:
+            return _gamma(stages, mine, [nodes[node] for node in right.tolist()], members, worst_order)
+        if len(mine) > FEW:
+            return _gamma(stages, mine, mine, members, worst_order)
+        return remembered.gamma(stages, mine)
+
+    return weigh
+
+
+@functools.cache
+def _joins(members: int, worst_order: bool) -> _Joins:
+    """Return the memory of groups of at most `members` jobs."""
+    return _Joins(members, worst_order)
+
+
+class _Joins:
+    """Gamma of groups joined with each other, by members' stage times: a queue is of few kinds of jobs."""
+
+    MOST = 1024
+    """Groups of different members that are remembered; beyond that all are forgotten."""
+
+    def __init__(self, members: int, worst_order: bool) -> None:
+        self._members, self._worst_order = members, worst_order
+        self._number: dict[bytes, int] = {}
+        self._known = np.full((0, 0), np.nan)
+
+    def gamma(self, stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+        """Return `_gamma` of `nodes` with each other."""
+        if len(self._number) > self.MOST:
+            self._number.clear()
+            self._known = np.full((0, 0), np.nan)
+        own = [row.tobytes() for row in stages]
+        rows = [b"".join([own[job] for job in node]) for node in nodes]
+        numbers = [self._number.setdefault(row, len(self._number)) for row in rows]
+        if len(self._number) > len(self._known):
+            wider = np.full((2 * len(self._number),) * 2, np.nan)
+            wider[: len(self._known), : len(self._known)] = self._known
+            self._known = wider
+        where = np.array(numbers)[:, None], numbers
+        found: NDArray[np.float64] = self._known[where]
+        if np.isnan(found).any():
+            self._known[where] = found = _gamma(stages, nodes, nodes, self._members, self._worst_order)
+        return found
+
+
+def _gamma(
+    stages: NDArray[np.float64],
+    left: Sequence[tuple[int, ...]],
+    right: Sequence[tuple[int, ...]],
+    members: int,
+    worst_order: bool,
+) -> NDArray[np.float64]:
+    """Return the gamma of each of `left` joined with each of `right`."""
+    gamma = np.zeros((len(left), len(right)))
+    mine = _by_size(stages, left)
+    theirs = mine if right is left else _by_size(stages, right)
+    for p, (rows, a) in mine.items():
+        for q, (columns, b) in theirs.items():
+            if p + q <= members:
+                length_s = union_rounds(a, b, longest=worst_order)
+                total = a.sum(axis=(1, 2))[:, None] + b.sum(axis=(1, 2))[None, :]
+                gamma[np.ix_(rows, columns)] = total / (stages.shape[1] * length_s)
+    return gamma
+
+
+def _by_size(
+    stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]
+) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Return, by number of members, which of `nodes` have it, and their members' stage times."""
+    rows: dict[int, list[int]] = {}
+    for row, node in enumerate(nodes):
+        rows.setdefault(len(node), []).append(row)
+    return {
+        size: (np.array(where), stages[np.array([nodes[row] for row in where])])
+        for size, where in rows.items()
+    }
+
+
+def places(stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+    """Return points that lie near each other for groups that interleave well, shape (nodes, k).
+
+    Two jobs fill each other's gaps wholly if the stages of one, turned round, are those of the other. So each
+    point is a group's stage times, on average, turned round until the longest comes first.
+    """
+    k = stages.shape[1]
+    means = np.array([stages[list(node)].mean(axis=0) for node in nodes])
+    turn = (means.argmax(axis=1)[:, None] + np.arange(k)[None, :]) % k
+    return np.take_along_axis(means, turn, axis=1)
+
+
+def _heaviest(pairs: Pairs, weigh: Weigh, count: int) -> Pairs:
+    """Return the `count` heaviest of `pairs`."""
+
+    def weight(pair: tuple[int, int]) -> float:
+        return float(weigh(np.array(pair[:1]), np.array(pair[1:]))[0, 0])
+
+    return sorted(sorted(pairs, key=weight, reverse=True)[:count])
+
+
+def _merge(nodes: Sequence[tuple[int, ...]], pairs: Pairs) -> list[tuple[int, ...]]:
+    matched = {number for pair in pairs for number in pair}
+    merged = [nodes[u] + nodes[v] for u, v in pairs]
+    merged += [node for number, node in enumerate(nodes) if number not in matched]
+    return sorted(merged, key=min)

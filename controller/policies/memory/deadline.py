@@ -1,0 +1,253 @@
+"""Memory by deadline: most urgent jobs first, the rest shared (INAlloc, INFOCOM'23); and by urgency alone.
+
+Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, while
+slots last; the rest is one region at each switch, which best-effort jobs share with the jobs that do not fit
+now. A job that cannot meet its deadline even alone is ended, with its estimate.
+
+A job that has a region of the right size keeps it, because a move costs two windows of packets; new jobs get
+the smallest hole that is large enough. If the holes outside the shared region exceed `WASTE` of the free
+slots, or a job fits only into several of them, the switch is packed again, so that fragmentation stays
+bounded. O(n log n) per switch.
+
+`preemptive` is ESA's preemption (2022): a packet of higher priority takes the slot of one of lower priority,
+which over many packets is as if the most urgent job had as many slots as its slowest link keeps busy, the
+next job as many of the remaining ones, and so on; the rest is shared.
+
+>>> from controller.vocabulary import fabrics
+>>> job = Job(
+...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10,
+...     servers=("h1", "h2"),
+... )
+>>> question = Question((job,), fabrics.star(2))
+>>> deadline(question).regions, preemptive(question).regions
+({'a': {'s1': Region(offset=0, size=98)}}, {'a': {'s1': Region(offset=0, size=977)}})
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from controller.errors import OutOfMemory
+from controller.policies.memory.demand import Demand, slots_for
+from controller.policies.memory.policy import (
+    Answer,
+    Question,
+    Standing,
+    demands,
+    everywhere,
+    refuse_exclusive,
+)
+from controller.policies.memory.regions import allocate, holes
+from controller.vocabulary import Job, Region
+
+WASTE = 1 / 8
+"""Most of a switch's free slots that may be in holes beside the shared region."""
+LEAST_IN_FLIGHT = 8
+"""Packets that a job which shares slots may have in flight, however many share them: a smaller window fills
+hardly any link, and what finds no slot has the fallback server."""
+
+
+def deadline(question: Question) -> Answer:
+    """Grant the slots for deadlines and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
+    return _divide(question, lazy=False)
+
+
+def deadline_lazy(question: Question) -> Answer:
+    """Grant regions only to jobs for whose deadlines an equal part of the shared slots is too small.
+
+    A private region is idle while its job computes, and keeps a job that could end early running until its
+    deadline. So all jobs share, and the most urgent job that needs more than its part is granted a region,
+    until no such job is left; called again as time passes, this grants regions to jobs that fall behind.
+    O(grants * jobs). Raises as `deadline`.
+    """
+    return _divide(question, lazy=True)
+
+
+def _divide(question: Question, *, lazy: bool) -> Answer:
+    refuse_exclusive(question)
+    wanted = demands(question, question.jobs)
+    standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
+    standing |= {name: Standing.ENDED for name, need in wanted.items() if not need.feasible}
+    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.topology.switches}
+    for name, fitting in grants(question, wanted, lazy=lazy).items():
+        standing[name] = Standing.GRANTED
+        for at, size in fitting.items():
+            sizes[at][name] = size
+    return divided(question, sizes, standing)
+
+
+def divided(
+    question: Question, sizes: Mapping[str, Mapping[str, int]], standing: Mapping[str, Standing]
+) -> Answer:
+    """Return the answer with a region of each size, by switch and job; jobs that share have the rest."""
+    regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
+    rest: dict[str, Region] = {}
+    for switch in question.topology.switches:
+        held = {name: on[switch.name] for name, on in question.held.items() if switch.name in on}
+        placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
+        for name, region in placed.items():
+            regions[name][switch.name] = region
+    sharing = [job for job in question.jobs if standing[job.name] is Standing.SHARED]
+    for job in sharing:
+        regions[job.name] = everywhere(question, job, rest)
+    parts = _parts(question, sharing, rest)
+    return Answer(regions, standing, demands(question, question.jobs), parts)
+
+
+def _parts(question: Question, sharing: Sequence[Job], rest: Mapping[str, Region]) -> dict[str, int]:
+    """Return how many packets each of the jobs that share slots may have in flight: an equal part of them."""
+    at = Counter(switch for job in sharing for switch in question.switches[job.name])
+    return {
+        job.name: max(LEAST_IN_FLIGHT, min(rest[switch].size // at[switch] for switch in where))
+        for job in sharing
+        if (where := question.switches[job.name])
+    }
+
+
+def grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> dict[str, dict[str, int]]:
+    """Return the slots that jobs are granted at each of their switches."""
+    left = {switch.name: switch.slots for switch in question.topology.switches}
+    there = [job for job in question.jobs if job.name not in wanted or wanted[job.name].feasible]
+    sharing = Counter(at for job in there for at in question.switches[job.name])
+    waiting = {job.name: job for job in sorted(there, key=_urgency) if job.name in wanted}
+    granted: dict[str, dict[str, int]] = {}
+    again = True
+    while again:
+        again = False
+        for name, job in list(waiting.items()):
+            need = _needed(question, job, wanted[name].rate_bps)
+            if lazy and all(size <= left[at] // sharing[at] for at, size in need.items()):
+                continue
+            if need and all(size <= left[at] for at, size in need.items()):
+                granted[name] = need
+                del waiting[name]
+                left = {at: slots - need.get(at, 0) for at, slots in left.items()}
+                sharing.subtract(need.keys())
+                again = lazy  # the others' parts are smaller now
+    return granted
+
+
+def _urgency(job: Job) -> tuple[float, str]:
+    return (job.due_s if job.due_s is not None else float("inf"), job.name)
+
+
+def _needed(question: Question, job: Job, rate_bps: float) -> dict[str, int]:
+    """Return the slots that a job needs at each of its switches."""
+    at = [question.topology.switch[name] for name in question.switches[job.name]]
+    return {switch.name: slots_for(job, switch, rate_bps, question.reading) for switch in at}
+
+
+def arrange(
+    total: int, sizes: Mapping[str, int], held: Mapping[str, Region]
+) -> tuple[dict[str, Region], Region]:
+    """Return a region of each size, moving as few held regions as memory allows, and the rest in one piece.
+
+    The sizes must fit together. At most `WASTE` of the free slots are in neither.
+
+    >>> arrange(100, {"a": 20, "b": 10}, {"b": Region(90, 10)})
+    ({'b': Region(offset=90, size=10), 'a': Region(offset=0, size=20)}, Region(offset=20, size=70))
+    """
+    placed: dict[str, Region] = {}
+    for name, size in sizes.items():
+        region = held.get(name, Region(0, 0))
+        # Of those that shared a region, one may keep it.
+        if region.size == size and not any(_meet(region, other) for other in placed.values()):
+            placed[name] = region
+    if not placed:
+        return _packed(total, sizes)
+    try:
+        for name, size in sizes.items():
+            if name not in placed:
+                placed[name] = allocate(total, placed.values(), size)
+    except OutOfMemory:
+        return _packed(total, sizes)
+    free = holes(total, placed.values())
+    rest = max(free, key=lambda hole: hole.size, default=Region(total, 0))
+    if sum(hole.size for hole in free) - rest.size > WASTE * sum(hole.size for hole in free):
+        return _packed(total, sizes)
+    return placed, rest
+
+
+def _meet(one: Region, other: Region) -> bool:
+    return one.offset < other.end and other.offset < one.end
+
+
+def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Region]:
+    placed, begin = {}, 0
+    for name, size in sizes.items():
+        placed[name] = Region(begin, size)
+        begin += size
+    return placed, Region(begin, total - begin)
+
+
+def earliest(question: Question) -> Answer:
+    """Grant needs and the rest by deadline, and end the jobs that cannot meet theirs even alone.
+
+    A simple policy to compare `deadline` with: what is left goes, in the same order, to jobs with deadlines,
+    as much as their links can use, so that one that could end early does not hold its slots until its
+    deadline. Raises BadSpec for unplaced and exclusive jobs.
+    """
+    refuse_exclusive(question)
+    wanted = demands(question, question.jobs)
+    ended = frozenset(name for name, need in wanted.items() if not need.feasible)
+    return by_urgency(question, grants(question, wanted, lazy=False), ended, best_effort=False)
+
+
+def preemptive(question: Question) -> Answer:
+    """Grant the slots that links can use, by deadline, then by work left. O(n log n).
+
+    Raises BadSpec for unplaced and exclusive jobs.
+    """
+    return by_urgency(question, {}, frozenset())
+
+
+def preemptive_ending(question: Question) -> Answer:
+    """Grant as `preemptive`, and end the jobs that cannot meet their deadlines even alone."""
+    wanted = demands(question, question.jobs)
+    return by_urgency(question, {}, frozenset(name for name, need in wanted.items() if not need.feasible))
+
+
+def by_urgency(
+    question: Question,
+    needs: Mapping[str, Mapping[str, int]],
+    ended: Collection[str],
+    *,
+    best_effort: bool = True,
+) -> Answer:
+    """Return the answer that grants needs, then the slots that links can use, by urgency.
+
+    Args:
+        question: The jobs; none of them exclusive.
+        needs: Slots at each switch that jobs are granted before all others, by job; they fit together.
+        ended: Names of the jobs to end.
+        best_effort: Whether jobs without a deadline are granted slots, too; otherwise they share the rest.
+    """
+    refuse_exclusive(question)
+    sizes = {
+        switch.name: {name: need[switch.name] for name, need in needs.items() if switch.name in need}
+        for switch in question.topology.switches
+    }
+    left = {
+        switch.name: switch.slots - sum(sizes[switch.name].values()) for switch in question.topology.switches
+    }
+    standing = {
+        job.name: Standing.ENDED if job.name in ended else Standing.SHARED for job in question.jobs
+    } | dict.fromkeys(needs, Standing.GRANTED)
+    wanting = (job for job in question.jobs if best_effort or job.deadline_s is not None)
+    for job in sorted((job for job in wanting if job.name not in ended), key=_due_then_work):
+        at = question.switches[job.name]
+        granted = {name: sizes[name].get(job.name, 0) for name in at}
+        if not at or not min(left[name] + granted[name] for name in at):
+            continue
+        standing[job.name] = Standing.GRANTED
+        for name in at:
+            wanted = slots_for(job, question.topology.switch[name], question.link_bps(job), question.reading)
+            sizes[name][job.name] = max(granted[name], min(wanted, left[name] + granted[name]))
+            left[name] -= sizes[name][job.name] - granted[name]
+    return divided(question, sizes, standing)
+
+
+def _due_then_work(job: Job) -> tuple[float, float, str]:
+    due_s = job.due_s if job.due_s is not None else float("inf")
+    return (due_s, job.iterations * job.iteration_at_s(float("inf")), job.name)

@@ -1,0 +1,112 @@
+"""Slots that a job needs to meet its deadline (INAlloc, INFOCOM'23; the survey article's formula).
+
+``t_round = (deadline - now) / rounds``, ``B = bytes / (t_round - t_compute)`` and
+``slots = ⌈B · t_slot / payload⌉``.
+
+In the article's reading, communication begins when computing has ended, and a slot is held for one round
+trip. In the *measured* reading, overlapped computing does not count, the ranks' skew does, and a slot is held
+as long as was measured: until the last rank's packet has arrived and the results are back. O(1) per job and
+switch.
+
+>>> job = Job(
+...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10
+... )
+>>> need = demand(job, now_s=0, link_bps=100e9)
+>>> slots_for(job, Switch("s1", slots=8192, lanes=64, rtt_s=20e-6), need.rate_bps)  # 10 Gb/s
+98
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.policies.memory.regions import region_size
+from controller.vocabulary import Job, Switch
+
+Reading = Literal["article", "measured"]
+_MOST = 2.0**62
+"""Packets in flight of a job that no link limits."""
+READINGS: tuple[Reading, ...] = ("article", "measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The demand of a job with a deadline: `rate_bps` is infinite if no rate is enough.
+
+    `round_s` is the time for one iteration, `communication_s` the part of it left for gradients, `estimate_s`
+    the earliest time at which the job can end, with a link for itself.
+    """
+
+    round_s: float
+    communication_s: float
+    rate_bps: float
+    link_bps: float
+    estimate_s: float
+
+    @property
+    def feasible(self) -> bool:
+        """Whether a free link and enough slots would meet the deadline."""
+        return math.isfinite(self.rate_bps) and self.rate_bps <= self.link_bps
+
+
+def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measured") -> Demand:
+    """Return the demand from `now_s` on of a job with a deadline.
+
+    Args:
+        job: A job with a deadline.
+        now_s: The time, on the clock of `arrival_s`.
+        link_bps: Rate of the slowest link that it uses, bits per second.
+        reading: "article" or "measured"; see the module.
+    """
+    assert job.due_s is not None, "only a job with a deadline has a demand"
+    begin_s = max(now_s, job.arrival_s)
+    round_s = (job.due_s - begin_s) / job.iterations
+    hidden, skew_s = (job.overlap, job.skew_s) if reading == "measured" else (0.0, 0.0)
+    communication_s = round_s - skew_s - (1 - hidden) * job.compute_s
+    possible = communication_s > 0 and round_s >= job.compute_s + skew_s
+    rate_bps = job.model_bytes * 8 / communication_s if possible else math.inf
+    bare_s = job.model_bytes * 8 / link_bps
+    alone_s = skew_s + max(job.compute_s, (1 - hidden) * job.compute_s + bare_s)
+    return Demand(round_s, communication_s, rate_bps, link_bps, begin_s + job.iterations * alone_s)
+
+
+def slot_time_s(job: Job, switch: Switch, reading: Reading = "measured") -> float:
+    """Return the seconds for which the job holds a slot: the measured time, or else a round trip."""
+    measured = job.hold_s if reading == "measured" else None
+    return switch.rtt_s if measured is None else measured
+
+
+def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "measured") -> int:
+    """Return the number of slots of `switch` that carry `rate_bps`.
+
+    An exclusive region has two slots for each packet in flight, and its size is a power of two (SwitchML). A
+    job whose window is known is given no more slots than that has packets.
+
+    Args:
+        job: The job whose packets hold the slots.
+        switch: The switch with the slots.
+        rate_bps: Rate of the job's gradients, bits per second.
+        reading: "article" or "measured"; see the module.
+    """
+    in_flight = min(rate_bps / 8 * slot_time_s(job, switch, reading) / switch.payload_bytes, _MOST)
+    window = max(1, math.ceil(in_flight * (1 - 1e-12)))
+    if job.window is not None:
+        window = min(window, job.window)
+    return region_size(2 * window) if job.mode == "exclusive" else window
+
+
+def rate_of(job: Job, switch: Switch, slots: int, reading: Reading = "measured") -> float:
+    """Return the rate that a number of slots carries, bits per second: the inverse of `slots_for`.
+
+    Args:
+        job: The job whose packets hold the slots.
+        switch: The switch with the slots.
+        slots: Number of slots of its region.
+        reading: "article" or "measured"; see the module.
+    """
+    window = slots // 2 if job.mode == "exclusive" else slots
+    if job.window is not None:
+        window = min(window, job.window)
+    return window * switch.payload_bytes * 8 / slot_time_s(job, switch, reading)

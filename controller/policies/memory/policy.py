@@ -1,0 +1,224 @@
+"""The interface of memory policies.
+
+A policy is a function of a `Question`; its answer gives every job at every switch of its tree a region::
+
+    def nothing(question: Question) -> Answer:
+        names = [job.name for job in question.jobs]
+        return Answer({name: {} for name in names}, dict.fromkeys(names, Standing.SHARED))
+
+A policy of your own is named ``path.py:nothing``, or offered by a package as an entry point of `GROUP`.
+
+Here are also the two simplest: `static` and `common`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from controller.errors import BadSpec
+from controller.policies.memory.demand import Demand, Reading, demand
+from controller.policies.placement.trees import slowest_link_bps, tree_of
+from controller.vocabulary import Job, Region, Topology, Tree
+from controller.vocabulary.errors import kind
+
+GROUP = "ina.memory"
+
+
+class Standing(StrEnum):
+    """How a job stands after a division."""
+
+    GRANTED = "granted"
+    """It has slots of its own."""
+    SHARED = "shared"
+    """It shares slots with others."""
+    ENDED = "ended"
+    """Its deadline cannot be met even alone: it is ended, and its owner told the estimate."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The placed jobs, the cluster, the time, and the regions that jobs have now, by switch."""
+
+    jobs: tuple[Job, ...]
+    topology: Topology
+    now_s: float = 0.0
+    reading: Reading = "measured"
+    held: Mapping[str, Mapping[str, Region]] = field(default_factory=dict)
+
+    @cached_property
+    def trees(self) -> Mapping[str, Tree]:
+        """The trees of the jobs that use more than one server, by job. Raises BadSpec."""
+        return {job.name: tree_of(self.topology, job) for job in self.jobs if _communicates(job)}
+
+    @cached_property
+    def switches(self) -> Mapping[str, tuple[str, ...]]:
+        """The switches at which each job is summed, by job; none if it stays on one server."""
+        return {
+            job.name: tuple(sorted(self.trees[job.name].aggregators))
+            if job.name in self.trees and job.aggregate
+            else ()
+            for job in self.jobs
+        }
+
+    def at(self, switch: str) -> list[Job]:
+        """Return the jobs that are summed at a switch."""
+        return [job for job in self.jobs if switch in self.switches[job.name]]
+
+    def link_bps(self, job: Job) -> float:
+        """Return the rate of the slowest link that a job uses, bits per second; infinite on one server."""
+        if job.name not in self.trees:
+            return math.inf
+        return slowest_link_bps(self.topology, job, self.trees[job.name])
+
+
+def _communicates(job: Job) -> bool:
+    return not job.servers or len(job.hosts) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A division of memory.
+
+    Attributes:
+        regions: Regions by job and switch.
+        standing: How each job stands.
+        demands: The demands of the jobs that have deadlines.
+        parts: Packets that jobs which share slots may have in flight, by name; those left out are not bound.
+    """
+
+    regions: Mapping[str, Mapping[str, Region]]
+    standing: Mapping[str, Standing]
+    demands: Mapping[str, Demand] = field(default_factory=dict)
+    parts: Mapping[str, int] = field(default_factory=dict)
+
+    def in_flight(self, job: str) -> int:
+        """Return how many packets a job may have in flight; 0: as many as its window has.
+
+        With slots of its own it is as many as its smallest region has. What exceeds them would find no slot:
+        it would go to the fallback server, whose link other jobs use, too, and the whole window would wait
+        for that part.
+        """
+        if self.standing[job] is Standing.GRANTED:
+            return min((region.size for region in self.regions[job].values()), default=0)
+        return self.parts.get(job, 0)
+
+
+Policy = Callable[[Question], Answer]
+
+
+def check(question: Question, answer: Answer) -> Answer:
+    """Return the answer. Raises BadSpec if a region exceeds its switch, or a granted one overlaps another."""
+    if not isinstance(answer, Answer):
+        raise BadSpec(f"the policy's answer is {kind(answer)}; it must be an Answer")
+    for part in ("regions", "standing", "demands", "parts"):
+        if not isinstance(value := getattr(answer, part), Mapping):
+            raise BadSpec(f"the policy's answer: {part} is {kind(value)}; it must be a mapping by job")
+    for name, each in answer.standing.items():
+        if not isinstance(each, Standing):
+            raise BadSpec(f"the policy's answer: standing[{name!r}] is {kind(each)}; it must be a Standing")
+    for name, held in answer.regions.items():
+        if not isinstance(held, Mapping) or not all(isinstance(each, Region) for each in held.values()):
+            raise BadSpec(f"the policy's answer: regions[{name!r}] must have a Region for each switch")
+    jobs = {job.name: job for job in question.jobs}
+    if bad := [name for name, packets in answer.parts.items() if not isinstance(packets, int) or packets < 1]:
+        raise BadSpec(f"the policy's answer: parts[{bad[0]!r}] is {answer.parts[bad[0]]}, must be 1 or more")
+    if unknown := (answer.standing.keys() ^ jobs.keys()) | (answer.regions.keys() ^ jobs.keys()):
+        wanted = "a standing and regions for each job that it was asked about"
+        raise BadSpec(f"the policy's answer: want {wanted}; {min(unknown)!r} differs")
+    at: dict[str, list[tuple[str, Region]]] = {}
+    for name, regions in answer.regions.items():
+        for place, region in regions.items():
+            at.setdefault(place, []).append((name, region))
+    for switch in question.topology.switches:
+        own: list[tuple[Region, str]] = []
+        for name, region in at.get(switch.name, ()):
+            if region.offset < 0 or region.size < 0 or region.end > switch.slots:
+                raise BadSpec(
+                    f"the policy gives {name!r} {region} of {switch.name!r}, which has {switch.slots} slots"
+                )
+            if region.size:
+                own.append((region, name))
+        _check_apart(switch.name, own, answer.standing)
+    return answer
+
+
+def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mapping[str, Standing]) -> None:
+    """Raise BadSpec if a region that is granted to one job meets that of another."""
+    end, last = 0, ""
+    granted_end, granted = 0, ""
+    for region, name in sorted(regions, key=lambda each: (each[0].offset, each[1])):
+        mine = standing[name] is Standing.GRANTED
+        if (mine and region.offset < end) or region.offset < granted_end:
+            raise BadSpec(
+                f"the policy grants slots of {switch!r} twice: to {last if mine else granted!r} and {name!r}"
+            )
+        if region.end > end:
+            end, last = region.end, name
+        if mine:
+            granted_end, granted = region.end, name
+
+
+def everywhere(question: Question, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
+    """Return the regions of a job at its own switches, out of one for each switch."""
+    return {switch: regions[switch] for switch in question.switches[job.name]}
+
+
+def demands(question: Question, jobs: Iterable[Job]) -> dict[str, Demand]:
+    """Return the demands of the jobs that have deadlines."""
+    return {
+        job.name: demand(job, now_s=question.now_s, link_bps=question.link_bps(job), reading=question.reading)
+        for job in jobs
+        if job.deadline_s is not None
+    }
+
+
+def refuse_exclusive(question: Question) -> None:
+    """Raise BadSpec for jobs that cannot share slots."""
+    if exclusive := [job.name for job in question.jobs if job.mode == "exclusive"]:
+        raise BadSpec(
+            f'job {exclusive[0]!r} is exclusive, and this policy shares slots; want mode = "shared",'
+            " or the policy static"
+        )
+
+
+def static(question: Question) -> Answer:
+    """Divide each switch equally among the jobs that are summed there (SwitchML, NSDI'21).
+
+    Slots that a job does not use stay idle. Raises BadSpec for unplaced jobs.
+
+    >>> from dataclasses import replace
+    >>> from controller.vocabulary import fabrics
+    >>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+    >>> cluster = fabrics.star(2, fabrics.Parts(slots=100))
+    >>> static(Question((job, replace(job, name="b")), cluster)).regions["b"]
+    {'s1': Region(offset=50, size=50)}
+    """
+    regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
+    for switch in question.topology.switches:
+        here = question.at(switch.name)
+        for number, job in enumerate(here):
+            regions[job.name][switch.name] = _part(switch.slots, number, len(here), job)
+    return Answer(regions, dict.fromkeys(regions, Standing.GRANTED), demands(question, question.jobs))
+
+
+def _part(slots: int, number: int, count: int, job: Job) -> Region:
+    begin, end = slots * number // count, slots * (number + 1) // count
+    size = end - begin
+    if job.mode == "exclusive" and size:
+        size = 1 << (size.bit_length() - 1)
+    return Region(begin, size)
+
+
+def common(question: Question) -> Answer:
+    """Give every job all slots of its switches: first come, first served (ATP, NSDI'21; A2TP, EuroSys'23).
+
+    Raises BadSpec for unplaced and exclusive jobs.
+    """
+    refuse_exclusive(question)
+    whole = {switch.name: Region(0, switch.slots) for switch in question.topology.switches}
+    regions = {job.name: everywhere(question, job, whole) for job in question.jobs}
+    return Answer(regions, dict.fromkeys(regions, Standing.SHARED), demands(question, question.jobs))

@@ -1,0 +1,151 @@
+"""Placements to compare with: random, balanced, packed, by locality, even (Optimus, EuroSys'18).
+
+Each is a function of the question and the job; all are O(servers · log servers) but for `gpu_balance`, which
+adds O(workers · log servers).
+
+The best placement of one job by exhaustive search: an oracle for small cases.
+
+Complexity: O(ways to distribute the workers over the servers · events); refuses more than `MOST` ways.
+
+>>> import random
+>>> from controller.vocabulary import fabrics
+>>> job = Job(name="a", workers=2, layers_bytes=(1000,), compute_s=0.1)
+>>> exact(Question(fabrics.star(2, fabrics.Parts(gpus=2)), (), random.Random(0)), job)
+['h1', 'h1']
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from controller.errors import BadSpec
+from controller.policies.placement.flows import steady_state
+from controller.policies.placement.policy import Question, settle
+from controller.vocabulary import Job
+
+
+def fill(room: Iterable[tuple[str, int]], workers: int) -> list[str] | None:
+    """Return a server for each worker, each server filled before the next; None if there is too little room.
+
+    >>> fill([("h1", 2), ("h2", 3)], 4)
+    ['h1', 'h1', 'h2', 'h2']
+    """
+    servers: list[str] = []
+    for name, count in room:
+        servers += [name] * min(count, workers - len(servers))
+        if len(servers) == workers:
+            return servers
+    return None
+
+
+def at_random(question: Question, job: Job) -> list[str] | None:
+    """Fill servers in random order."""
+    room = list(question.room(job).items())
+    question.rng.shuffle(room)
+    return fill(room, job.workers)
+
+
+def gpu_balance(question: Question, job: Job) -> list[str] | None:
+    """Place each worker where most GPUs are free, so that servers are equally busy."""
+    heap = [(-free, name) for name, free in question.free.items() if free >= job.gpus_per_worker]
+    heapq.heapify(heap)
+    servers: list[str] = []
+    while heap and len(servers) < job.workers:
+        free, name = heapq.heappop(heap)
+        servers.append(name)
+        if -free - job.gpus_per_worker >= job.gpus_per_worker:
+            heapq.heappush(heap, (free + job.gpus_per_worker, name))
+    return sorted(servers) if len(servers) == job.workers else None
+
+
+def least_fragmentation(question: Question, job: Job) -> list[str] | None:
+    """Fill the server that fits best; without one, the servers with fewest free GPUs.
+
+    That leaves few servers half full.
+    """
+    room = sorted(question.room(job).items(), key=lambda each: each[1])
+    fitting = [each for each in room if each[1] >= job.workers]
+    return fill(fitting[:1] or room, job.workers)
+
+
+def locality_first(question: Question, job: Job) -> list[str] | None:
+    """Keep to one server, then to one rack, then to few racks."""
+    return _local(question, question.room(job), job.workers)
+
+
+def locality_on_fast_links(question: Question, job: Job) -> list[str] | None:
+    """Keep to one server, that with the slowest link; else by locality among the fastest links that suffice.
+
+    A job is as fast as its slowest link.
+    """
+    room, link_bps = question.room(job), question.topology.link_bps_of
+    alone = [name for name, count in room.items() if count >= job.workers]
+    if alone:
+        return [min(alone, key=lambda name: (link_bps[name], room[name]))] * job.workers
+    for least in sorted({link_bps[name] for name in room}, reverse=True):
+        fast = {name: count for name, count in room.items() if link_bps[name] >= least}
+        if (servers := _local(question, fast, job.workers)) is not None:
+            return servers
+    return None
+
+
+def _local(question: Question, free: Mapping[str, int], workers: int) -> list[str] | None:
+    room = sorted(free.items(), key=lambda each: -each[1])
+    fitting = [each for each in room if each[1] >= workers]
+    if fitting:
+        return fill(fitting[-1:], workers)
+    racks: dict[str, list[tuple[str, int]]] = {}
+    for each in room:
+        racks.setdefault(question.topology.rack_of[each[0]], []).append(each)
+    by_room = sorted(racks.values(), key=lambda rack: -sum(count for _, count in rack))
+    fits = [rack for rack in by_room if sum(count for _, count in rack) >= workers]
+    chosen = fits[-1] if fits else [each for rack in by_room for each in rack]
+    return fill(chosen, workers)
+
+
+def optimus(question: Question, job: Job) -> list[str] | None:
+    """Spread workers evenly over the fewest servers that have room for that, the freest first."""
+    room = sorted(question.room(job).items(), key=lambda each: -each[1])
+    for count in range(1, min(len(room), job.workers) + 1):
+        parts = [job.workers // count + (place < job.workers % count) for place in range(count)]
+        if all(part <= there for part, (_, there) in zip(parts, room, strict=False)):
+            return [name for part, (name, _) in zip(parts, room, strict=False) for _ in range(part)]
+    return fill(room, job.workers)
+
+
+MOST = 20_000
+
+
+def exact(question: Question, job: Job) -> list[str] | None:
+    """Return the placement with which most GPUs compute; None if there is no room.
+
+    Raises BadSpec if there are too many placements to try.
+    """
+    room = question.room(job)
+    if _count(room.values(), job.workers) > MOST:
+        raise BadSpec(f"job {job.name!r}: more than {MOST} placements; --policy exact is for small cases")
+    best: tuple[float, list[str]] | None = None
+    for servers in _deals(list(room.items()), job.workers):
+        jobs = (*question.running, settle(question, job, servers))
+        value = steady_state(question.topology, jobs).value
+        if best is None or value > best[0]:
+            best = (value, servers)
+    return None if best is None else best[1]
+
+
+def _count(room: Iterable[int], workers: int) -> int:
+    """Return the number of ways to distribute the workers."""
+    ways = [1] + [0] * workers
+    for count in room:
+        ways = [sum(ways[max(0, left - count) : left + 1]) for left in range(workers + 1)]
+    return ways[workers]
+
+
+def _deals(room: Sequence[tuple[str, int]], workers: int) -> Iterator[list[str]]:
+    if workers == 0:
+        yield []
+    elif room:
+        (name, count), *others = room
+        for here in range(min(count, workers), -1, -1):
+            yield from ([name] * here + rest for rest in _deals(others, workers - here))

@@ -1,0 +1,94 @@
+"""Explanations of a placed job's rate, in words and numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from controller.policies.placement.flows import State, directions, speed, steady_state
+from controller.policies.placement.trees import fan_in, tree_of
+from controller.policies.placement.waterfill import NONE
+from controller.vocabulary import Job, Topology
+from controller.vocabulary.errors import plural
+
+
+def explain(state: State, job: Job) -> list[str]:
+    """Return sentences: where the job is, its rate, what limits it, and the gain of more of that resource."""
+    count = len(job.hosts)
+    racks = dict.fromkeys(state.topology.rack_of[host] for host in job.hosts)
+    lines = [
+        f"{plural(job.workers, 'worker')} on {plural(count, 'server')} in {plural(len(racks), 'rack')}:"
+        f" {', '.join(job.hosts[:12])}"
+        + (" …" if count > 12 else "")
+        + (f"; what finds no slot is summed on {job.fallback}." if job.fallback else ".")
+    ]
+    rate_bps = state.rate_bps(job)
+    if count == 1:
+        return [*lines, "It stays on one server: no gradient takes the network, and nothing bounds it."]
+    tree = tree_of(state.topology, job)
+    fan_ins = fan_in(state.topology, job, tree)
+    sums = ", ".join(f"{name} ({plural(fan_ins[name], 'flow')})" for name in sorted(tree.aggregators))
+    lines.append(
+        f"Summed at {sums}; its root is {tree.root}." if job.aggregate and sums else "No switch sums it."
+    )
+    part = speed(job, rate_bps)
+    if not math.isfinite(rate_bps):
+        return [*lines, f"Nothing limits its rate; its GPUs compute {part:.1%} of the time."]
+    lines.append(
+        f"Its gradients come to {rate_bps / 1e9:.4g} Gb/s: an iteration takes"
+        f" {job.iteration_at_s(rate_bps) * 1e3:.4g} ms, and its GPUs compute {part:.1%} of the time."
+    )
+    return [*lines, *_bound(state, job, rate_bps)]
+
+
+def _bound(state: State, job: Job, rate_bps: float) -> list[str]:
+    """Describe the resource that limits the rate, its other jobs, and the gain of a tenth more of it."""
+    number = int(state.steady.bound_by[state.jobs.index(job)])
+    if number == NONE:
+        return []
+    links = 2 * len(state.topology.links)
+    others = [other.name for other in state.jobs if other is not job and number in _resources(state, other)]
+    shared = f", with {', '.join(others[:8])}" if others else ", alone"
+    lines = [f"{state.resource(number).capitalize()} bound it{shared}."]
+    for name in sorted(tree_of(state.topology, job).aggregators if job.aggregate else ()):
+        at = [switch.name for switch in state.topology.switches].index(name)
+        level = float(state.steady.spilled_at_bps[at])
+        if level < rate_bps:
+            lines.append(
+                f"Above {level / 1e9:.4g} Gb/s per job {name} had no memory: the rest passed it unsummed."
+            )
+    better = steady_state(_enlarged(state.topology, number), state.jobs).rate_bps(job)
+    what = "slots at " + state.topology.switches[number - links].name if number >= links else "rate there"
+    gain_s = (job.iteration_at_s(rate_bps) - job.iteration_at_s(better)) * job.iterations
+    lines.append(
+        f"A tenth more {what} would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end it {gain_s:.4g} s"
+        " earlier."
+    )
+    return lines
+
+
+def _resources(state: State, job: Job) -> set[int]:
+    if len(job.hosts) < 2:
+        return set()
+    tree = tree_of(state.topology, job)
+    pairs = [(host, state.topology.rack_of[host]) for host in job.hosts] + list(tree.parents.items())
+    if job.fallback and state.topology.rack_of[job.fallback] == tree.root:
+        pairs.append((tree.root, job.fallback))
+    names = [switch.name for switch in state.topology.switches]
+    pools = {2 * len(state.topology.links) + names.index(name) for name in tree.aggregators if job.aggregate}
+    return {end for pair in pairs for end in directions(state.topology, *pair)} | pools
+
+
+def _enlarged(topology: Topology, number: int) -> Topology:
+    """Return the cluster with a tenth more of one resource."""
+    links = list(topology.links)
+    switches = list(topology.switches)
+    if number < 2 * len(links):
+        link = links[number // 2]
+        links[number // 2] = link.faster(1.1)
+    else:
+        switch = switches[number - 2 * len(links)]
+        switches[number - 2 * len(links)] = replace(
+            switch, slots=max(switch.slots + 1, switch.slots * 11 // 10)
+        )
+    return replace(topology, links=tuple(links), switches=tuple(switches))

@@ -1,0 +1,232 @@
+"""Placement by the value of servers in the steady state (NetPack, ASPLOS'24, and the survey article).
+
+The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the rate that one more flow would
+get on its link, from the water-filling of the running jobs, relative to the fastest link; c is the price of a
+flow, and f that of an unused GPU. Of servers whose links differ in rate, only the fastest with enough room
+are considered: one slow link slows a job down as a whole. The best servers for w workers are found by dynamic
+programming from small sub-placements to large ones::
+
+    best[i][w] = max over k of best[i-1][w-k] + value(server i, k)
+
+once in each of the racks with most value, and once over all of these, where each rack used costs a flow
+between racks. Water-filling each candidate with the jobs near it decides which one is best. The papers'
+pseudo-code is not public; the article gives the three steps, and the prices are ours.
+
+Complexity: O(servers + candidates · (workers² + events of the jobs near it)).
+
+>>> import random
+>>> from controller.vocabulary import fabrics
+>>> racks = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=2))
+>>> job = Job(name="a", workers=5, layers_bytes=(1000,), compute_s=0.1)
+>>> netpack(Question(racks, (), random.Random(0)), job)
+['h1', 'h1', 'h2', 'h2', 'h3']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.policies.placement.flows import speed, steady_state
+from controller.policies.placement.policy import Question, settle
+from controller.vocabulary import Job
+
+FLOW, LEFT, RACK = 0.5, 0.02, 1.0
+"""Prices of a flow, of a GPU left alone on its server, and of a rack."""
+
+RACKS = 4
+"""Racks that are looked at for one job, if they have room for twice its workers."""
+
+
+class _Choice(NamedTuple):
+    name: str
+    room: int
+    bandwidth: float
+
+
+def netpack(question: Question, job: Job) -> list[str] | None:
+    """Return the servers of highest value for a job; None if there is no room."""
+    room = question.room(job)
+    if sum(room.values()) < job.workers:
+        return None
+    alone = [name for name, count in room.items() if count >= job.workers]
+    if alone:
+        link_bps = question.topology.link_bps_of
+        return [min(alone, key=lambda name: (link_bps[name], room[name]))] * job.workers
+    most = job.gpus * speed(job, question.topology.fastest_bps)
+    best, chosen = -np.inf, None
+    for servers in _candidates(question, room, job.workers):
+        value = gain(question, job, servers)
+        if value > best:
+            best, chosen = value, servers
+        if best >= most * (1 - 1e-9):
+            break  # none can be better
+    return chosen
+
+
+def _candidates(question: Question, room: dict[str, int], workers: int) -> list[list[str]]:
+    """Return placements to compare, on the servers with the fastest links that have room for a job.
+
+    One slow link slows a job down as a whole, which no sum of values over servers expresses.
+    """
+    link_bps = question.topology.link_bps_of
+    for least in sorted({link_bps[name] for name in room}, reverse=True):
+        fast = {name: count for name, count in room.items() if link_bps[name] >= least}
+        if sum(fast.values()) >= workers:
+            break
+    racks = _racks(question, fast, workers)
+    found = [_best(rack, workers) for rack in racks]
+    if len(racks) > 1:
+        found.append(_best_across(racks, workers))
+    return [placed for placed in found if placed is not None]
+
+
+def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
+    """Return the worth of a placement on these servers, with shortest paths (`worth`)."""
+    return worth(question, settle(question, job, servers))
+
+
+def worth(question: Question, placed: Job, *, measured: bool = False) -> float:
+    """Return the GPUs that a placed job lets compute, less those that it delays, on average over time.
+
+    Considers only running jobs at the switches of its tree: one water-filling, or two.
+
+    Args:
+        question: The cluster and the running jobs; it remembers what these are worth without the job.
+        placed: The job, with servers and tree.
+        measured: See `steady_state`; the same in all calls for a question.
+    """
+    if placed.tree is None:
+        return placed.gpus * speed(placed, float("inf"))
+    switches = {*placed.tree.switches}
+    crossing, values = question.crossing, question.values
+    near = tuple(
+        number
+        for number, other in enumerate(crossing)
+        if other.tree is not None and not switches.isdisjoint(other.tree.switches)
+    )
+    beside = [crossing[number] for number in near]
+    before = values.get(near)
+    if before is None:
+        before = values[near] = (
+            steady_state(question.topology, beside, measured=measured).value if beside else 0.0
+        )
+    return steady_state(question.topology, [*beside, placed], measured=measured).value - before
+
+
+def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[_Choice]]:
+    """Return the racks with most value, their servers in order, as many as hold twice the workers."""
+    racks: dict[str, list[_Choice]] = {}
+    flows: dict[str, int] = {}
+    for other in question.running:
+        for host in other.hosts if len(other.hosts) > 1 else ():
+            flows[host] = flows.get(host, 0) + 1
+    busy, link_bps = question.busy, question.topology.link_bps_of
+    fastest_bps = max(link_bps[name] for name in room)
+    rack_of, neighbours = question.topology.rack_of, question.topology.neighbours
+    for name, count in room.items():
+        rack = rack_of[name]
+        left = max(1 - busy[neighbours[name][rack]], 1 / (1 + flows.get(name, 0)))
+        unlimited = float(link_bps[name] == fastest_bps)
+        bandwidth = left * link_bps[name] / fastest_bps if fastest_bps < np.inf else left * unlimited
+        racks.setdefault(rack, []).append(_Choice(name, count, bandwidth))
+    value = {rack: _value_of(servers, workers) for rack, servers in racks.items()}
+    chosen: list[list[_Choice]] = []
+    held = 0
+    for rack in sorted(racks, key=lambda rack: -value[rack]):
+        if len(chosen) >= RACKS and held >= 2 * workers:
+            break
+        chosen.append(_pruned(racks[rack], workers))
+        held += sum(each.room for each in racks[rack])
+    return chosen
+
+
+def _value_of(servers: Iterable[_Choice], workers: int) -> float:
+    """Return the estimated value of a rack for this many workers: that of its best servers, filled."""
+    value, left = 0.0, workers
+    for each in sorted(servers, key=lambda each: -each.bandwidth * each.room):
+        count = min(left, each.room)
+        value += count * each.bandwidth - FLOW
+        left -= count
+        if not left:
+            return value
+    return value - left
+
+
+def _pruned(servers: Iterable[_Choice], workers: int) -> list[_Choice]:
+    """Leave out servers that others with as much room are better than, and more of these than are needed."""
+    by_room: dict[int, list[_Choice]] = {}
+    for each in sorted(servers, key=lambda each: -each.bandwidth):
+        same = by_room.setdefault(each.room, [])
+        if len(same) <= workers // each.room:
+            same.append(each)
+    return [each for same in by_room.values() for each in same]
+
+
+def _values(server: _Choice, workers: int) -> list[float]:
+    """Return the value of 1, 2, ... workers on a server."""
+    most = min(server.room, workers)
+    return [k * server.bandwidth - FLOW - LEFT * (server.room - k) for k in range(1, most + 1)]
+
+
+def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best values with one more server, and the workers that it has then."""
+    workers = len(best) - 1
+    after, taken = best.copy(), np.zeros(workers + 1, dtype=np.int64)
+    for k, value in enumerate(_values(server, workers), 1):
+        with_k = best[: workers + 1 - k] + value
+        better = with_k > after[k:]
+        after[k:][better] = with_k[better]
+        taken[k:][better] = k
+    return after, taken
+
+
+def _nothing(workers: int) -> np.ndarray:
+    best = np.full(workers + 1, -np.inf)
+    best[0] = 0.0
+    return best
+
+
+def _best(servers: Sequence[_Choice], workers: int) -> list[str] | None:
+    """Return the best servers of one rack; None if it has too little room."""
+    best, choices = _nothing(workers), []
+    for server in servers:
+        best, taken = _extend(best, server)
+        choices.append(taken)
+    if best[workers] == -np.inf:
+        return None
+    return _trace([(server.name, taken) for server, taken in zip(servers, choices, strict=True)], workers)
+
+
+def _trace(steps: Sequence[tuple[str, np.ndarray]], workers: int) -> list[str]:
+    """Return the servers that the choices of the dynamic programming lead back to."""
+    servers: list[str] = []
+    for name, taken in reversed(steps):
+        count = int(taken[workers - len(servers)])
+        servers += [name] * count
+    return servers[::-1]
+
+
+def _best_across(racks: Sequence[Sequence[_Choice]], workers: int) -> list[str] | None:
+    """Return the best servers of several racks, each at its price; None if there is too little room."""
+    best = _nothing(workers)
+    racks_so_far: list[tuple[list[tuple[str, np.ndarray]], np.ndarray]] = []
+    for rack in racks:
+        inner, steps = best - RACK, []
+        for server in rack:
+            inner, taken = _extend(inner, server)
+            steps.append((server.name, taken))
+        entered = inner > best
+        best = np.where(entered, inner, best)
+        racks_so_far.append((steps, entered))
+    if best[workers] == -np.inf:
+        return None
+    servers: list[str] = []
+    for steps, entered in reversed(racks_so_far):
+        if not entered[workers - len(servers)]:
+            continue
+        for name, taken in reversed(steps):
+            servers += [name] * int(taken[workers - len(servers)])
+    return servers[::-1]

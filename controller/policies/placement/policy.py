@@ -1,0 +1,319 @@
+"""The interface of placement policies, and the placement of a batch of jobs by one.
+
+A policy is a function of a `Question` and a job; it returns the server of each worker, or None if there is
+no room::
+
+    def first_fit(question: Question, job: Job) -> list[str] | None:
+        free = [name for name, room in question.room(job).items() for _ in range(room)]
+        return free[: job.workers] if len(free) >= job.workers else None
+
+A policy of your own is named ``path.py:first_fit``, or offered by a package as an entry point of `GROUP`.
+
+Choice of a job's fallback server: near its root, where most bandwidth is left.
+
+Choice of the jobs to sum in switches where memory is short (NetPack's last step).
+
+The efficiency of a job is the number of flows that its sums save, per switch that spends memory on them.
+Complexity: O(tries · events).
+
+>>> from controller.vocabulary import fabrics
+>>> job = Job(name="a", workers=3, layers_bytes=(1000,), servers=("h1", "h2", "h3"))
+>>> efficiency(fabrics.star(4), job)
+2.0
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from controller.errors import BadSpec
+from controller.policies.placement.flows import State, directions, steady_state
+from controller.policies.placement.trees import fan_in, racks_of, tree_of, ways_to
+from controller.vocabulary import Job, Topology
+from controller.vocabulary.errors import kind, plural
+
+GROUP = "ina.placement"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A cluster with its running jobs; `rng` is the source of random choices."""
+
+    topology: Topology
+    running: tuple[Job, ...]
+    rng: random.Random
+
+    @cached_property
+    def free(self) -> Mapping[str, int]:
+        """Free GPUs of each server."""
+        left = {server.name: server.gpus for server in self.topology.servers}
+        for job in self.running:
+            for server in job.servers:
+                left[server] -= job.gpus_per_worker
+        return left
+
+    def beside(self, job: Job) -> Question:
+        """Return the question after a job has been placed."""
+        after = Question(self.topology, (*self.running, job), self.rng)
+        left = dict(self.free)
+        for server in job.servers:
+            left[server] -= job.gpus_per_worker
+        vars(after)["free"] = left  # what it would count again
+        return after
+
+    def room(self, job: Job) -> dict[str, int]:
+        """Return how many workers of a job each server has GPUs for; servers without room are left out."""
+        return {
+            name: free // job.gpus_per_worker
+            for name, free in self.free.items()
+            if free >= job.gpus_per_worker
+        }
+
+    @cached_property
+    def crossing(self) -> list[Job]:
+        """The running jobs that have a tree, and so use the network."""
+        return [job for job in self.running if job.tree is not None]
+
+    @cached_property
+    def values(self) -> dict[tuple[int, ...], float]:
+        """Values of states of running jobs that were computed, by the jobs' places among `crossing`."""
+        return {}
+
+    @cached_property
+    def state(self) -> State:
+        """The steady state of the running jobs."""
+        return steady_state(self.topology, self.running)
+
+    @cached_property
+    def busy(self) -> list[float]:
+        """The load of the fuller direction of each link in the steady state, 0 to 1."""
+        rates = np.array([link.capacity_bps for link in self.topology.links])
+        busy: list[float] = (self.state.load_bps.reshape(-1, 2).max(axis=1) / rates).tolist()
+        return busy
+
+
+Choose = Callable[[Question, Job], Sequence[str] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A function that chooses servers, and whether batches and aggregation are NetPack's."""
+
+    choose: Choose
+    netpack: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A placed batch: the state of all running jobs, and the names of the jobs that wait."""
+
+    state: State
+    waiting: tuple[str, ...]
+
+
+def place(
+    topology: Topology,
+    batch: Sequence[Job],
+    policy: Policy,
+    *,
+    running: Sequence[Job] = (),
+    seed: int = 0,
+) -> Placed:
+    """Place a batch of jobs beside the running ones.
+
+    Jobs are placed one by one. NetPack's policy takes larger jobs first, and leaves out the jobs that fill
+    the GPUs worst. Each job gets a fallback server near its root.
+
+    Args:
+        topology: Servers, switches and links.
+        batch: The jobs to place.
+        policy: Chooses the servers of each.
+        running: Jobs that keep their servers.
+        seed: Of the policy's random choices.
+
+    Raises BadSpec for an impossible answer of the policy.
+    """
+    there, waiting = place_among(topology, batch, policy, running, random.Random(seed))
+    return Placed(steady_state(topology, there), waiting)
+
+
+def place_among(
+    topology: Topology,
+    batch: Sequence[Job],
+    policy: Policy,
+    running: Sequence[Job],
+    rng: random.Random,
+    free: Mapping[str, int] | None = None,
+) -> tuple[list[Job], tuple[str, ...]]:
+    """Place a batch of jobs beside the running ones; see `place`.
+
+    Args:
+        topology: Servers, switches and links.
+        batch: The jobs to place.
+        policy: Chooses the servers of each.
+        running: Jobs that keep their servers.
+        rng: The source of the policy's random choices.
+        free: GPUs that the running jobs leave free, by server, if that is known; None: count them.
+
+    Returns:
+        All running jobs, earlier ones first, and the names of the jobs that wait.
+    """
+    question = Question(topology, tuple(running), rng)
+    if free is not None:
+        vars(question)["free"] = dict(free)  # what it would count again
+    order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
+    names = {job.name for job in order}
+    waiting = [job.name for job in batch if job.name not in names]
+    for job in order:
+        servers = policy.choose(question, job)
+        if servers is None:
+            waiting.append(job.name)
+            continue
+        _check(question, job, servers)
+        question = question.beside(settle(question, job, servers))
+    there = list(question.running)
+    if policy.netpack and any(len(job.hosts) > 1 for job in there[len(running) :]):
+        there = without_useless_sums(topology, there)
+    return there, tuple(waiting)
+
+
+def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
+    """Return the job on these servers, with its tree and a fallback server."""
+    placed = job.on(servers, job.fallback, None)
+    if len(placed.hosts) == 1:
+        return placed
+    if job.mode == "shared":
+        placed = job.on(servers, choose_fallback(question.state, placed), None)
+    return job.on(servers, placed.fallback, tree_of(question.topology, placed))
+
+
+def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
+    if not isinstance(servers, list | tuple) or not all(isinstance(name, str) for name in servers):
+        raise BadSpec(
+            f"the policy's answer for {job.name!r} is {kind(servers)}; it must be a list with the name of"
+            " each worker's server, or None"
+        )
+    if len(servers) != job.workers:
+        raise BadSpec(
+            f"the policy places {plural(len(servers), 'worker')} of {job.name!r}, which has {job.workers}"
+        )
+    for name in set(servers):
+        room = question.free.get(name, 0) // job.gpus_per_worker
+        if servers.count(name) > room:
+            placed = plural(servers.count(name), "worker")
+            raise BadSpec(
+                f"the policy places {placed} of {job.name!r} on {name!r}, which has room for {room}"
+            )
+
+
+def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
+    """Return the jobs that together leave fewest of `gpus` idle, larger ones first: a 0/1 knapsack.
+
+    Of equally good choices it prefers earlier jobs. The possible sums of the jobs from each one on are the
+    bits of a number: O(jobs * gpus / 64).
+    """
+    sizes = [job.gpus for job in batch]
+    if sum(sizes) <= gpus:
+        chosen = list(range(len(batch)))
+    else:
+        within = (1 << gpus + 1) - 1
+        reachable = [1]
+        for size in reversed(sizes):
+            reachable.append(reachable[-1] | (reachable[-1] << size & within if size <= gpus else 0))
+        reachable.reverse()
+        chosen, left = [], reachable[0].bit_length() - 1
+        for row, size in enumerate(sizes):
+            if size <= left and reachable[row + 1] >> left - size & 1:
+                chosen.append(row)
+                left -= size
+    return [batch[row] for row in sorted(chosen, key=lambda row: -sizes[row])]
+
+
+def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
+    """Return the error of jobs that share a server with too few GPUs for them, or None."""
+    free = Question(topology, tuple(running), random.Random(0)).free
+    short = next((name for name, left in free.items() if left < 0), None)
+    if short is None:
+        return None
+    there = ", ".join(job.name for job in running if short in job.servers)
+    return (
+        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {topology.server[short].gpus}"
+    )
+
+
+def choose_fallback(state: State, job: Job) -> str | None:
+    """Return the fallback server of a placed job; None if there is none.
+
+    Where some servers have a `fallback_port`, fallback servers are on those only; else on any but its own.
+    One of its own servers, whose worker is then beside it, is chosen only if there is no other. Its switch
+    becomes the root, so racks whose switch sums come first, nearest to the job's servers; there,
+    the server whose link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
+    O(racks² + servers of the nearest).
+    """
+    topology = state.topology
+    ways = ways_to(topology, racks_of(topology, job))
+    order = topology.number_of
+    own, serving = set(job.hosts), topology.serving
+
+    def distance(rack: str) -> tuple[bool, int, int]:
+        return (not topology.switch[rack].aggregates, int(ways[order[rack]]), order[rack])
+
+    racks = sorted(topology.racks, key=distance)
+    for rack in racks:
+        if choices := [server for server in topology.racks[rack] if server in serving and server not in own]:
+            return _least_loaded(state, rack, choices)
+    for rack in racks if len(own) > 1 else ():
+        there = (topology.server[server] for server in topology.racks[rack] if server in own)
+        if choices := [server.name for server in there if server.serves_beside_workers]:
+            return _least_loaded(state, rack, choices)
+    return None
+
+
+def _least_loaded(state: State, rack: str, servers: Sequence[str]) -> str:
+    """Return which of the servers at a switch has most bandwidth left, the first of equal ones."""
+    links = [directions(state.topology, rack, server)[0] for server in servers]
+    load = state.load_bps
+    left = np.array([state.topology.links[link // 2].capacity_bps - load[link] for link in links])
+    return servers[int(left.argmax())]
+
+
+TRIES = 16
+
+
+def efficiency(topology: Topology, job: Job) -> float:
+    """Return the number of flows that a job's sums save, per switch that spends memory on them."""
+    tree = tree_of(topology, job)
+    fan_ins = fan_in(topology, job, tree)
+    saved = sum(fan_ins[name] - 1 for name in tree.aggregators)
+    return saved / len(tree.aggregators) if tree.aggregators else 0.0
+
+
+def without_useless_sums(topology: Topology, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs, without aggregation for those whose memory serves the others better.
+
+    Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; a job stays switched off
+    if more GPUs compute then. Each try is one water-filling.
+    """
+    best = list(jobs)
+    state = steady_state(topology, best)
+    full = {
+        switch.name
+        for switch, level in zip(topology.switches, state.steady.spilled_at_bps, strict=True)
+        if level < float("inf") and switch.aggregates
+    }
+    touched = [
+        number
+        for number, job in enumerate(best)
+        if job.aggregate and len(job.hosts) > 1 and tree_of(topology, job).aggregators & full
+    ]
+    for number in sorted(touched, key=lambda number: efficiency(topology, best[number]))[:TRIES]:
+        trial = [*best[:number], replace(best[number], aggregate=False), *best[number + 1 :]]
+        after = steady_state(topology, trial)
+        if after.value > state.value * (1 + 1e-9):
+            best, state = trial, after
+    return best

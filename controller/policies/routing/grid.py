@@ -1,0 +1,357 @@
+"""Aggregation trees by a linear program and randomised rounding (GRID, ToN 31(5), 2023).
+
+Every rack g of a job j with n servers may send its flows to any switch s that sums, or straight to the root;
+r is the rate per server that goes there, y the rate of the sums that leave s. Relaxed::
+
+    maximise   min_j λ_j + small · Σ_j λ_j
+    such that  λ_j <= Σ_s r_jgs                          for every rack
+               r_jgs <= y_js                             what leaves is as fast as what comes
+               Σ n_jg · r_jgs [l on g→s] + Σ y_js [l on s→root] <= C_l
+               Σ_j y_js <= M_s / RTT_s                   memory; at the root Σ_j λ_j
+
+The paper's program has one parameter server and links without limits; this one has every link of the
+topology, and several jobs. In each draw every rack picks s with probability r / Σ r; paths that meet are
+merged, so that the result is a tree, and water-filling evaluates it, both with sums at the picked switches
+and with sums at all switches of the tree that can. Other draws have all racks go straight to the root, which
+is all that there is to pick where few switches sum. The paths are the same shortest ones for all jobs, or
+drawn for each, as by equal-cost multi-path. The best draw is then refined, which the paper does not do: each
+job in turn gets trees of new draws, and keeps the one that is better beside all others. In small questions
+(`SMALL` switches, `FEW` jobs) one branch or one sum of a job, or of two jobs at once, is then exchanged until
+nothing is better: draws pick among shortest paths and sum where they can, but where links or memory are short
+the best trees make detours, or leave sums out. Roots stay where they are.
+
+Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
+O((draws + jobs) · events).
+
+>>> from controller.vocabulary import fabrics
+>>> racks = fabrics.leaf_spine(2, 3, 2)
+>>> job = Job(name="a", workers=3, layers_bytes=(1000,), servers=("h3", "h5", "h6"), fallback="h1")
+>>> sorted(grid(Question(racks, (job,)))["a"].aggregators)
+['leaf1', 'leaf3', 'spine1']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, islice, pairwise, product
+from typing import Any
+
+import numpy as np
+
+from controller.errors import BadSpec
+from controller.policies.placement.flows import directions
+from controller.policies.placement.trees import racks_of, tidy, way_to_fallback
+from controller.policies.routing.policy import Question, path, score
+from controller.vocabulary import Job, Topology, Tree
+
+DETOUR = 2
+"""Links that a way over a switch may be longer than the shortest."""
+
+MOST = 200_000
+"""Variables of a linear program; with more a solver takes hours, or all memory."""
+
+FREE = 1e4
+"""Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
+
+PASSES = 3
+"""Times that each job's tree is drawn anew beside those of all others."""
+
+SMALL = 6
+"""Switches of a cluster up to which branches are exchanged one by one."""
+
+FEW = 3
+"""Jobs up to which they are."""
+
+MOST_EXCHANGED = 2_000
+"""Trees of a job, or pairs of two jobs, that are tried at a time."""
+
+AROUND = 2
+"""Switches outside a tree over which an exchanged branch may lead."""
+
+Shares = Mapping[tuple[str, str], Mapping[str, float]]
+"""By job and rack: the part of its rate that each switch sums."""
+
+
+def grid(question: Question) -> dict[str, Tree]:
+    """Return the best trees of all draws. Raises BadSpec if scipy is missing, or there are too many jobs."""
+    if not question.routed:
+        return {}
+    return best_of_draws(question, relaxed(question), passes=PASSES)
+
+
+def best_of_draws(question: Question, shares: Shares | None, *, passes: int) -> dict[str, Tree]:
+    """Return the best trees of all draws, refined.
+
+    Args:
+        question: The placed jobs.
+        shares: From which switches are drawn; None: all racks go straight to the root.
+        passes: Times that each job's tree is drawn anew beside those of all others.
+    """
+    worth, best = _better(question, ((-1.0, 0.0), {}), _draws(question, shares))
+    for _ in range(passes):
+        for job in question.routed:
+            alone = replace(question, jobs=(job,))
+            drawn = (_straight(alone, spread=True), *([_drawn(alone, shares)] if shares else []))
+            worth, best = _better(question, (worth, best), drawn)
+    if len(question.topology.switches) <= SMALL and len(question.routed) <= FEW:
+        worth, best = _exchanged(question, (worth, best))
+    return best
+
+
+Rated = tuple[tuple[float, float], dict[str, Tree]]
+"""Trees with their `score` beside all jobs."""
+
+
+def _better(question: Question, rated: Rated, others: Iterable[dict[str, Tree]]) -> Rated:
+    """Return the trees with those `others` exchanged that are best together."""
+    worth, best = rated
+    trees = best
+    for other in others:
+        for candidate in (other, _everywhere(question, other)):
+            exchanged = {**trees, **candidate}
+            found = score(question.evaluate(exchanged))
+            if found > worth:
+                worth, best = found, exchanged
+    return worth, best
+
+
+def _exchanged(question: Question, rated: Rated) -> Rated:
+    """Return trees that are no better with another branch or place of sums of one job, or of two."""
+    together = [*((job,) for job in question.routed), *combinations(question.routed, 2)]
+    at = 0
+    while at < len(together):
+        names = [job.name for job in together[at]]
+        near = [list(_near(question, job, rated[1][job.name])) for job in together[at]]
+        tried = islice(product(*near), MOST_EXCHANGED)
+        found = _better(question, rated, (dict(zip(names, trees, strict=True)) for trees in tried))
+        at, rated = (0 if found[0] > rated[0] else at + 1), found
+    return rated
+
+
+def _near(question: Question, job: Job, tree: Tree) -> Iterator[Tree]:
+    """Yield the trees with sums at one switch more or less, and those with one branch on another way up."""
+    topology, root = question.topology, tree.root
+    for name in tree.switches:
+        if topology.switch[name].aggregates:
+            yield tidy(topology, job, Tree(root, tree.parents, tree.aggregators ^ {name}))
+    for branch in tree.parents:
+        for way in _ways_up(topology, tree, [branch]):
+            changed = {**tree.parents, **dict(pairwise(way))}
+            parents: dict[str, str] = {}
+            for node in racks_of(topology, job):
+                while node != root and node not in parents:
+                    parents[node] = changed[node]
+                    node = parents[node]
+            yield tidy(topology, job, Tree(root, parents, tree.aggregators & {root, *parents}))
+
+
+def _ways_up(topology: Topology, tree: Tree, way: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield `way`, led on over other switches to any of the tree that is not below its start."""
+    for above in topology.neighbours[way[-1]]:
+        if above not in topology.switch or above in way or _passes(tree, above, way[0]):
+            continue
+        if above in tree.switches:
+            yield [*way, above]
+        elif len(way) <= AROUND:
+            yield from _ways_up(topology, tree, [*way, above])
+
+
+def _passes(tree: Tree, start: str, name: str) -> bool:
+    """Return whether the way from a switch up the tree passes another one."""
+    while start != name and start in tree.parents:
+        start = tree.parents[start]
+    return start == name
+
+
+def _draws(question: Question, shares: Shares | None) -> Iterator[dict[str, Tree]]:
+    """Yield trees straight to the root, of the likeliest picks and of drawn ones, on both kinds of paths."""
+    for spread in (False, True):
+        yield _straight(question, spread=spread)
+        if shares:
+            yield _likeliest(question, shares, spread=spread)
+    for number in range(question.draws):
+        yield _straight(question, spread=True)
+        if shares:
+            yield _drawn(question, shares, spread=number % 2 == 1)
+
+
+def _straight(question: Question, *, spread: bool) -> dict[str, Tree]:
+    return {job.name: question.grow(job, {}, spread=spread) for job in question.routed}
+
+
+def _everywhere(question: Question, trees: Mapping[str, Tree]) -> dict[str, Tree]:
+    """Return the trees with sums at all switches that can."""
+    return {
+        job.name: question.summing_everywhere(job, trees[job.name])
+        for job in question.routed
+        if job.name in trees
+    }
+
+
+def _likeliest(question: Question, shares: Shares, *, spread: bool) -> dict[str, Tree]:
+    def pick(parts: Mapping[str, float]) -> str:
+        return max(parts, key=lambda name: parts[name])
+
+    return _picked(question, shares, pick, spread=spread)
+
+
+def _drawn(question: Question, shares: Shares, *, spread: bool = True) -> dict[str, Tree]:
+    def pick(parts: Mapping[str, float]) -> str:
+        return question.rng.choices(list(parts), list(parts.values()))[0]
+
+    return _picked(question, shares, pick, spread=spread)
+
+
+def _picked(
+    question: Question, shares: Shares, pick: Callable[[Mapping[str, float]], str], *, spread: bool
+) -> dict[str, Tree]:
+    """Return the trees in which every rack's flows go to the switch that `pick` chooses by its shares."""
+    return {
+        job.name: question.grow(
+            job,
+            {rack: pick(shares[job.name, rack]) for rack in racks_of(question.topology, job)},
+            spread=spread,
+        )
+        for job in question.routed
+    }
+
+
+def candidates(question: Question, job: Job, rack: str) -> list[str]:
+    """Return the switches that could sum a rack's flows: the root, and those that are near enough."""
+    topology, root = question.topology, question.roots[job.name]
+    there, onward = topology.hops(rack), topology.hops(root)
+    at = topology.number_of
+    most = there[at[root]] + DETOUR
+    near = [
+        switch.name
+        for number, switch in enumerate(topology.switches)
+        if switch.aggregates and there[number] + onward[number] <= most and switch.name != root
+    ]
+    return [root, *near]
+
+
+class _Program:
+    """The linear program: columns are variables, rows are sums that are at most a limit."""
+
+    def __init__(self) -> None:
+        self.columns = 0
+        self.entries: list[tuple[int, int, float]] = []
+        self.limits: list[float] = []
+        self._named: dict[object, int] = {}
+
+    def variable(self) -> int:
+        self.columns += 1
+        return self.columns - 1
+
+    def row(self, limit: float) -> int:
+        self.limits.append(limit)
+        return len(self.limits) - 1
+
+    def named_row(self, name: object, limit: float) -> int:
+        """Return the row of a resource, the same for all its users."""
+        if name not in self._named:
+            self._named[name] = self.row(limit)
+        return self._named[name]
+
+    def add(self, row: int, column: int, factor: float) -> None:
+        self.entries.append((row, column, factor))
+
+
+def relaxed(question: Question) -> Shares:
+    """Solve the relaxation. Rates are in units of the fastest link that has a limit.
+
+    Raises BadSpec if scipy is missing, and for jobs whose program is too large.
+    """
+    program = _Program()
+    least = program.variable()
+    rates = [program.variable() for _ in question.routed]
+    of_rack: dict[tuple[str, str], dict[str, int]] = {}
+    for rate, job in zip(rates, question.routed, strict=True):
+        row = program.row(0.0)  # the least rate is at most every job's
+        program.add(row, least, 1.0)
+        program.add(row, rate, -1.0)
+        _add_job(program, question, job, rate, of_rack)
+        if program.columns > MOST:
+            raise BadSpec(
+                f"the linear program of {len(question.routed)} jobs has more than {MOST} variables; want"
+                " fewer jobs at a time, or --policy shortest-path or tor-only"
+            )
+    values = _solve(program, least, rates)
+    return {
+        key: {name: max(float(values[column]), 0.0) + 1e-9 for name, column in columns.items()}
+        for key, columns in of_rack.items()
+    }
+
+
+def _add_job(
+    program: _Program,
+    question: Question,
+    job: Job,
+    rate: int,
+    of_rack: dict[tuple[str, str], dict[str, int]],
+) -> None:
+    topology, root = question.topology, question.roots[job.name]
+    unit = max(link.rate_bps for link in topology.links) or 1e12
+    leaving: dict[str, int] = {}
+
+    def use(a: str, b: str, column: int, flows: float) -> None:
+        link = directions(topology, a, b)[0]
+        limit = topology.links[link // 2].capacity_bps / unit
+        program.add(program.named_row(link, min(limit, FREE)), column, flows)
+
+    def remember(name: str, column: int) -> None:
+        limit = topology.switch[name].aggregation_bps / unit
+        program.add(program.named_row(name, limit), column, 1.0)
+
+    beyond = list(way_to_fallback(topology, job, Tree(root, {}, frozenset())))
+    beyond += [job.fallback] if job.fallback else []
+    sums = topology.switch[root].aggregates and job.aggregate
+
+    def climb(start: str, end: str, column: int, flows: float) -> None:
+        way = path(topology, start, end)
+        if end == root and not sums:
+            way += beyond[1:]
+        for a, b in pairwise(way):
+            use(a, b, column, flows)
+
+    if sums:
+        remember(root, rate)
+    for host in job.hosts:
+        use(host, topology.rack_of[host], rate, 1.0)
+    for rack in racks_of(topology, job):
+        here = sum(topology.rack_of[host] == rack for host in job.hosts)
+        enough = program.row(0.0)
+        program.add(enough, rate, 1.0)
+        of_rack[job.name, rack] = {}
+        for name in candidates(question, job, rack) if job.aggregate else [root]:
+            column = of_rack[job.name, rack][name] = program.variable()
+            program.add(enough, column, -1.0)
+            climb(rack, name, column, here)
+            if name == root:
+                continue
+            if name not in leaving:
+                leaving[name] = program.variable()
+                climb(name, root, leaving[name], 1.0)
+                remember(name, leaving[name])
+            row = program.row(0.0)
+            program.add(row, column, 1.0)
+            program.add(row, leaving[name], -1.0)
+
+
+def _solve(program: _Program, least: int, rates: list[int]) -> Any:
+    try:
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_matrix
+    except ImportError:
+        raise BadSpec("--policy grid needs scipy: pip install 'ina[schedulers]'") from None
+    rows, columns, factors = zip(*program.entries, strict=True)
+    shape = (len(program.limits), program.columns)
+    matrix = coo_matrix((factors, (rows, columns)), shape=shape).tocsr()
+    cost = np.zeros(program.columns)
+    cost[least] = -1.0
+    cost[rates] = -0.01 / len(rates)
+    found = linprog(cost, A_ub=matrix, b_ub=program.limits, method="highs")
+    if not found.success:
+        raise BadSpec(f"the linear program has no solution: {found.message}")
+    return found.x

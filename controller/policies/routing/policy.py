@@ -1,0 +1,162 @@
+"""The interface of routing policies, and the comparison of trees.
+
+A policy is a function of a `Question`; it returns a tree for each job that uses more than one server::
+
+    def stars(question: Question) -> dict[str, Tree]:
+        return {job.name: question.grow(job, {}) for job in question.routed}
+
+A policy of your own is named ``path.py:stars``, or offered by a package as an entry point of `GROUP`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import pairwise
+
+from controller.errors import BadSpec
+from controller.policies.placement.flows import State, steady_state
+from controller.policies.placement.trees import racks_of, root_for, tidy
+from controller.vocabulary import Job, Topology, Tree
+from controller.vocabulary.errors import kind
+from controller.vocabulary.files import check_job
+
+GROUP = "ina.routing"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Placed jobs on a cluster; `rng` is the source of random choices, of which there are `draws`."""
+
+    topology: Topology
+    jobs: tuple[Job, ...]
+    draws: int = 8
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+
+    @cached_property
+    def routed(self) -> tuple[Job, ...]:
+        """The jobs that need a tree. Raises BadSpec if one is not placed."""
+        return tuple(job for job in self.jobs if racks_of(self.topology, job) and len(job.hosts) > 1)
+
+    @cached_property
+    def roots(self) -> Mapping[str, str]:
+        """The root of each such job: the summing switch nearest to its fallback server, or to all racks."""
+        return {job.name: root_for(self.topology, job) for job in self.routed}
+
+    def grow(self, job: Job, picks: Mapping[str, str], *, spread: bool = False) -> Tree:
+        """Return the tree in which every rack's flows go to the switch picked for it, then to the root.
+
+        Paths that meet are merged, so that the result is a tree. The picked switches sum, if more than one
+        flow arrives there, and so does the root if it can. With `spread` paths are drawn among the shortest,
+        as equal-cost multi-path does; otherwise all jobs use the same ones.
+        """
+        root = self.roots[job.name]
+        ways = {
+            rack: self._way(rack, picks.get(rack, root), root, spread=spread)
+            for rack in racks_of(self.topology, job)
+        }
+        return self.merged(job, ways, picks.values())
+
+    def merged(self, job: Job, ways: Mapping[str, Sequence[str]], picked: Collection[str]) -> Tree:
+        """Return the tree of the racks' ways to the root, where the `picked` switches and the root sum."""
+        root = self.roots[job.name]
+        parents: dict[str, str] = {}
+        for way in ways.values():
+            for node, above in pairwise(way):
+                if node in parents:
+                    break
+                parents[node] = above
+        chosen = {name for name in (root, *picked) if name == root or name in parents}
+        return tidy(self.topology, job, Tree(root, parents, self._capable(chosen)))
+
+    def ways(self, start: str, via: str, end: str) -> list[list[str]]:
+        """Return all shortest ways over `via`, without loops, each once."""
+        found = (
+            _without_loops([*first[:-1], *second])
+            for first in self._paths(start, via)
+            for second in self._paths(via, end)
+        )
+        return [list(way) for way in dict.fromkeys(map(tuple, found))]
+
+    def _way(self, start: str, via: str, end: str, *, spread: bool) -> list[str]:
+        leg = self._drawn_path if spread else partial(path, self.topology)
+        return _without_loops([*leg(start, via)[:-1], *leg(via, end)])
+
+    def _drawn_path(self, start: str, end: str) -> list[str]:
+        """Return a random one of the shortest paths, both ends included."""
+        found = [start]
+        while found[-1] != end:
+            found.append(self.rng.choice(self._nearer(found[-1], end)))
+        return found
+
+    def _paths(self, start: str, end: str) -> list[list[str]]:
+        """Return all shortest paths, both ends included."""
+        if start == end:
+            return [[end]]
+        return [[start, *rest] for above in self._nearer(start, end) for rest in self._paths(above, end)]
+
+    def _nearer(self, node: str, end: str) -> list[str]:
+        """Return the neighbours of a switch that are nearer to `end`."""
+        hops, number = self.topology.hops(end), self.topology.number_of
+        around = self.topology.neighbours[node]
+        return [other for other in around if other in number and hops[number[other]] < hops[number[node]]]
+
+    def summing_everywhere(self, job: Job, tree: Tree) -> Tree:
+        """Return the tree with sums at all of its switches that can sum, where flows meet."""
+        return tidy(self.topology, job, replace(tree, aggregators=self._capable(tree.switches)))
+
+    def _capable(self, names: Collection[str]) -> frozenset[str]:
+        return frozenset(name for name in names if self.topology.switch[name].aggregates)
+
+    def evaluate(self, trees: Mapping[str, Tree]) -> State:
+        """Return the steady state of the jobs on these trees: rates in bits per second, and loads."""
+        return steady_state(self.topology, routed_by(self.jobs, trees))
+
+
+Policy = Callable[[Question], Mapping[str, Tree]]
+
+
+def routed_by(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
+    """Return the jobs with these trees."""
+    return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
+
+
+def score(state: State) -> tuple[float, float]:
+    """Return the key by which trees are compared: the smallest rate of a job, then the sum of all rates."""
+    found = zip(state.jobs, state.steady.rate_bps, strict=True)
+    rates = [rate for job, rate in found if len(job.hosts) > 1]
+    return (round(min(rates, default=0.0), 3), sum(rates))
+
+
+def check(question: Question, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
+    """Return the trees of a policy. Raises BadSpec if a job has no tree, or an impossible one."""
+    if not isinstance(trees, Mapping):
+        raise BadSpec(f"the policy's answer is {kind(trees)}; it must be a mapping of trees by job")
+    for job in question.routed:
+        if job.name not in trees:
+            raise BadSpec(f"the policy returned no tree for {job.name!r}")
+        if not isinstance(trees[job.name], Tree):
+            raise BadSpec(f"the policy's tree for {job.name!r} is {kind(trees[job.name])}; it must be a Tree")
+        check_job(replace(job, tree=trees[job.name]), question.topology)
+        if unable := [n for n in trees[job.name].aggregators if not question.topology.switch[n].aggregates]:
+            raise BadSpec(f"the policy sums {job.name!r} at {unable[0]!r}, which has no slots")
+    return trees
+
+
+def _without_loops(nodes: Sequence[str]) -> list[str]:
+    way: list[str] = []
+    for node in nodes:
+        if node in way:
+            del way[way.index(node) :]
+        way.append(node)
+    return way
+
+
+def path(topology: Topology, start: str, end: str) -> list[str]:
+    """Return the switches of a shortest path, both ends included."""
+    found, towards = [start], topology.towards(end)
+    while found[-1] != end:
+        found.append(towards[found[-1]])
+    return found

@@ -1,0 +1,200 @@
+"""Durations as told to policies that know them: the truth, or the truth times an error.
+
+Estimates that a scheduler learns: profiles of similar jobs, errors of told durations, how long jobs run.
+
+A profiler's stage times have errors, and the groups that look best are those whose members were measured too
+short. But jobs of one model on equally many GPUs are similar: the mean of their measurements approaches the
+truth as more of them arrive.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_right, insort
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+
+from controller.policies.grouping.efficiency import Profile
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import RESOURCES, Submission
+from controller.policies.scheduling.policy import JobState
+
+Remaining = Callable[[JobState, float], float]
+"""Returns the seconds that a job is said to run on, at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The durations that policies are told: a job's remaining time times a lognormal factor, fixed per job.
+
+    `error` is the standard deviation of the factor's logarithm: with 0.5, two jobs of three are within a
+    factor of 1.65. Raises BadSpec if it is negative.
+    """
+
+    error: float = 0.0
+    seed: int = 0
+    _factors: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.error >= 0 and math.isfinite(self.error)):
+            raise BadSpec(f"an error of estimates of {self.error}; it must not be negative")
+
+    def remaining_s(self, job: JobState, now_s: float) -> float:
+        """Return the told remaining run time alone, in seconds."""
+        left_s = job.iterations_left(now_s) * job.alone_s
+        return left_s * self._factor(job.spec.name) if self.error else left_s
+
+    def _factor(self, name: str) -> float:
+        if name not in self._factors:
+            self._factors[name] = random.Random(f"{self.seed} {name}").lognormvariate(0.0, self.error)
+        return self._factors[name]
+
+
+TRUTH = Told()
+
+
+AGENTS = ("a2c", "dqn")
+"""Models of Muri's traces whose first stage is simulation on the CPU; the others' is loading from storage."""
+
+
+def profile(job: Submission) -> Profile:
+    """Return the job's seconds per iteration on each of `RESOURCES`.
+
+    Three stages have loading and preprocessing as one, as in Muri's traces. Raises BadSpec if there is no
+    profile.
+    """
+    stages = job.stages_s
+    if len(stages) == len(RESOURCES):
+        return stages
+    if len(stages) == len(RESOURCES) - 1:
+        first, gpu, network = stages
+        return (0.0, first, gpu, network) if job.model in AGENTS else (first, 0.0, gpu, network)
+    raise BadSpec(f"job {job.name!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
+
+
+class Profiler:
+    """Measured stage times of jobs: each is off by up to `noise`, uniformly in either direction."""
+
+    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
+        if not 0 <= noise < 1:
+            raise BadSpec(f"a profiling noise of {noise}; it must be at least 0 and below 1")
+        self._noise = noise
+        self._rng = random.Random(seed)
+
+    def measure(self, job: Submission) -> Profile:
+        """Return the job's seconds per iteration on each of `RESOURCES`, as measured."""
+        exact = profile(job)
+        if not self._noise:
+            return exact
+        return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
+
+
+class Profiles:
+    """Stage times of jobs: the mean of `profiler`'s measurements of similar jobs.
+
+    Jobs are similar if they have the same model, number of GPUs and iteration time; jobs without a model, if
+    their measurements are similar.
+    """
+
+    CHANGE = 0.02
+    """Change, as a part of the iteration, from which on a mean is believed instead of the one before."""
+
+    def __init__(self, profiler: Profiler) -> None:
+        self._profiler = profiler
+        self._seen: dict[Hashable, tuple[int, Profile]] = {}  # how often, and the sum
+        self._believed: dict[Hashable, Profile] = {}
+
+    def measure(self, job: JobState) -> tuple[Hashable, bool]:
+        """Measure `job`; return the key of similar jobs, and whether their estimate has changed.
+
+        Raises BadSpec for a job without a profile.
+        """
+        measured = self._profiler.measure(job.spec)
+        like = self.like(job, measured)
+        count, total = self._seen.get(like, (0, (0.0,) * len(measured)))
+        total = tuple(map(sum, zip(total, measured, strict=True)))
+        self._seen[like] = count + 1, total
+        mean = tuple(stage / (count + 1) for stage in total)
+        before = self._believed.setdefault(like, mean)
+        if math.dist(before, mean) <= self.CHANGE * sum(before):
+            return like, False
+        self._believed[like] = mean
+        return like, True
+
+    def like(self, job: JobState, measured: Profile) -> Hashable:
+        """Return the key that `job` shares with similar jobs."""
+        return job.spec.model or measured, job.spec.gpus, job.alone_s
+
+    def of(self, job: Submission, like: Hashable) -> Submission:
+        """Return `job` with the stage times estimated for similar jobs, of key `like`."""
+        believed = self._believed[like]
+        return job if believed == profile(job) else replace(job, stages_s=believed)
+
+
+class Spread:
+    """Error of told durations: how log(actual / told) is spread over the jobs that ended."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[int, float] = {}  # by order of arrival
+        self.count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
+
+    def tell(self, job: JobState, duration_s: float) -> None:
+        """Note the duration told for a job that has arrived."""
+        self._told_s[job.order] = duration_s
+
+    def end(self, job: JobState, lasted_s: float) -> None:
+        """Compare the told duration of a job that has ended with how long it lasted; 0: it says nothing."""
+        told_s = self._told_s.pop(job.order)
+        if not (0 < told_s < math.inf and lasted_s > 0):
+            return
+        off = math.log(lasted_s / told_s)
+        self.count += 1
+        before = off - self._mean
+        self._mean += before / self.count
+        self._squares += before * (off - self._mean)
+
+    @property
+    def value(self) -> float:
+        """The standard deviation; 0 before any job has ended."""
+        return math.sqrt(self._squares / self.count) if self.count else 0.0
+
+    @property
+    def around_zero(self) -> float:
+        """The root mean square, which counts it, too, if all are wrong alike; 0 before any job has ended."""
+        return math.hypot(self.value, self._mean)
+
+
+class Lengths:
+    """How long a job of unknown duration runs on: the median of what jobs ran on that had run for so long.
+
+    One more job counts, which runs on for as long again: before others have ended, what has run for long is
+    expected to run on for long.
+    """
+
+    def __init__(self) -> None:
+        self._ended_s: list[float] = []  # ascending
+
+    def end(self, job: JobState) -> None:
+        """Note the time that an ended job would have taken alone."""
+        insort(self._ended_s, job.spec.iterations * job.alone_s)
+
+    def left_s(self, attained_s: float, least_s: float) -> float:
+        """Return the seconds that a job runs on, at least one; `least_s`: of the job that counts besides.
+
+        O(log n) for n ended jobs.
+
+        >>> Lengths().left_s(40.0, 5.0)
+        40.0
+        """
+        again_s = attained_s + max(attained_s, least_s)
+        first = bisect_right(self._ended_s, attained_s)
+        before = bisect_right(self._ended_s, again_s, first)
+        middle = first + (len(self._ended_s) - first + 1) // 2
+        if middle < before:
+            length_s = self._ended_s[middle]
+        elif middle == before:
+            length_s = again_s
+        else:
+            length_s = self._ended_s[middle - 1]
+        return max(length_s - attained_s, 1.0)

@@ -1,0 +1,104 @@
+"""From groups of jobs to groups with GPUs: groups that ran before stay, the others get free GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.policy import Group, JobState, View
+from controller.vocabulary import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A group that has no GPUs yet; the attributes are those of `Group`."""
+
+    jobs: tuple[JobState, ...]
+    fused: bool = False
+    stage_order: tuple[int, ...] = ()
+    efficiency: float | None = None
+    reason: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs that the members share."""
+        return self.jobs[0].spec.gpus
+
+    def same_members(self, group: Group) -> bool:
+        """Return whether `group` has the same members."""
+        return len(self.jobs) == len(group.jobs) and {*self.jobs} == {*group.jobs}
+
+    def on(self, gpus: tuple[int, ...]) -> Group:
+        """Return the group on these GPUs."""
+        return Group(
+            self.jobs,
+            gpus,
+            fused=self.fused,
+            stage_order=self.stage_order,
+            efficiency=self.efficiency,
+            reason=self.reason,
+        )
+
+
+def place(drafts: Iterable[Draft], view: View) -> list[Group]:
+    """Give `drafts`, the most important first, GPUs; return the groups in the same order.
+
+    That order decides which groups fit. A group with the same members as a running one stays where it is (the
+    same object is returned); if it is not fused, its first job stays where it runs, also with other partners.
+    If the holes are then too small for the others, all are placed again, large ones first, which moves some.
+    Groups that fit neither way are left out.
+    """
+    counts = Counts(view.cluster)
+    kept: list[Draft] = []
+    refused: set[int] = set()  # sizes for which there is no room any more
+    for draft in drafts:
+        gpus = draft.gpus
+        if gpus in refused:
+            continue
+        if counts.take(gpus):
+            kept.append(draft)
+            if not counts.free:
+                break
+        else:
+            refused.add(gpus)
+    before = {job.order: group for group in view.groups for job in group.jobs}
+    placed: dict[int, Group] = {}
+    fresh: list[tuple[int, Draft]] = []
+    homes: set[int] = set()  # groups that stay, by their first GPU
+    for number, draft in enumerate(kept):
+        old = before.get(draft.jobs[0].order)
+        same = old is not None and draft.same_members(old)
+        if old is None or old.gpus[0] in homes or (draft.fused and not same):
+            fresh.append((number, draft))
+        else:
+            homes.add(old.gpus[0])
+            placed[number] = old if same else draft.on(old.gpus)
+    if fresh and not _fill(fresh, _beside(placed.values(), view.cluster), placed):
+        placed = {}
+        _fill(list(enumerate(kept)), Slots(view.cluster), placed)
+        for number, group in placed.items():
+            old = before.get(group.jobs[0].order)
+            if old is not None and old.gpus == group.gpus and kept[number].same_members(old):
+                placed[number] = old
+    return [placed[number] for number in sorted(placed)]
+
+
+def _beside(groups: Iterable[Group], cluster: Cluster) -> Slots:
+    """Return the slots of `cluster` that `groups` leave free."""
+    slots = Slots(cluster)
+    for group in groups:
+        slots.keep(group.gpus)
+    return slots
+
+
+def _fill(drafts: list[tuple[int, Draft]], slots: Slots, placed: dict[int, Group]) -> bool:
+    """Place large drafts first; return whether all fit."""
+    complete = True
+    for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):
+        gpus = slots.take(draft.gpus)
+        if gpus is None:
+            complete = False
+        else:
+            placed[number] = draft.on(gpus)
+    return complete

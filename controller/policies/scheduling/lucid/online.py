@@ -1,0 +1,280 @@
+"""The update engine: models are retrained on recent samples (Lucid, 3.6).
+
+Lucid without given durations: it learns durations and arrivals as it runs (ASPLOS'23, 3.5, 3.6).
+
+Each ended job trains the duration model, each elapsed interval the models of arrivals; the update engine
+retrains them once per period. The forecast of arrivals decides how much sharing pays (the dynamic strategy),
+and whether the profiler keeps the nodes that it was lent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing, strategy
+from controller.policies.scheduling.lucid.estimates import DurationModel, Facts, submission, train_durations
+from controller.policies.scheduling.lucid.policy import LucidPolicy
+from controller.policies.scheduling.lucid.throughput import ThroughputModel, train_throughput
+from controller.policies.scheduling.lucid.usage import BadSample, Size, Usage
+from controller.policies.scheduling.policy import Decision, JobState, View
+
+Sample = TypeVar("Sample")
+Model = TypeVar("Model")
+
+
+class UpdateEngine(Generic[Sample, Model]):
+    """Keeps the latest samples, and trains a model on them once per period.
+
+    Args:
+        train: Makes a model of samples, oldest first. If it raises BadSample, the model in use stays.
+        period_s: How long a model is used.
+        window: How many samples are kept.
+        minimum: Samples that a first model needs.
+    """
+
+    def __init__(
+        self,
+        train: Callable[[Sequence[Sample]], Model],
+        *,
+        period_s: float,
+        window: int = 50_000,
+        minimum: int = 100,
+    ) -> None:
+        if not (math.isfinite(period_s) and period_s > 0) or not 1 <= minimum <= window:
+            raise BadSpec(
+                f"an update every {period_s} s with {minimum} of {window} samples; time has to pass, and the"
+                " minimum is from 1 to the window"
+            )
+        self._train = train
+        self._period_s = period_s
+        self._minimum = minimum
+        self._samples: deque[Sample] = deque(maxlen=window)
+        self._fresh = 0  # samples since the last training
+        self._model: Model | None = None
+        self._due_s = -math.inf
+        self.trained = 0
+
+    def observe(self, sample: Sample) -> None:
+        """Add a sample; the oldest one is dropped when the window is full."""
+        self._samples.append(sample)
+        self._fresh += 1
+
+    def model(self, now_s: float) -> Model | None:
+        """Return the model in use, retrained first if it is due and there are new samples; None: no model."""
+        if now_s >= self._due_s and self._fresh and len(self._samples) >= self._minimum:
+            self._due_s = now_s + self._period_s
+            try:
+                self._model = self._train(tuple(self._samples))
+            except BadSample:
+                return self._model
+            self._fresh = 0
+            self.trained += 1
+        return self._model
+
+
+MOST_INTERVALS = 1 << 20
+"""Twenty years of ten minutes."""
+
+QUICK = 400
+"""Rounds of boosting, fewer than where a model is trained once: these are trained again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineRules:
+    """Settings of the learning parts.
+
+    Attributes:
+        period_s: How long a model is used before it is retrained.
+        minimum: Ended jobs that a first duration model needs.
+        unknown_s: Expected duration of jobs before any has ended.
+        interval_s: The intervals in which arrivals are counted; divides an hour.
+        ahead: How many intervals are forecast.
+        low: Jobs per interval up to which apathetic sharing is enough.
+        very_low: Jobs per interval up to which, while GPUs are idle, no sharing is needed.
+        monotone: Jobs of more GPUs are expected to run no shorter, all else equal (the system tuner, 3.6).
+        seed: Of training.
+    """
+
+    period_s: float = 86_400.0
+    minimum: int = 100
+    unknown_s: float = 3600.0
+    interval_s: int = 600
+    ahead: int = 5
+    low: float = 1.0
+    very_low: float = 0.5
+    monotone: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.unknown_s > 0 or self.ahead < 1:
+            raise BadSpec(f"{self.unknown_s} s and {self.ahead} intervals ahead; both have to be positive")
+        if not 0 <= self.very_low <= self.low:
+            raise BadSpec(f"thresholds {self.very_low} and {self.low}; want 0 <= very low <= low")
+
+
+class OnlineLucid:
+    """`LucidPolicy` with estimates, sharing and profiler by models that are trained as time passes.
+
+    Args:
+        measure: Returns the usage that the profiler reads.
+        analyse: The packing analyser.
+        binder: The binder's rules.
+        profiler: The profiler's rules; None: jobs are not profiled but known from the start.
+        unstable: As for `LucidPolicy`.
+    """
+
+    name = "lucid"
+
+    def __init__(
+        self,
+        rules: OnlineRules,
+        *,
+        measure: Callable[[JobState], Usage],
+        analyse: Callable[[Usage], Size],
+        binder: BinderRules,
+        profiler: ProfilerRules | None = None,
+        unstable: Callable[[JobState], bool] = lambda job: False,
+    ) -> None:
+        self._rules = rules
+        self._measure = measure
+        self._now_s = 0.0
+        self._usages: dict[int, Usage] = {}  # of unfinished jobs that were profiled, by order of arrival
+        self._ended: dict[int, tuple[int, float]] = {}  # how many jobs, and seconds, by GPU count
+        self._durations: UpdateEngine[tuple[Facts, float], DurationModel] = UpdateEngine(
+            self._train, period_s=rules.period_s, minimum=rules.minimum
+        )
+        self._jobs = Arrivals(rules, lambda job: 1)
+        self._gpus = Arrivals(rules, lambda job: job.spec.gpus)
+        self._policy = LucidPolicy(
+            estimate=self._expected_s,
+            measure=self._profile,
+            analyse=analyse,
+            binder=binder,
+            profiler=profiler,
+            sharing=self._sharing,
+            unstable=unstable,
+            forecast_gpus=self._gpus.forecast,
+        )
+
+    def decide(self, view: View) -> Decision:
+        """Learn from the events since the last decision; return the groups that are profiled and that run."""
+        self._now_s = view.now_s
+        for job in view.finished:
+            self._learn(job)
+        for job in view.arrived:
+            self._jobs.count(job)
+            self._gpus.count(job)
+        return self._policy.decide(view)
+
+    def explain(self, job: JobState) -> list[str]:
+        """Return the known properties of an unfinished job, and the terms of its expected duration."""
+        model = self._durations.model(self._now_s)
+        lines = [self._policy.explain(job)]
+        if model is not None:
+            lines += model.explain(submission(job.spec, self._usages.get(job.order)))
+        return lines
+
+    def _learn(self, job: JobState) -> None:
+        usage = self._usages.pop(job.order, None)
+        alone_s = job.spec.iterations * job.alone_s
+        count, total_s = self._ended.get(job.spec.gpus, (0, 0.0))
+        self._ended[job.spec.gpus] = (count + 1, total_s + alone_s)
+        self._durations.observe((submission(job.spec, usage), alone_s))
+
+    def _train(self, samples: Sequence[tuple[Facts, float]]) -> DurationModel:
+        jobs, durations_s = zip(*samples, strict=True)
+        found = train_durations(
+            jobs, durations_s, interactions=3, max_rounds=QUICK, bags=2, seed=self._rules.seed
+        )
+        if not self._rules.monotone:
+            return found
+        return replace(found, model=found.model.constrain("gpus", increasing=True))
+
+    def _expected_s(self, job: JobState) -> float:
+        """Return the model's prediction; without a model, the mean of jobs with as many GPUs, or of all."""
+        model = self._durations.model(self._now_s)
+        if model is not None:
+            return model.predict_s(submission(job.spec, self._usages.get(job.order)))
+        same = self._ended.get(job.spec.gpus)
+        found = [same] if same else list(self._ended.values())
+        count = sum(number for number, _ in found)
+        return sum(total_s for _, total_s in found) / count if count else self._rules.unknown_s
+
+    def _profile(self, job: JobState) -> Usage:
+        usage = self._usages[job.order] = self._measure(job)
+        return usage
+
+    def _sharing(self, now_s: float, idle: float) -> Sharing:
+        rules = self._rules
+        lately, forecast = self._jobs.latest(now_s), self._jobs.forecast(now_s)
+        if not forecast:
+            return Sharing.DEFAULT  # nothing is known of what will come
+        return strategy(now=lately, forecast=forecast, idle=idle, low=rules.low, very_low=rules.very_low)
+
+
+class Arrivals:
+    """Arrivals by interval, and forecasts once two days have been seen."""
+
+    def __init__(self, rules: OnlineRules, weight: Callable[[JobState], float]) -> None:
+        self._rules = rules
+        self._weight = weight
+        self._begin_s: float | None = None
+        self._over: list[float] = []  # counts of the intervals that are over
+        self._now = 0.0  # that of the one that is not
+        self._engine: UpdateEngine[float, ThroughputModel] = UpdateEngine(
+            self._train,
+            period_s=rules.period_s,
+            window=MOST_INTERVALS,
+            minimum=2 * 86_400 // rules.interval_s,
+        )
+        self._said: tuple[int, list[float]] = (-1, [])  # intervals over at the last forecast, and that
+
+    def count(self, job: JobState) -> None:
+        """Count a job at the time of its submission."""
+        self._until(job.spec.arrival_s)
+        self._now += self._weight(job)
+
+    def latest(self, now_s: float) -> float:
+        """Return the count of the last complete interval; 0 before there is one."""
+        self._until(now_s)
+        return self._over[-1] if self._over else 0.0
+
+    def forecast(self, now_s: float) -> list[float]:
+        """Return the expected counts of the next intervals, the present one first; empty without a model."""
+        self._until(now_s)
+        if self._said[0] != len(self._over):
+            model = self._engine.model(now_s)
+            found = []
+            if model is not None:
+                found = model.predict(self._over, self._start_s(len(self._over)), steps=self._rules.ahead)
+            self._said = (len(self._over), found)
+        return self._said[1]
+
+    def _until(self, now_s: float) -> None:
+        if self._begin_s is None:
+            self._begin_s = math.floor(now_s / self._rules.interval_s) * self._rules.interval_s
+        if now_s > self._start_s(MOST_INTERVALS):
+            raise BadSpec(f"arrivals until {now_s:g} s: at most {MOST_INTERVALS:,} intervals can be counted")
+        while now_s >= self._start_s(len(self._over) + 1):
+            self._over.append(self._now)
+            self._engine.observe(self._now)
+            self._now = 0.0
+
+    def _start_s(self, interval: int) -> float:
+        assert self._begin_s is not None
+        return self._begin_s + interval * self._rules.interval_s
+
+    def _train(self, counts: Sequence[float]) -> ThroughputModel:
+        return train_throughput(
+            counts,
+            self._start_s(0),
+            interval_s=self._rules.interval_s,
+            max_rounds=QUICK,
+            bags=2,
+            seed=self._rules.seed,
+        )

@@ -1,0 +1,296 @@
+"""Lucid as a scheduling policy: profile, estimate, bind, orchestrate (Hu et al., ASPLOS'23)."""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid.binder import (
+    BinderRules,
+    Candidate,
+    DividedNodes,
+    ProfileQueue,
+    ProfilerRules,
+    Sharing,
+    choose,
+)
+from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.vocabulary import Cluster
+
+Estimate = Callable[[JobState], float]
+"""Predicts a job's duration alone, in seconds."""
+
+Measure = Callable[[JobState], Usage]
+"""Measures a running job, as the profiler does."""
+
+Forecast = Callable[[float], Sequence[float]]
+"""Jobs expected in the next intervals, from a time in seconds on."""
+
+
+@dataclass(slots=True)
+class _Known:
+    job: JobState
+    expected_s: float
+    size: Size | None = None
+    usage: Usage | None = None
+    until_s: float = 0.0  # end of its profiling
+    evicted: bool = False
+
+    def candidate(self, now_s: float) -> Candidate | None:
+        if self.size is None or self.usage is None:
+            return None
+        left_s = max(0.0, self.expected_s - self.job.attained_s(now_s))
+        return Candidate(self.job.spec.gpus, self.size, self.usage, left_s, alone=self.evicted)
+
+
+class LucidPolicy:
+    """Lucid.
+
+    Jobs with few GPUs are profiled first, on separate nodes and for a limited time; jobs that end meanwhile
+    are done, the others start again. Then jobs start in the order of expected duration times GPUs, are never
+    preempted, and share their GPUs with at most one other job, where the binder allows it. Jobs that are too
+    large to be profiled are measured while they run, and can be joined from then on.
+
+    Args:
+        estimate: The workload estimate model; called when a job arrives, and when it has been measured.
+        measure: Returns the usage that the profiler reads.
+        analyse: The packing analyser.
+        binder: The binder's rules.
+        profiler: The profiler's rules; None: jobs are not profiled but known from the start.
+        sharing: The dynamic strategy: how much sharing there is at a time and a fraction of idle GPUs.
+        unstable: Whether a sharing job varies so much that the one that joined last has to leave; that one
+            starts again, and never shares again.
+        forecast_gpus: GPUs expected to be asked for in the next intervals, for the profiler's scaling.
+        eager: Look for a partner before looking for free GPUs, as the public simulator does. Lucid's lazy
+            packing leaves a job alone if it can.
+    """
+
+    name = "lucid"
+
+    def __init__(
+        self,
+        *,
+        estimate: Estimate,
+        measure: Measure,
+        analyse: Callable[[Usage], Size],
+        binder: BinderRules,
+        profiler: ProfilerRules | None = None,
+        sharing: Callable[[float, float], Sharing] = lambda now_s, idle: Sharing.DEFAULT,
+        unstable: Callable[[JobState], bool] = lambda job: False,
+        forecast_gpus: Forecast = lambda now_s: (),
+        eager: bool = False,
+    ) -> None:
+        self._estimate = estimate
+        self._measure = measure
+        self._analyse = analyse
+        self._binder = binder
+        self._profiler = profiler
+        self._sharing = sharing
+        self._unstable = unstable
+        self._forecast_gpus = forecast_gpus
+        self._eager = eager
+        self._nodes: DividedNodes | None = None
+        self._most_gpus: int | None = None  # that a job can have beside the profiler
+        self._unread: dict[int, _Known] = {}  # they run, were too large for the profiler, and are read later
+        self._anew: list[JobState] = []  # they lose their progress now and may start at the next decision
+        self._known: dict[int, _Known] = {}  # by order of arrival, as all below
+        self._to_profile = ProfileQueue()
+        self._profiling: dict[int, Group] = {}
+        self._queue: list[tuple[float, int, JobState]] = []  # by priority
+        self._running: dict[int, Group] = {}
+
+    def decide(self, view: View) -> Decision:
+        """Return the decision: the groups that are profiled, then those that run."""
+        now_s = view.now_s
+        if self._nodes is None:
+            self._nodes = self._divide(view.cluster)
+        for job in view.finished:
+            self._forget(job, self._nodes)
+        for job in view.arrived:
+            self._admit(job)
+        for job in self._anew:
+            self._enqueue(job)
+        for order in [o for o, known in self._unread.items() if known.until_s <= now_s]:
+            self._classify(self._unread.pop(order))
+        decision = Decision([])
+        self._anew = self._evict(decision)
+        if self._profiler is not None:
+            self._anew += self._end_profiling(now_s, self._nodes)
+            self._start_profiling(now_s, self._nodes, self._profiler)
+            ends = [self._known[order].until_s for order in (*self._profiling, *self._unread)]
+            decision.wake_s = min(ends, default=None)
+        if self._anew:
+            decision.reset, decision.wake_s = self._anew, math.nextafter(now_s, math.inf)
+        self._orchestrate(now_s, self._nodes, decision)
+        groups = {id(group): group for group in self._running.values()}
+        decision.groups = [*self._profiling.values(), *groups.values()]
+        return decision
+
+    def explain(self, job: JobState) -> str:
+        """Describe the known properties of an unfinished job."""
+        known = self._known[job.order]
+        size = "not profiled" if known.size is None else known.size.name.title()
+        priority = known.expected_s * job.spec.gpus
+        return f"{size}; expected to run {known.expected_s:.0f} s, so its priority is {priority:.0f} GPU s"
+
+    def _divide(self, cluster: Cluster) -> DividedNodes:
+        rules = self._profiler
+        if rules is None:
+            return DividedNodes(cluster, 0)
+        if rules.nodes >= len(cluster.servers):
+            raise BadSpec(
+                f"the profiler takes {rules.nodes} of {len(cluster.servers)} nodes; want at least one left"
+            )
+        there = sum(node.gpus for node in cluster.servers[-rules.nodes :])
+        if rules.max_gpus > there:
+            raise BadSpec(
+                f"jobs of {rules.max_gpus} GPUs cannot be profiled on {rules.nodes} nodes with {there}"
+            )
+        self._most_gpus = len(cluster.node_of) - there
+        return DividedNodes(cluster, rules.nodes)
+
+    def _admit(self, job: JobState) -> None:
+        if self._most_gpus is not None and job.spec.gpus > self._most_gpus:
+            raise BadSpec(
+                f"job {job.spec.name!r} asks for {job.spec.gpus} GPUs; the profiler leaves {self._most_gpus}"
+            )
+        known = self._known[job.order] = _Known(job, self._estimate(job))
+        rules = self._profiler
+        if rules is not None and job.spec.gpus <= rules.max_gpus:
+            self._to_profile.add(job)
+            return
+        if rules is None:
+            self._classify(known)
+        self._enqueue(job)
+
+    def _classify(self, known: _Known) -> None:
+        known.usage = self._measure(known.job)
+        known.size = self._analyse(known.usage)
+        known.expected_s = self._estimate(known.job)  # now that more is known of it
+
+    def _enqueue(self, job: JobState) -> None:
+        insort(self._queue, (self._known[job.order].expected_s * job.spec.gpus, job.order, job))
+
+    def _forget(self, job: JobState, nodes: DividedNodes) -> None:
+        del self._known[job.order]
+        self._unread.pop(job.order, None)
+        profiled = self._profiling.pop(job.order, None)
+        group = profiled or self._running.pop(job.order)
+        rest = [member for member in group.jobs if member is not job and member.order in self._running]
+        if profiled is not None or not rest:
+            nodes.give(group.gpus)
+        for member in rest:
+            self._running[member.order] = Group((member,), group.gpus, reason="its partner has ended")
+
+    def _evict(self, decision: Decision) -> list[JobState]:
+        evicted = []
+        for group in {id(g): g for g in self._running.values() if len(g.jobs) > 1}.values():
+            if any(self._unstable(job) for job in group.jobs):
+                *stay, last = group.jobs
+                for job in stay:
+                    self._running[job.order] = Group((job,), group.gpus, reason="its partner was evicted")
+                del self._running[last.order]
+                self._known[last.order].evicted = True
+                evicted.append(last)
+                decision.notes.append((last.spec.name, "evicted: the usage of its GPUs is unstable"))
+        return evicted
+
+    def _end_profiling(self, now_s: float, nodes: DividedNodes) -> list[JobState]:
+        over = [o for o in self._profiling if self._known[o].until_s <= now_s]
+        jobs = []
+        for order in over:
+            known = self._known[order]
+            nodes.give(self._profiling.pop(order).gpus)
+            self._classify(known)
+            jobs.append(known.job)
+        return jobs
+
+    def _start_profiling(self, now_s: float, nodes: DividedNodes, rules: ProfilerRules) -> None:
+        queue = len(self._to_profile)
+        if rules.lent_nodes:  # else no forecast, which may train a model, could change anything
+            nodes.lend(rules.wanted_nodes(queue, nodes.profiler_nodes, self._forecast_gpus(now_s)))
+        time_s = rules.time_s(queue)
+        for job, gpus in self._to_profile.start(lambda wanted: nodes.take(wanted, profiler=True)):
+            self._profiling[job.order] = Group((job,), gpus, reason=f"profiled for {time_s:g} s")
+            self._known[job.order].until_s = now_s + time_s
+
+    def _orchestrate(self, now_s: float, nodes: DividedNodes, decision: Decision) -> None:
+        hosts = _Hosts(self._sharing(now_s, nodes.idle_fraction()), self._binder)
+        for group in self._running.values():
+            if len(group.jobs) == 1:
+                hosts.add(group, self._known[group.jobs[0].order].candidate(now_s))
+        waiting: list[tuple[float, int, JobState]] = []
+        refused: set[int] = set()  # GPU counts that no exclusive place was found for
+        for position, entry in enumerate(self._queue):
+            job = entry[2]
+            known = self._known[job.order]
+            if self._eager and self._join(known, hosts, now_s, decision):
+                continue
+            gpus = None if job.spec.gpus in refused else nodes.take(job.spec.gpus, profiler=False)
+            if gpus is not None:
+                group = self._running[job.order] = Group((job,), gpus, reason=self.explain(job))
+                hosts.add(group, known.candidate(now_s))
+                self._read_later(known, now_s, decision)
+            elif hosts.sharing is Sharing.OFF:
+                waiting += self._queue[position:]  # the head of the queue blocks
+                break
+            else:
+                refused.add(job.spec.gpus)
+                if self._eager or not self._join(known, hosts, now_s, decision):
+                    waiting.append(entry)
+        self._queue = waiting
+
+    def _read_later(self, known: _Known, now_s: float, decision: Decision) -> None:
+        """Measure a job that was too large for the profiler while it runs."""
+        if known.size is None and self._profiler is not None:
+            known.until_s = now_s + self._profiler.limit_s
+            self._unread[known.job.order] = known
+            decision.wake_s = min(decision.wake_s or math.inf, known.until_s)
+
+    def _join(self, known: _Known, hosts: _Hosts, now_s: float, decision: Decision) -> bool:
+        newcomer = known.candidate(now_s)
+        found = None if newcomer is None else hosts.take(newcomer)
+        if newcomer is None or found is None:
+            return False
+        host, partner = found
+        reason = f"{newcomer.size.name.title()} beside {partner.size.name.title()}"
+        shared = Group((*host.jobs, known.job), host.gpus, reason=reason)
+        for member in shared.jobs:
+            self._running[member.order] = shared
+        decision.notes.append((known.job.spec.name, f"shares with {host.jobs[0].spec.name}: {reason}"))
+        return True
+
+
+class _Hosts:
+    """Jobs that are alone on their GPUs, by GPU count, during one decision."""
+
+    def __init__(self, sharing: Sharing, rules: BinderRules) -> None:
+        self.sharing = sharing
+        self._rules = rules
+        self._groups: dict[int, list[Group]] = {}
+        self._candidates: dict[int, list[Candidate]] = {}
+        self._nobody: set[tuple[int, Size, Usage]] = (
+            set()
+        )  # what found no host; later ones are expected longer
+
+    def add(self, group: Group, candidate: Candidate | None) -> None:
+        if candidate is not None:
+            self._groups.setdefault(candidate.gpus, []).append(group)
+            self._candidates.setdefault(candidate.gpus, []).append(candidate)
+            self._nobody.clear()
+
+    def take(self, newcomer: Candidate) -> tuple[Group, Candidate] | None:
+        kind = newcomer.gpus, newcomer.size, newcomer.usage
+        if kind in self._nobody:
+            return None
+        candidates = self._candidates.get(newcomer.gpus, [])
+        best = choose(newcomer, candidates, self.sharing, self._rules)
+        if best is None:
+            if not newcomer.alone:
+                self._nobody.add(kind)
+            return None
+        return self._groups[newcomer.gpus].pop(best), candidates.pop(best)

@@ -1,0 +1,85 @@
+"""The system tuner: better settings by replaying past jobs (Lucid, 3.6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.policies.scheduling.errors import BadSpec
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Settings and their result."""
+
+    settings: Settings
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The best trial, and all of them in the order in which they were made."""
+
+    best: Trial
+    trials: tuple[Trial, ...]
+
+
+def tune_settings(
+    choices: Mapping[str, Sequence[Any]],
+    start: Settings,
+    replay: Callable[[Settings], float],
+    *,
+    rounds: int = 3,
+    min_gain: float = 0.0,
+) -> Tuned:
+    """Search for the settings of lowest cost, one setting after the other.
+
+    Each round tries every choice of every setting, with the best values so far of the others; a round without
+    a gain ends the search. No settings are replayed twice. At most rounds · Σ choices replays, against Π
+    choices for trying everything; like any descent it can miss a combination that pays only as a whole.
+
+    Args:
+        choices: The values to try for each setting.
+        start: Settings in use; those that are not in `choices` stay as they are.
+        replay: Simulates with these settings and returns the cost, such as the average completion time.
+        rounds: Most rounds.
+        min_gain: Smallest relative gain for which a change is made.
+
+    Raises BadSpec for a setting without a start or without choices, or a cost that is not a number.
+    """
+    for name, values in choices.items():
+        if name not in start or not values:
+            raise BadSpec(f"setting '{name}' has {len(values)} choices, and it {_is(name in start)} in use")
+    if not 0 <= min_gain < 1:
+        raise BadSpec(f"a minimal gain of {min_gain}; want a fraction of the cost, from 0 to below 1")
+    trials: list[Trial] = []
+
+    def attempt(settings: Settings) -> Trial:
+        for trial in trials:
+            if trial.settings == settings:
+                return trial
+        trial = Trial(dict(settings), replay(settings))
+        if math.isnan(trial.cost):
+            raise BadSpec(f"the replay with {dict(settings)} costs {trial.cost}")
+        trials.append(trial)
+        return trial
+
+    best = attempt(start)
+    for _ in range(rounds):
+        before = best
+        for name, values in choices.items():
+            for value in values:
+                trial = attempt({**best.settings, name: value})
+                if trial.cost < best.cost * (1 - min_gain):
+                    best = trial
+        if best is before:
+            break
+    return Tuned(best, tuple(trials))
+
+
+def _is(there: bool) -> str:
+    return "is" if there else "is not"

@@ -1,0 +1,179 @@
+"""Muri as published (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
+
+At each scheduling interval, in order of priority (remaining service for Muri-S, attained service for
+Muri-L), jobs are taken from the queue as long as they fill the cluster when fully grouped. If they fit
+without sharing, they do not share. Otherwise the jobs of each GPU count are grouped by rounds of Blossom
+matching (`grouping.rounds`), and the groups are placed by priority, consolidated, large ones
+first; a group that was there before stays where it is.
+
+`noise` changes each measured stage time by up to that factor in either direction (the paper's figure 14);
+jobs' real speeds do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from controller.policies.grouping.efficiency import Interleaving, Profile, best
+from controller.policies.grouping.rounds import Plan, group
+from controller.policies.scheduling.beliefs import TRUTH, Profiler, Told
+from controller.policies.scheduling.drafts import Draft, place
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import RESOURCES
+from controller.policies.scheduling.placement import Counts
+from controller.policies.scheduling.policy import Decision, JobState, View
+from controller.policies.scheduling.queue import Entry, Rank, Waiting, carry_on
+from controller.vocabulary import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """The groups of jobs of one size: the jobs' orders, and the groups by their first job.
+
+    They are valid as long as the same jobs come first in the same order.
+    """
+
+    orders: list[int]
+    fits: bool
+    groups: list[tuple[int, Draft]]
+
+
+class Muri:
+    """Muri-S if durations are `known`, else Muri-L.
+
+    `members` is the largest group. `blossom=False` groups neighbours in the queue, `worst` interleaves
+    badly: the paper's ablations.
+    """
+
+    def __init__(
+        self,
+        name: str = "muri-s",
+        *,
+        known: bool = True,
+        members: int = len(RESOURCES),
+        blossom: bool = True,
+        worst: bool = False,
+        noise: float = 0.0,
+        seed: int = 0,
+        quantum_s: float = 360.0,
+        told: Told = TRUTH,
+    ) -> None:
+        if not 1 <= members <= len(RESOURCES):
+            raise BadSpec(f"groups of {members} jobs; 1 to {len(RESOURCES)} are possible")
+        self.name = name
+        self._known = known
+        self._members = members
+        self._blossom = blossom
+        self._worst = worst
+        self._profiler = Profiler(noise, seed)
+        self._told = told
+        self._quantum_s = quantum_s
+        self._waiting = Waiting()
+        self._running: dict[int, JobState] = {}
+        self._profiles: dict[int, Profile] = {}
+        self._plans: dict[tuple[Profile, ...], list[Plan]] = {}  # the queue's head often stays the same
+        self._drafted: dict[int, Drafted] = {}
+
+    def decide(self, view: View) -> Decision:
+        """Return the groups of the jobs at the head of the queue."""
+        if unchanged := carry_on(view):
+            return unchanged
+        for job in view.finished:
+            if self._running.pop(job.order, None) is None:
+                self._waiting.discard(job)  # it came to its end while it was being stopped
+            del self._profiles[job.order]
+        for job in view.arrived:
+            self._profiles[job.order] = self._profiler.measure(job.spec)
+            self._waiting.add(job, self._rank(job, view.now_s))
+        held = [(self._rank(job, view.now_s), order, job) for order, job in self._running.items()]
+        taken = self._take(view.cluster, held)
+        groups = place(self._grouped(taken, view.cluster), view)
+        runs = {job.order: job for entry in groups for job in entry.jobs}
+        for entries in taken.values():
+            for rank, order, job in entries:
+                if order in runs and order not in self._running:
+                    self._waiting.remove(job, rank)
+        for rank, order, job in held:
+            if order not in runs:
+                self._waiting.add(job, rank)
+        self._running = runs
+        wake_s = view.now_s + self._quantum_s if len(self._waiting) and not self._known else None
+        return Decision(groups, wake_s)
+
+    def _rank(self, job: JobState, now_s: float) -> Rank:
+        service_s = self._told.remaining_s(job, now_s) if self._known else job.attained_s(now_s)
+        return service_s * job.spec.gpus
+
+    def _take(self, cluster: Cluster, held: list[Entry]) -> dict[int, list[Entry]]:
+        """Return the first jobs, by GPU count, that fill the cluster when fully grouped."""
+        queue: list[Entry] = list(held)
+        for size in self._waiting.sizes():
+            queue += self._waiting.bucket(size)[: self._members * (cluster.gpus // size)]
+        queue.sort()
+        sizes = {job.spec.gpus for _, _, job in held}.union(self._waiting.sizes())
+        counts = Counts(cluster)
+        refused: set[int] = set()
+        taken: dict[int, list[Entry]] = {}
+        for entry in queue:
+            size = entry[2].spec.gpus
+            entries = taken.setdefault(size, [])
+            another = len(entries) % self._members == 0  # it would be the first of another group
+            if another and (size in refused or not counts.take(size)):
+                refused.add(size)
+                if len(refused) == len(sizes):
+                    break
+                continue
+            entries.append(entry)
+        return taken
+
+    def _grouped(self, taken: dict[int, list[Entry]], cluster: Cluster) -> list[Draft]:
+        """Return the groups in order of the rank of their first job."""
+        fits = sum(size * len(entries) for size, entries in taken.items()) <= cluster.gpus
+        before, self._drafted = self._drafted, {}
+        ranked: list[tuple[Rank, int, Draft]] = []
+        for size, entries in taken.items():
+            orders = [order for _, order, _ in entries]
+            drafted = before.get(size)
+            if drafted is None or drafted.orders != orders or drafted.fits != fits:
+                drafted = Drafted(orders, fits, [*self._drafts(entries, fits=fits)])
+            self._drafted[size] = drafted
+            ranked += [(*entries[first][:2], draft) for first, draft in drafted.groups]
+        return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]
+
+    def _drafts(self, entries: list[Entry], *, fits: bool) -> Iterator[tuple[int, Draft]]:
+        """Yield the groups of these jobs, which are in order, each with the position of its first job."""
+        jobs = [job for _, _, job in entries]
+        if fits:
+            yield from ((number, interleaved((job,))) for number, job in enumerate(jobs))
+            return
+        for plan in self._plan([self._profiles[job.order] for job in jobs]):
+            members = tuple(jobs[number] for number in plan.jobs)
+            yield plan.jobs[0], interleaved(members, plan.interleaving)
+
+    def _plan(self, profiles: list[Profile]) -> Iterable[Plan]:
+        """Return which of them are together, and how they interleave."""
+        if not self._blossom:
+            heads = range(0, len(profiles), self._members)
+            blocks = [range(head, min(head + self._members, len(profiles))) for head in heads]
+            return [Plan((*block,), best([profiles[number] for number in block])) for block in blocks]
+        key = tuple(profiles)
+        plans = self._plans.get(key)
+        if plans is None:
+            if len(self._plans) >= 4096:
+                self._plans.clear()
+            plans = self._plans[key] = group(key, members=self._members, worst_order=self._worst)
+        return plans
+
+
+def interleaved(jobs: tuple[JobState, ...], interleaving: Interleaving | None = None) -> Draft:
+    """Return a fused group of `jobs`; if there are several, their stages interleave as given."""
+    if interleaving is None or len(jobs) == 1:
+        return Draft(jobs, fused=True, reason="alone")
+    return Draft(
+        jobs,
+        fused=True,
+        stage_order=interleaving.offsets,
+        efficiency=interleaving.efficiency,
+        reason=f"{len(jobs)} interleave, efficiency {interleaving.efficiency:.2f}",
+    )

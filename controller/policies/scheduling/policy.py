@@ -1,0 +1,405 @@
+"""The interface between a scheduling policy and its caller: the trace simulator or the live controller.
+
+A policy is an object with a ``name`` and one method::
+
+    class Shortest:
+        name = "my-policy"
+
+        def decide(self, view: View) -> Decision: ...
+
+It is called whenever something has changed (jobs arrived or ended, or the time that it asked for has come)
+and returns **everything that is to run from now on**: a list of groups. Jobs that are not in the list are
+stopped. The caller compares the list with the running groups and starts, stops, moves or regroups jobs; a
+policy that wants a job to run on undisturbed lists it with the same GPUs (returning the same `Group` object
+is fastest).
+
+`View` has the time, the cluster, all unfinished jobs in order of arrival, and the changes since the last
+decision, so that a policy may keep its own sorted queue instead of sorting all jobs each time. A policy
+object belongs to one run: it may keep state, and it must be deterministic (seed any random choice).
+
+A `Group` is a set of jobs on one set of GPUs. One job: exclusive use. Several: they share these GPUs, and the
+speed model determines each one's speed. ``fused=True`` means that the members run in one process (Muri),
+so that a change of membership restarts all of them; otherwise partners join and leave without a restart
+(Lucid). Jobs that share only some of their GPUs (AntMan) stay in separate groups that name each other in
+``neighbours``.
+
+A policy does not determine how fast jobs run: a `SpeedModel` does (`scheduling.speed`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from controller.policies.scheduling.model import Submission
+from controller.vocabulary import Cluster, Job, Topology
+
+SMOOTHING = 0.5
+"""Weight of the latest speed that a job reports against those before it."""
+
+
+class JobState:
+    """The state of a submitted job. Policies read it; only their caller changes it.
+
+    Attributes:
+        spec: As submitted.
+        order: Position in order of arrival: unique, so it breaks ties.
+        alone_s: Seconds per iteration when it has its GPUs for itself, by the speed model.
+        group: The group in which it runs now; None: it waits.
+        iteration_s: Seconds per iteration now, while it runs.
+        start_s: When it first ran; None: never yet.
+        finish_s: When it ended; None: not yet.
+        starts: Times that it was started, moved or regrouped.
+        preemptions: Times that it was stopped before its end.
+        waiting_since_s: Since when it waits, if it waits.
+        repaid_s: When it will have worked for as long as its last start cost.
+        worked_s: Seconds for which it has worked until it was last stopped or retimed: starts are left out.
+        completed: Whether it ended because all of its work was done.
+    """
+
+    __slots__ = (
+        "_attained_s",
+        "_delay_s",
+        "_left",
+        "_since_s",
+        "alone_s",
+        "completed",
+        "finish_s",
+        "group",
+        "iteration_s",
+        "order",
+        "preemptions",
+        "repaid_s",
+        "spec",
+        "stamp",
+        "start_s",
+        "starts",
+        "version",
+        "waited_s",
+        "waiting_since_s",
+        "worked_s",
+    )
+
+    def __init__(self, spec: Submission, order: int, alone_s: float, now_s: float) -> None:
+        self.spec = spec
+        self.order = order
+        self.alone_s = alone_s
+        self.group: Group | None = None
+        self.iteration_s = alone_s
+        self.start_s: float | None = None
+        self.finish_s: float | None = None
+        self.starts = 0
+        self.preemptions = 0
+        self.waiting_since_s = now_s
+        self.waited_s = 0.0
+        self.repaid_s = now_s
+        self.worked_s = 0.0
+        self.completed = False
+        self.stamp = 0  # the asker's mark: the last decision that named this job
+        self.version = 0  # counts changes of speed, so that an outdated end is recognised
+        self._left = float(spec.iterations)  # iterations to do at _since_s
+        self._since_s = now_s
+        self._delay_s = 0.0  # what a (re)start still costs from _since_s on
+        self._attained_s = 0.0  # seconds on GPUs until _since_s
+
+    def __repr__(self) -> str:
+        return f"Job({self.spec.name!r})"
+
+    def iterations_left(self, now_s: float) -> float:
+        """Return the number of iterations left."""
+        if self.group is None:
+            return self._left
+        work_s = now_s - self._since_s - self._delay_s
+        return self._left - work_s / self.iteration_s if work_s > 0.0 else self._left
+
+    def remaining_s(self, now_s: float) -> float:
+        """Return the seconds that it would still run alone."""
+        return self.iterations_left(now_s) * self.alone_s
+
+    def attained_s(self, now_s: float) -> float:
+        """Return the seconds for which it has held GPUs."""
+        return self._attained_s if self.group is None else self._attained_s + now_s - self._since_s
+
+    def waiting_s(self, now_s: float) -> float:
+        """Return the seconds that it has waited in all."""
+        return self.waited_s + now_s - self.waiting_since_s if self.group is None else self.waited_s
+
+    def done(self, now_s: float) -> float:
+        """Return the fraction that is done, 0 to 1."""
+        return 1.0 - self.iterations_left(now_s) / self.spec.iterations
+
+    def working_since_s(self) -> float:
+        """Return when it begins or began to work: after the cost of its last start."""
+        return self._since_s + self._delay_s
+
+    # For the asker only.
+
+    def end_s(self) -> float:
+        """Return the time of its end at its present speed."""
+        return self._since_s + self._delay_s + self._left * self.iteration_s
+
+    def launch(self, now_s: float, group: Group, iteration_s: float, delay_s: float) -> None:
+        """Start it in `group`, or, if it runs, restart it there.
+
+        Args:
+            now_s: The time.
+            group: The group in which it runs from now on.
+            iteration_s: Its seconds per iteration there.
+            delay_s: Cost of the start in seconds, before it works.
+        """
+        if self.group is None:
+            self.waited_s += now_s - self.waiting_since_s
+            self._since_s = now_s
+        else:
+            self.settle(now_s)
+        if self.start_s is None:
+            self.start_s = now_s
+        self.group = group
+        self.iteration_s = iteration_s
+        self._delay_s = delay_s
+        self.repaid_s = now_s + 2.0 * delay_s
+        self.starts += 1
+        self.version += 1
+
+    def retune(self, now_s: float, group: Group, iteration_s: float) -> None:
+        """Let it continue in `group` at another speed, without a restart."""
+        self.settle(now_s)
+        self.group = group
+        self.iteration_s = iteration_s
+        self.version += 1
+
+    def settle(self, now_s: float) -> None:
+        """Count the work done until now; the remaining cost of a restart stays due."""
+        elapsed_s = now_s - self._since_s
+        work_s = elapsed_s - self._delay_s
+        self._attained_s = self._attained_s + now_s - self._since_s
+        self._since_s = now_s
+        if work_s > 0.0:
+            self._left -= work_s / self.iteration_s
+            self._delay_s = 0.0
+            self.worked_s += work_s
+        else:
+            self._delay_s = -work_s
+
+    def halt(self, now_s: float) -> None:
+        """Stop it; it keeps its progress."""
+        self.settle(now_s)
+        self._delay_s = 0.0
+        self.group = None
+        self.preemptions += 1
+        self.waiting_since_s = now_s
+        self.version += 1
+
+    def finish(self, now_s: float, *, completed: bool = True) -> None:
+        """End it, with all of its work done or not."""
+        if self.group is not None:
+            self.settle(now_s)
+        self.completed = completed
+        self._left = 0.0
+        self.group = None
+        self.finish_s = now_s
+        self.version += 1
+
+    def observe(self, now_s: float, done: float) -> None:
+        """Record that it has done `done` iterations at `now_s`, if it runs.
+
+        Fewer iterations than in an earlier report (the job returned to its checkpoint) are accepted, too. The
+        speed follows from the time between reports that differ.
+        """
+        if self.group is None:
+            return
+        gained = self._left - (self.spec.iterations - done)
+        if gained == 0:
+            return
+        elapsed_s = now_s - self._since_s
+        self._attained_s += elapsed_s
+        self.worked_s += max(0.0, elapsed_s - self._delay_s)
+        self._since_s = now_s
+        self._delay_s = 0.0  # it works: the start is paid for
+        self._left = self.spec.iterations - done
+        self.version += 1
+        if gained > 0 and elapsed_s > 0:
+            measured_s = elapsed_s / gained
+            self.iteration_s += SMOOTHING * (measured_s - self.iteration_s)
+
+    def resume(self, iterations: float) -> None:
+        """Set the number of iterations left; it must not be running."""
+        self._left = iterations
+
+    def reset(self, now_s: float) -> None:
+        """Discard its progress; it must not be running."""
+        self._left = float(self.spec.iterations)
+
+
+class ReportedJob(JobState):
+    """A job whose workers report their progress; between two reports its speed is taken to be constant."""
+
+    __slots__ = ()
+
+    def iterations_left(self, now_s: float) -> float:
+        """Return the number of iterations left: above 0 until it has ended."""
+        # positive, so that no rank or share that policies compute from it loses its meaning
+        return max(math.ulp(1.0), super().iterations_left(now_s))
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Jobs on one set of GPUs, from one decision to a later one; compared by identity.
+
+    Attributes:
+        jobs: The members; one: exclusive use.
+        gpus: The GPUs' numbers, all of which every member uses.
+        cpus: CPUs granted to each member; empty: no limit.
+        memory_gb: Memory granted to each member; empty: no limit.
+        fused: Members run in one process: a change of membership restarts all.
+        neighbours: Jobs of other groups that share some of these GPUs.
+        stage_order: For interleaved members: at which stage each starts a round (`grouping`).
+        efficiency: Predicted interleaving efficiency gamma, if it was computed.
+        reason: Why the policy runs it, for logs and people.
+    """
+
+    jobs: tuple[JobState, ...]
+    gpus: tuple[int, ...]
+    cpus: tuple[float, ...] = ()
+    memory_gb: tuple[float, ...] = ()
+    fused: bool = False
+    neighbours: tuple[JobState, ...] = ()
+    stage_order: tuple[int, ...] = ()
+    efficiency: float | None = None
+    reason: str = ""
+
+    def same_run(self, other: Group) -> bool:
+        """Return whether changing from `other` to this changes nothing for the members."""
+        return (
+            self.jobs == other.jobs
+            and self.gpus == other.gpus
+            and self.cpus == other.cpus
+            and self.memory_gb == other.memory_gb
+            and self.neighbours == other.neighbours
+            and self.stage_order == other.stage_order
+        )
+
+    def without(self, job: JobState) -> Group | None:
+        """Return the group that remains when a member has ended; None if it is empty."""
+        if len(self.jobs) == 1:
+            return None
+        kept = [number for number, member in enumerate(self.jobs) if member is not job]
+        return Group(
+            tuple(self.jobs[number] for number in kept),
+            self.gpus,
+            tuple(self.cpus[number] for number in kept) if self.cpus else (),
+            tuple(self.memory_gb[number] for number in kept) if self.memory_gb else (),
+            fused=self.fused,
+            neighbours=self.neighbours,
+            reason=self.reason,
+        )
+
+
+@dataclass(slots=True)
+class Decision:
+    """Everything that is to run from now on.
+
+    Attributes:
+        groups: The groups; jobs that are in none wait.
+        wake_s: When to decide again even if nothing happens; None: not needed.
+        reset: Jobs that lose their progress and start from zero (a profiler that keeps no checkpoint).
+        notes: Lines for the log: ``(job id, sentence)``.
+        placed: Jobs that start on GPUs of a `Network`, by id, with servers, fallback server and tree; those
+            left out get shortest paths.
+    """
+
+    groups: list[Group]
+    wake_s: float | None = None
+    reset: Sequence[JobState] = ()
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    placed: Mapping[str, Job] = field(default_factory=dict)
+
+
+class Network(Protocol):
+    """The network of a cluster whose jobs are where their policy puts them."""
+
+    @property
+    def topology(self) -> Topology:
+        """The part that is up, with links at the rate that gradients have of them."""
+
+    def described(self, name: str) -> Job:
+        """Return the network properties of an unfinished job as they are known."""
+
+    def placed(self, name: str) -> Job | None:
+        """Return a job with the servers and the tree that it has; None: it has none."""
+
+
+@dataclass(slots=True)
+class View:
+    """The state of cluster and jobs, as a policy sees it.
+
+    Attributes:
+        now_s: The time.
+        cluster: The servers.
+        jobs: All unfinished jobs by id, in order of arrival.
+        arrived: The jobs of these that are new since the last decision.
+        finished: Jobs that have ended since the last decision (no longer in `jobs`). A real one may have
+            ended while it was being stopped: then the last decision let it wait.
+        groups: The running groups. A group whose member has ended continues without it, as a new `Group`.
+        network: Servers, links and switches; None: there is no network, or others place the jobs.
+        kept: Running jobs that cannot be started again (`Submission.once`): to the policy they have finished,
+            and their GPUs are gone from `cluster`, so that it cannot stop them.
+    """
+
+    now_s: float
+    cluster: Cluster
+    jobs: Mapping[str, JobState]
+    arrived: Sequence[JobState]
+    finished: Sequence[JobState]
+    groups: Sequence[Group]
+    network: Network | None = None
+    kept: Sequence[JobState] = ()
+
+
+class Policy(Protocol):
+    """Decides which jobs run, and where."""
+
+    @property
+    def name(self) -> str:
+        """Name in tables and logs."""
+
+    def decide(self, view: View) -> Decision:
+        """Return everything that is to run from ``view.now_s`` on."""
+
+
+class SpeedModel(Protocol):
+    """Predicts how fast jobs run, alone and together. Must be a pure function of its arguments."""
+
+    def alone_s(self, job: Submission) -> float:
+        """Return the seconds per iteration of `job` when it has its GPUs for itself."""
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the seconds per iteration of each member of `group`, in the members' order."""
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return the cost of starting or restarting `group`, in seconds for each member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """The speeds of running jobs that contend.
+
+    Attributes:
+        iteration_s: Seconds per iteration of jobs whose speed has changed; infinite: it cannot continue.
+        again_s: When to compute this again even if nothing starts or ends.
+        ended: Jobs that are to be ended unfinished.
+    """
+
+    iteration_s: Sequence[tuple[JobState, float]]
+    again_s: float = math.inf
+    ended: Sequence[JobState] = ()
+
+
+@runtime_checkable
+class ContendedSpeed(SpeedModel, Protocol):
+    """A speed model of jobs that slow each other down, whatever GPUs they have: it sees all running jobs."""
+
+    def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
+        """Return how fast jobs run from `now_s` on; `groups` are all running groups."""

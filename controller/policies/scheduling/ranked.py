@@ -1,0 +1,184 @@
+"""Policies that consist of a rank: run the jobs of lowest rank, each on its own GPUs.
+
+Most baselines are one line with this: FIFO ranks by arrival, SRTF by remaining time, LAS by attained
+service... (`controller.policies.scheduling.baselines`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.queue import Rank, Waiting, carry_on, walk
+from controller.vocabulary import Cluster
+
+
+class Moves(Enum):
+    """What happens to a running job when others start."""
+
+    NEVER = "it runs to its end where it started"
+    PREEMPT = "it may be stopped, and moved if large jobs do not fit otherwise"
+
+
+class Ranked:
+    """Run the jobs of lowest rank.
+
+    `rank(job, now_s)` must not change while a job waits, unless `rerank` is called. `quantum_s`: decide again
+    after this time while jobs wait, for ranks that change while jobs run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rank: Callable[[JobState, float], Rank],
+        *,
+        moves: Moves,
+        backfill: bool = True,
+        quantum_s: float | None = None,
+    ) -> None:
+        self.name = name
+        self._rank = rank
+        self._moves = moves
+        self._backfill = backfill
+        self._stale = False
+        self._quantum_s = quantum_s
+        self._waiting = Waiting()
+        self._slots: Slots | None = None
+        self._groups: dict[int, Group] = {}  # by the job's order of arrival
+
+    def rerank(self) -> None:
+        """Note that ranks of waiting jobs have changed: the next decision sorts them again, O(n log n)."""
+        self._stale = True
+
+    def best_waiting(self) -> Rank:
+        """Return the lowest rank among the jobs that the last decision left waiting; there must be one."""
+        return min(self._waiting.bucket(size)[0][0] for size in self._waiting.sizes())
+
+    def decide(self, view: View) -> Decision:
+        """Return the jobs of lowest rank, as many as fit."""
+        if self._quantum_s and (unchanged := carry_on(view)):
+            return unchanged
+        now_s = view.now_s
+        slots = self._slots
+        if slots is None or slots.cluster is not view.cluster:
+            slots = self._slots = self._settled_on(view.cluster, now_s)
+        for job in view.finished:
+            group = self._groups.pop(job.order, None)
+            if group is not None:
+                slots.give(group.gpus)
+            else:
+                self._waiting.discard(job)  # it came to its end while it was being stopped
+        if self._stale:
+            self._stale = False
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            for job in waiting:
+                self._waiting.add(job, self._rank(job, now_s))
+        for job in view.arrived:
+            self._waiting.add(job, self._rank(job, now_s))
+        if len(self._waiting):
+            if self._moves is Moves.NEVER:
+                self._fill(slots)
+            else:
+                self._choose(view.cluster, slots, now_s)
+        wake_s = now_s + self._quantum_s if self._quantum_s and len(self._waiting) else None
+        return Decision(list(self._groups.values()), wake_s)
+
+    def _settled_on(self, cluster: Cluster, now_s: float) -> Slots:
+        """Return the free GPUs of a cluster; jobs on GPUs that are gone wait again."""
+        slots = Slots(cluster)
+        for order, group in list(self._groups.items()):
+            if cluster.gone.isdisjoint(group.gpus):
+                slots.keep(group.gpus)
+            else:
+                del self._groups[order]
+                self._waiting.add(group.jobs[0], self._rank(group.jobs[0], now_s))
+        return slots
+
+    def _fill(self, slots: Slots) -> None:
+        places: list[tuple[int, ...]] = []
+
+        def fits(gpus: int) -> bool:
+            place = slots.take(gpus)
+            if place is not None:
+                places.append(place)
+            return place is not None
+
+        chosen, started = walk(self._waiting, (), fits, backfill=self._backfill)
+        for job, place in zip(chosen, places, strict=True):
+            self._groups[job.order] = Group((job,), place)
+        for size, count in started.items():
+            self._waiting.drop_first(size, count)
+
+    def _choose(self, cluster: Cluster, slots: Slots, now_s: float) -> None:
+        rank = self._rank
+        held = [(rank(job, now_s), job.order, job) for group in self._groups.values() for job in group.jobs]
+        counts = Counts(cluster)
+        chosen, started = walk(self._waiting, held, counts.take, backfill=self._backfill)
+        groups, self._slots = settle(chosen, self._groups, slots, cluster)
+        for size, count in started.items():
+            unplaced = [
+                (entry[2], entry[0])
+                for entry in self._waiting.bucket(size)[:count]
+                if entry[2].order not in groups
+            ]
+            self._waiting.drop_first(size, count)
+            for job, its_rank in unplaced:
+                self._waiting.add(job, its_rank)
+        for its_rank, order, job in held:
+            if order not in groups:
+                self._waiting.add(job, its_rank)
+        self._groups = groups
+
+
+def settle(
+    chosen: list[JobState], groups: dict[int, Group], slots: Slots, cluster: Cluster
+) -> tuple[dict[int, Group], Slots]:
+    """Place the chosen jobs: running ones stay where they are; if others do not fit then, all are moved.
+
+    Args:
+        chosen: The jobs to run, in order of rank.
+        groups: The running groups by their job's order of arrival.
+        slots: The GPUs that `groups` leave free; it is used up.
+        cluster: The servers.
+
+    Returns:
+        The groups by the jobs' order of arrival, running ones unchanged, and the GPUs left free. A job that
+        fits neither way is left out.
+    """
+    placed: dict[int, Group] = {}
+    fresh: list[JobState] = []
+    for job in chosen:
+        group = groups.get(job.order)
+        if group is None:
+            fresh.append(job)
+        else:
+            placed[job.order] = group
+    for order, group in groups.items():
+        if order not in placed:
+            slots.give(group.gpus)
+    fresh.sort(key=_larger_first)
+    homeless = False
+    for job in fresh:
+        place = slots.take(job.spec.gpus)
+        if place is None:
+            homeless = True
+        else:
+            placed[job.order] = Group((job,), place)
+    if not homeless:
+        return placed, slots
+    slots = Slots(cluster)
+    moved: dict[int, Group] = {}
+    for job in sorted(chosen, key=_larger_first):
+        place = slots.take(job.spec.gpus)
+        if place is not None:
+            group = groups.get(job.order)
+            stays = group is not None and group.gpus == place
+            moved[job.order] = group if stays and group is not None else Group((job,), place)
+    return moved, slots
+
+
+def _larger_first(job: JobState) -> int:
+    return -job.spec.gpus

@@ -1,0 +1,326 @@
+"""Which jobs are on which GPUs: at most two on each, the smaller one within the larger one's.
+
+Best packing: the partners, and their GPUs, with which a job runs best.
+
+The patent's rule takes the pair of jobs with the largest sum of predicted speeds, ``v1 + v2``; the formula
+itself is lost. Here it is extended to jobs of different sizes by counting each speed once for each of the
+job's GPUs and taking the gain over leaving the GPUs as they are:
+
+    gain = ( Σ_after g v  -  Σ_before g v ) / g_new
+
+the sum being over the new job and all that it shares GPUs with. For two jobs of one size this is ``v1 + v2
+- 1``, so the order is the patent's. A packing has to gain something (``gain > least_gain``) and must not
+starve any job (every speed at least ``least_speed``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from controller.policies.scheduling.errors import BadDecision, BadSpec
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.placement import spread
+from controller.policies.scheduling.policy import JobState
+from controller.policies.scheduling.sharing.forests import Forests
+from controller.policies.scheduling.sharing.interference import InterferenceModel, Load, load_of, require
+from controller.vocabulary import Cluster
+
+MOST = 2
+"""Jobs on one GPU."""
+
+
+class Layout:
+    """The GPUs and the jobs on them."""
+
+    __slots__ = ("_on", "cluster", "jobs", "places")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.jobs: dict[int, JobState] = {}
+        """Placed jobs by order of arrival."""
+        self.places: dict[int, tuple[int, ...]] = {}
+        """Their GPUs."""
+        self._on: list[list[JobState]] = [[] for _ in cluster.node_of]
+
+    def add(self, job: JobState, gpus: tuple[int, ...]) -> None:
+        """Place `job`. Raises BadDecision if that breaks the rules; then nothing has changed."""
+        if len(gpus) != job.spec.gpus or len(set(gpus)) != len(gpus) or job.order in self.jobs:
+            raise BadDecision(f"{job} with {job.spec.gpus} GPUs cannot be placed on {gpus}")
+        if not self.allows(gpus):
+            raise BadDecision(f"{job} on {gpus}: a GPU would have three jobs, or two jobs overlap in part")
+        for gpu in gpus:
+            self._on[gpu].append(job)
+        self.jobs[job.order] = job
+        self.places[job.order] = gpus
+
+    def remove(self, job: JobState) -> None:
+        """Remove `job`."""
+        del self.jobs[job.order]
+        for gpu in self.places.pop(job.order):
+            self._on[gpu].remove(job)
+
+    def on(self, gpu: int) -> list[JobState]:
+        """Return the jobs on a GPU; not to be changed."""
+        return self._on[gpu]
+
+    def allows(self, gpus: tuple[int, ...]) -> bool:
+        """Return whether a job may be added on these GPUs."""
+        mine = set(gpus)
+        for gpu in gpus:
+            here = self._on[gpu]
+            if len(here) >= MOST:
+                return False
+            for other in here:
+                theirs = self.places[other.order]
+                if len(theirs) > len(gpus):
+                    if not mine.issubset(theirs):
+                        return False
+                elif not mine.issuperset(theirs):
+                    return False
+        return True
+
+    def beside(self, job: JobState) -> list[JobState]:
+        """Return the jobs that share GPUs with `job`, in order of arrival."""
+        return self.others(self.places[job.order], job)
+
+    def others(self, gpus: Iterable[int], without: JobState | None = None) -> list[JobState]:
+        """Return the jobs on these GPUs, in order of arrival."""
+        found = {other.order: other for gpu in gpus for other in self._on[gpu] if other is not without}
+        return [found[order] for order in sorted(found)]
+
+    def free(self) -> list[int]:
+        """Return the GPUs without jobs."""
+        return [gpu for gpu, here in enumerate(self._on) if not here]
+
+    def share(self, job: JobState) -> float:
+        """Return the number of GPUs that `job` holds, counting a GPU with n jobs as 1/n for each."""
+        return sum(1.0 / len(self._on[gpu]) for gpu in self.places[job.order])
+
+
+def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int, ...] | None:
+    """Return `count` of `gpus`, within one node if one is large enough, else on whole nodes and part of one.
+
+    Of several nodes with room the fullest is taken, so that large holes stay. None if that is not possible.
+    """
+    by_node: dict[int, list[int]] = {}
+    for gpu in gpus:
+        by_node.setdefault(cluster.node_of[gpu], []).append(gpu)
+    room = [len(by_node.get(number, ())) for number in range(len(cluster.servers))]
+    full, rest, left = ([], count, room) if count <= max(cluster.sizes) else spread(room, cluster, count)
+    taken = [gpu for number in full for gpu in by_node[number]]
+    if rest:
+        fitting = [there for number, there in by_node.items() if left[number] >= rest]
+        if not fitting:
+            return None
+        taken += min(fitting, key=len)[:rest]
+    return tuple(taken)
+
+
+class Choice(Enum):
+    """Which of the allowed packings is taken."""
+
+    BEST = "the one with the largest gain"
+    FIRST = "the first one (first fit)"
+    RANDOM = "any one, at random"
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """GPUs for a job, the jobs on them, the gain, and the job's own speed."""
+
+    gpus: tuple[int, ...]
+    beside: tuple[JobState, ...]
+    gain: float = 0.0
+    speed: float = 1.0
+
+
+class Packer:
+    """Finds packings by the speeds that `believed` predicts.
+
+    Args:
+        believed: The forests, as a rule.
+        load_of: Returns the load of a submitted job, on which interference depends.
+        least_gain: Below this gain a job waits.
+        least_speed: No job may become slower than this.
+        choice: Which packing is taken.
+        mixed: Jobs of different sizes may share.
+        seed: For random choices.
+    """
+
+    def __init__(
+        self,
+        believed: InterferenceModel,
+        *,
+        load_of: Callable[[Submission], Load] = load_of,
+        least_gain: float = 0.2,
+        least_speed: float = 0.5,
+        choice: Choice = Choice.BEST,
+        mixed: bool = True,
+        seed: int = 0,
+    ) -> None:
+        if not 0 <= least_gain < 1:
+            raise BadSpec(f"a least gain of {least_gain}; it must be at least 0 and below 1")
+        if not 0 <= least_speed < 1:
+            raise BadSpec(f"a least speed of {least_speed}; it must be at least 0 and below 1")
+        self._believed = believed
+        self._load_of = load_of
+        self._least_gain = least_gain
+        self._least_speed = least_speed
+        self._choice = choice
+        self._mixed = mixed
+        self._rng = random.Random(seed)
+
+    def load(self, job: JobState) -> Load:
+        """Return the load by which interference is predicted. Raises UnknownModel for an unknown model."""
+        load = self._load_of(job.spec)
+        require(self._believed, load)
+        return load
+
+    def find(self, job: JobState, layout: Layout) -> Packing | None:
+        """Return GPUs that `job` may share, or None. O(placed jobs)."""
+        allowed: list[Packing] = []
+        for gpus, beside in candidates(job, layout, self._affinity):
+            if not self._mixed and beside[0].spec.gpus != job.spec.gpus:
+                continue
+            packing = self.judge(job, gpus, beside, layout)
+            if packing is None:
+                continue
+            if self._choice is Choice.FIRST:
+                return packing
+            allowed.append(packing)
+        if not allowed:
+            return None
+        if self._choice is Choice.RANDOM:
+            return self._rng.choice(allowed)
+        return max(allowed, key=lambda packing: packing.gain)
+
+    def judge(
+        self, job: JobState, gpus: tuple[int, ...], beside: tuple[JobState, ...], layout: Layout
+    ) -> Packing | None:
+        """Return the packing of `job` on `gpus`; None if it is not allowed.
+
+        Args:
+            job: The job to place.
+            gpus: Numbers of the GPUs for it.
+            beside: The jobs on these GPUs.
+            layout: All placed jobs.
+        """
+        mine = self._load_of(job.spec)
+        believed = self._believed.speed
+        speed = believed(mine, [self._load_of(other.spec) for other in beside])
+        if speed < self._least_speed:
+            return None
+        gain = speed * mine.gpus
+        for other in beside:
+            load = self._load_of(other.spec)
+            now = [self._load_of(third.spec) for third in layout.beside(other)]
+            after = believed(load, [*now, mine])
+            if after < self._least_speed:
+                return None
+            gain += load.gpus * (after - believed(load, now))
+        gain /= mine.gpus
+        return Packing(gpus, beside, gain, speed) if gain > self._least_gain else None
+
+    def gained_by_leaving(self, job: JobState, layout: Layout) -> float:
+        """Return the gain if `job` had GPUs for itself, in GPUs' worth of work per second."""
+        mine = self._load_of(job.spec)
+        believed = self._believed.speed
+        beside = layout.beside(job)
+        gained = mine.gpus * (1.0 - believed(mine, [self._load_of(other.spec) for other in beside]))
+        for other in beside:
+            load = self._load_of(other.spec)
+            there = layout.beside(other)
+            now = believed(load, [self._load_of(third.spec) for third in there])
+            after = believed(load, [self._load_of(third.spec) for third in there if third is not job])
+            gained += load.gpus * (after - now)
+        return gained
+
+    def learn(self, job: JobState, others: Sequence[JobState]) -> None:
+        """Note the real speed of a job that runs beside others, if `believed` can be corrected."""
+        if isinstance(self._believed, Forests):
+            beside = [self._load_of(other.spec) for other in others]
+            self._believed.learn(self._load_of(job.spec), beside, job.alone_s / job.iteration_s)
+
+    def _affinity(self, large: JobState, small: JobState) -> float:
+        return self._believed.speed(self._load_of(small.spec), [self._load_of(large.spec)])
+
+
+def candidates(
+    job: JobState, layout: Layout, affinity: Callable[[JobState, JobState], float]
+) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
+    """Yield GPUs that `job` may share, and the jobs on them.
+
+    They are those of one job of its size, some of a larger one's, or all of several smaller ones' and free
+    ones. `affinity(large, small)` orders the smaller ones to be covered.
+    """
+    gpus = job.spec.gpus
+    for order, other in layout.jobs.items():
+        place = layout.places[order]
+        if len(place) == gpus:
+            if all(len(layout.on(gpu)) == 1 for gpu in place):
+                yield place, (other,)
+        elif len(place) > gpus:
+            open_gpus = [gpu for gpu in place if len(layout.on(gpu)) < MOST]
+            part = consolidated(open_gpus, gpus, layout.cluster)
+            if part is not None:
+                yield part, (other,)
+    if gpus > 1:
+        yield from _covers(job, layout, affinity)
+
+
+def _covers(
+    job: JobState, layout: Layout, affinity: Callable[[JobState, JobState], float]
+) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
+    """Yield places over smaller jobs: one for each node, or one on as many nodes as it takes."""
+    gpus, cluster = job.spec.gpus, layout.cluster
+    whole = max(node.gpus for node in cluster.servers)
+    nodes = [
+        range(first, first + node.gpus)
+        for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
+    ]
+    if gpus <= whole:
+        for node in nodes:
+            cover = _cover(job, gpus, node, layout, affinity)
+            if cover is not None and cover[1]:
+                yield cover
+        return
+    taken: list[int] = []
+    beside: list[JobState] = []
+    for node in sorted(nodes, key=lambda node: (-len(node), sum(bool(layout.on(gpu)) for gpu in node))):
+        part = min(len(node), gpus - len(taken))
+        cover = _cover(job, part, node, layout, affinity) if part else None
+        if cover is not None:
+            taken += cover[0]
+            beside += cover[1]
+    if len(taken) == gpus and beside:
+        yield tuple(taken), tuple(sorted(beside, key=lambda other: other.order))
+
+
+def _cover(
+    job: JobState, gpus: int, node: range, layout: Layout, affinity: Callable[[JobState, JobState], float]
+) -> tuple[tuple[int, ...], tuple[JobState, ...]] | None:
+    """Return `gpus` GPUs of a node: free ones, and all of jobs that are smaller than `job` and alone."""
+    free = [gpu for gpu in node if not layout.on(gpu)]
+    small = []
+    for other in layout.others(node):
+        place = layout.places[other.order]
+        within = all(gpu in node for gpu in place)
+        if len(place) < job.spec.gpus and within and all(len(layout.on(gpu)) == 1 for gpu in place):
+            small.append(other)
+    small.sort(key=lambda other: (-affinity(job, other), other.order))
+    taken: list[int] = []
+    beside = []
+    for other in small:
+        place = layout.places[other.order]
+        if gpus - len(taken) <= len(free):
+            break
+        if len(place) <= gpus - len(taken):
+            taken += place
+            beside.append(other)
+    missing = gpus - len(taken)
+    if missing > len(free):
+        return None
+    return tuple(taken + free[:missing]), tuple(sorted(beside, key=lambda other: other.order))

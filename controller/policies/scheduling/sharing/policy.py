@@ -1,0 +1,365 @@
+"""Order of jobs: maximum sharing efficiency first.
+
+The patent names the inputs of a job's priority: the GPUs g that it holds, the jobs c beside it, and how
+often it was preempted; its formula is lost. This one is ours. A job is charged for the part of the cluster
+that it takes from others: ``1 / (1 + c)`` of a GPU that it shares with c jobs. Counted on each GPU
+separately, this is ``g / (1 + c)`` if all its GPUs are shared equally, and also right if only some are:
+
+    A_j(t) = ∫ Σ_{its GPUs} 1 / (1 + c) dt        P_j(t) = A_j(t) / (1 + ckpt_j)
+
+The lowest P comes first. So jobs with little service come before jobs with much (durations need not be
+known); jobs that share are charged less, and keep their place longer; and jobs that were preempted often are
+not soon preempted again. P is divided into levels that widen by a factor, because jobs with nearly the same P
+would preempt each other in turn: within a level there are no preemptions, and the sharing that gains most
+comes first (`policy`).
+
+Sharing for heterogeneous job sizes as a scheduling policy: the patent's loop.
+
+A new job is profiled, once per kind and size. Then, whenever something has changed, waiting jobs are
+started level by level (`priority`): on free GPUs if there are any, else where sharing pays (`packing`);
+within a level the job that gains most comes first. At the boundaries of the scheduling interval a waiting
+job that finds neither may take the GPUs of jobs of higher levels; those are preempted, unless they find
+another place at once. If no job waits, jobs that share move to free GPUs, if the gain in one interval is
+worth the restart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.policies.scheduling.sharing.interference import BY_LOAD, USUAL_COST, Load, PreemptionCost
+from controller.policies.scheduling.sharing.packing import Layout, Packer, consolidated
+
+
+class Ledger:
+    """Charges of jobs so far, in GPU-seconds.
+
+    Args:
+        sharing: Sharing makes a job's service cheaper.
+        aging: Preemptions count.
+        first: Upper end of the first level, in GPU-seconds.
+        factor: Ratio of the upper ends of consecutive levels.
+
+    Raises BadSpec for levels that do not widen.
+    """
+
+    def __init__(
+        self, *, sharing: bool = True, aging: bool = True, first: float = 3600.0, factor: float = 4.0
+    ) -> None:
+        if not (first > 0 and math.isfinite(first) and factor > 1):
+            raise BadSpec(
+                f"levels from {first} GPU s on, each {factor} times as far; more than 0 and 1 is needed"
+            )
+        self._sharing = sharing
+        self._aging = aging
+        self._first = first
+        self._factor = factor
+        self._charged: dict[int, float] = {}
+        self._until_s = 0.0
+
+    def open(self, jobs: Iterable[JobState]) -> None:
+        """Start new jobs at a charge of 0."""
+        for job in jobs:
+            self._charged[job.order] = 0.0
+
+    def close(self, job: JobState) -> None:
+        """Forget a job."""
+        del self._charged[job.order]
+
+    def charge(self, layout: Layout, now_s: float) -> None:
+        """Charge all jobs of `layout`, which must have been in effect since the last call."""
+        elapsed_s = now_s - self._until_s
+        self._until_s = now_s
+        if elapsed_s > 0:
+            for order, job in layout.jobs.items():
+                held = layout.share(job) if self._sharing else job.spec.gpus
+                self._charged[order] += elapsed_s * held
+
+    def priority(self, job: JobState) -> float:
+        """Return P; the lowest comes first."""
+        charged = self._charged[job.order]
+        return charged / (1 + job.preemptions) if self._aging else charged
+
+    def level(self, job: JobState) -> int:
+        """Return the level of P; the lowest comes first."""
+        part = self.priority(job) / self._first
+        return 0 if part < 1.0 else 1 + int(math.log(part, self._factor))
+
+
+class Interval(Protocol):
+    """Determines how long until jobs may be preempted again."""
+
+    def interval_s(self, asked: Iterable[int], cluster_gpus: int) -> float:
+        """Return the interval in seconds; `asked` has the GPUs that each job asks for."""
+
+
+class SharingPolicy:
+    """Shares GPUs among jobs of different sizes.
+
+    Args:
+        packer: Chooses the partners of a job; None: jobs do not share.
+        name: Name in tables.
+        interval: When jobs may be preempted.
+        cost: Cost of a preemption: a job that shares moves only if it gains more.
+        ledger: The priorities.
+        by_gain: Within a level, jobs that gain most start to share first; else those of lowest priority.
+        profile_s: How long a new kind and size is profiled, on separate machines, before the job may start.
+        collect: Speeds of sharing jobs are recorded as they run, and used from then on.
+
+    Raises BadSpec for options out of range, and UnknownModel for a job that `packer` does not know, when it
+    arrives.
+    """
+
+    def __init__(
+        self,
+        packer: Packer | None,
+        *,
+        name: str = "sharing",
+        interval: Interval = BY_LOAD,
+        cost: PreemptionCost = USUAL_COST,
+        ledger: Ledger | None = None,
+        by_gain: bool = True,
+        profile_s: float = 0.0,
+        collect: bool = True,
+    ) -> None:
+        if not (profile_s >= 0 and math.isfinite(profile_s)):
+            raise BadSpec(f"a profile that takes {profile_s} s; it must not be negative")
+        self.name = name
+        self._packer = packer
+        self._interval = interval
+        self._cost = cost
+        self._ledger = Ledger() if ledger is None else ledger
+        self._by_gain = by_gain
+        self._profile_s = profile_s
+        self._collect = collect
+        self._layout: Layout | None = None
+        self._waiting: dict[int, JobState] = {}  # by the job's order of arrival, as all below
+        self._loads: dict[int, Load] = {}
+        self._ready_s: dict[Load, float] = {}  # when a load's profile is there
+        self._groups: dict[int, Group] = {}
+        self._reasons: dict[int, str] = {}
+        self._boundary_s = -math.inf  # the last one
+
+    def decide(self, view: View) -> Decision:
+        """Return the decision: the groups that run from now on, and when to ask again."""
+        now_s = view.now_s
+        if self._layout is None:
+            self._layout = Layout(view.cluster)
+        layout = self._layout
+        self._ledger.charge(layout, now_s)
+        if self._collect and self._packer is not None:
+            _note_speeds(self._packer, view.groups)
+        for job in view.finished:
+            self._forget(job, layout)
+        for job in view.arrived:
+            self._admit(job, view)
+        interval_s = self._interval.interval_s(
+            (job.spec.gpus for job in view.jobs.values()), view.cluster.gpus
+        )
+        boundary = now_s >= self._boundary_s + interval_s
+        if boundary:
+            self._boundary_s = now_s
+        decision = Decision([], notes=[*self._unprofiled(view)])
+        self._place(layout, now_s, boundary, decision)
+        if not self._waiting:
+            self._spread(layout, interval_s, decision)
+        decision.groups = self._as_groups(layout)
+        decision.wake_s = self._wake_s(now_s, interval_s)
+        return decision
+
+    def _admit(self, job: JobState, view: View) -> None:
+        view.cluster.check_room(job.spec.name, job.spec.gpus)
+        load = Load("", job.spec.gpus) if self._packer is None else self._packer.load(job)
+        self._loads[job.order] = load
+        self._ready_s.setdefault(load, view.now_s + self._profile_s)
+        self._waiting[job.order] = job
+        self._ledger.open((job,))
+
+    def _unprofiled(self, view: View) -> Iterator[tuple[str, str]]:
+        """Yield how long newly arrived jobs have to wait for their profiles."""
+        for job in view.arrived:
+            wait_s = self._ready_s[self._loads[job.order]] - view.now_s
+            if wait_s > 0:
+                yield (
+                    job.spec.name,
+                    f"waits: jobs of its kind and size are profiled first, {wait_s:,.0f} s more",
+                )
+
+    def _forget(self, job: JobState, layout: Layout) -> None:
+        if self._waiting.pop(job.order, None) is None:
+            layout.remove(job)
+        self._ledger.close(job)
+        del self._loads[job.order]
+        self._groups.pop(job.order, None)
+        self._reasons.pop(job.order, None)
+
+    def _wake_s(self, now_s: float, interval_s: float) -> float | None:
+        times = [self._ready_s[self._loads[order]] for order in self._waiting]
+        times = [time_s for time_s in times if time_s > now_s]
+        if self._waiting:
+            times.append(max(self._boundary_s + interval_s, math.nextafter(now_s, math.inf)))
+        return min(times, default=None)
+
+    def _place(self, layout: Layout, now_s: float, preempt: bool, decision: Decision) -> None:
+        """Start waiting jobs, level by level."""
+        before = dict(layout.places)
+        levels: dict[int, list[JobState]] = {}
+        for order, job in self._waiting.items():
+            if self._ready_s[self._loads[order]] <= now_s:
+                levels.setdefault(self._ledger.level(job), []).append(job)
+        while levels:
+            level = min(levels)
+            jobs = sorted(levels.pop(level), key=lambda job: (self._ledger.priority(job), job.order))
+            left = self._start(jobs, layout, before, decision)
+            victims = self._preempt(left, level, layout) if preempt else []
+            for victim in victims:
+                levels.setdefault(self._ledger.level(victim), []).append(victim)
+            if victims:
+                left = [job for job in left if job.order in self._waiting]
+                self._start(left, layout, before, decision)
+        for order in before:
+            if order in self._waiting:
+                decision.notes.append((self._waiting[order].spec.name, "preempted: others come first"))
+
+    def _start(
+        self, jobs: list[JobState], layout: Layout, before: Mapping[int, tuple[int, ...]], decision: Decision
+    ) -> list[JobState]:
+        """Place jobs of one level on free GPUs; return the jobs that do not fit."""
+        left = [job for job in jobs if not self._start_alone(job, layout, before.get(job.order))]
+        return self._pack(left, layout, decision)
+
+    def _start_alone(self, job: JobState, layout: Layout, before: tuple[int, ...] | None = None) -> bool:
+        """Place `job` on free GPUs: those that it had `before`, if it can."""
+        if before is None or layout.others(before):
+            before = consolidated(layout.free(), job.spec.gpus, layout.cluster)
+        if before is None:
+            return False
+        self._settle(job, before, layout, "alone")
+        return True
+
+    def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
+        """Let jobs of one level share, the one that gains most first; return those that cannot.
+
+        Looks once at each kind and size per job that starts: O(starts x loads x placed jobs).
+        """
+        if self._packer is None:
+            return jobs
+        left = list(jobs)
+        refused: set[Load] = set()
+        while left:
+            first = {self._loads[job.order]: job for job in reversed(left)}
+            found = [
+                (job, packing)
+                for load, job in first.items()
+                if load not in refused and (packing := self._packer.find(job, layout)) is not None
+            ]
+            if not found:
+                break
+            refused |= first.keys() - {self._loads[job.order] for job, _ in found}
+            job, packing = (
+                max(found, key=lambda pair: (pair[1].gain, -pair[0].order))
+                if self._by_gain
+                else min(found, key=lambda pair: left.index(pair[0]))
+            )
+            names = ", ".join(other.spec.name for other in packing.beside)
+            reason = f"beside {names}: {packing.speed:.2f} of its speed, gain {packing.gain:.2f} per GPU"
+            self._settle(job, packing.gpus, layout, reason)
+            decision.notes.append((job.spec.name, reason))
+            left.remove(job)
+        return left
+
+    def _settle(self, job: JobState, gpus: tuple[int, ...], layout: Layout, reason: str) -> None:
+        layout.add(job, gpus)
+        self._reasons[job.order] = reason
+        self._waiting.pop(job.order, None)
+
+    def _preempt(self, jobs: list[JobState], level: int, layout: Layout) -> list[JobState]:
+        """Start `jobs` of one level, as far as can be, on GPUs of jobs of higher ones; return the victims."""
+        victims: list[JobState] = []
+        too_large = math.inf  # GPUs that could not be had
+        for job in jobs:
+            if job.spec.gpus >= too_large:
+                continue
+            last = [other for other in layout.jobs.values() if self._ledger.level(other) > level]
+            last.sort(key=lambda other: (-self._ledger.priority(other), -other.order))
+            room = self._room(job, last, layout) if last else None
+            if room is None:
+                too_large = job.spec.gpus
+                continue
+            for other in layout.others(room):
+                layout.remove(other)
+                self._waiting[other.order] = other
+                victims.append(other)
+            self._settle(job, room, layout, "alone: others were preempted")
+        return victims
+
+    def _room(self, job: JobState, victims: list[JobState], layout: Layout) -> tuple[int, ...] | None:
+        """Return GPUs that only the fewest and last of `victims` use."""
+        rank_of = {other.order: number for number, other in enumerate(victims)}
+        latest: list[tuple[int, int]] = []  # up to which victim one must go to have a GPU, and the GPU
+        for gpu in range(len(layout.cluster.node_of)):
+            ranks = [rank_of.get(other.order) for other in layout.on(gpu)]
+            if None not in ranks:
+                latest.append((max((rank for rank in ranks if rank is not None), default=-1), gpu))
+        latest.sort()
+        low, high = 0, len(latest)
+        if consolidated([gpu for _, gpu in latest], job.spec.gpus, layout.cluster) is None:
+            return None
+        while low < high:  # the fewest victims whose GPUs are enough
+            middle = (low + high) // 2
+            if consolidated([gpu for _, gpu in latest[:middle]], job.spec.gpus, layout.cluster) is None:
+                low = middle + 1
+            else:
+                high = middle
+        return consolidated([gpu for _, gpu in latest[:low]], job.spec.gpus, layout.cluster)
+
+    def _spread(self, layout: Layout, interval_s: float, decision: Decision) -> None:
+        """Give jobs that share GPUs for themselves, if there are any and one interval pays the restart."""
+        if self._packer is None:
+            return
+        for job in sorted(layout.jobs.values(), key=lambda job: (job.spec.gpus, job.order)):
+            if not layout.beside(job):
+                continue
+            gpus = consolidated(layout.free(), job.spec.gpus, layout.cluster)
+            if gpus is None:
+                continue
+            cost = self._cost.of(job.spec.gpus) * job.spec.gpus
+            if self._packer.gained_by_leaving(job, layout) * interval_s > cost:
+                layout.remove(job)
+                self._settle(job, gpus, layout, "alone: GPUs have become free")
+                decision.notes.append((job.spec.name, self._reasons[job.order]))
+
+    def _as_groups(self, layout: Layout) -> list[Group]:
+        """Return the layout as groups; unchanged ones are the same objects."""
+        groups: dict[int, Group] = {}
+        for order, job in layout.jobs.items():
+            if order in groups:
+                continue
+            gpus = layout.places[order]
+            beside = layout.beside(job)
+            same = len(beside) == 1 and beside[0].spec.gpus == job.spec.gpus
+            jobs = (job, beside[0]) if same else (job,)
+            new = Group(
+                jobs,
+                gpus,
+                neighbours=() if same else tuple(beside),
+                reason=self._reasons[jobs[-1].order],  # of the one that came last
+            )
+            old = self._groups.get(order)
+            for member in jobs:
+                groups[member.order] = old if old is not None and old.same_run(new) else new
+        self._groups = groups
+        return list({id(group): group for group in groups.values()}.values())
+
+
+def _note_speeds(packer: Packer, groups: Sequence[Group]) -> None:
+    """Have the packer learn how fast the jobs are that share GPUs now."""
+    for group in groups:
+        for job in group.jobs:
+            others = [*(other for other in group.jobs if other is not job), *group.neighbours]
+            if others and all(other.group is not None for other in others):
+                packer.learn(job, others)

@@ -1,0 +1,69 @@
+"""Speed models that need only the jobs' own data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.policies.grouping.efficiency import best, worst
+from controller.policies.scheduling.beliefs import profile
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group
+
+CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)
+"""Measured over computed length of a round of one to four jobs: Muri's testbed, relative to one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusive:
+    """Jobs run at their own speeds; jobs that share GPUs take turns on them.
+
+    `restart_scale` scales the jobs' own restart costs; 0: restarts are free.
+    """
+
+    restart_scale: float = 1.0
+
+    def alone_s(self, job: Submission) -> float:
+        """Return the job's own seconds per iteration."""
+        return job.iteration_s
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the members' own seconds per iteration times the number of jobs on their GPUs."""
+        sharing = len(group.jobs) + len(group.neighbours)
+        return [job.alone_s * sharing for job in group.jobs]
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return each member's own cost of a restart, in seconds."""
+        return [job.spec.restart_s * self.restart_scale for job in group.jobs]
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """Groups take turns at their stages: a round lasts as long as equation 3 of Muri says, times a constant.
+
+    `contention` is how much longer a round of one to four jobs really is, as Muri's authors found on their
+    testbed. Two jobs without a profile, or without a stage order, take turns for whole iterations.
+    `restart_scale` scales the jobs' own restart costs.
+    """
+
+    contention: tuple[float, ...] = CONTENTION
+    longest: bool = False
+    restart_scale: float = 1.0
+
+    def alone_s(self, job: Submission) -> float:
+        """Return the job's own seconds per iteration."""
+        return job.iteration_s
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the length of a round, in seconds, for each member."""
+        jobs = group.jobs
+        if len(jobs) == 1 or not all(job.spec.stages_s for job in jobs):
+            return [job.alone_s * (len(jobs) + len(group.neighbours)) for job in jobs]
+        interleave = worst if self.longest else best
+        length_s = interleave([profile(job.spec) for job in jobs]).round_s
+        return (length_s * self.contention[len(jobs) - 1],) * len(jobs)
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return for each member the sum of all members' costs: they start in one process, in turn."""
+        together_s = sum(job.spec.restart_s for job in group.jobs)
+        return (together_s * self.restart_scale,) * len(group.jobs)

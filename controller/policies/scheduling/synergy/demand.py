@@ -1,0 +1,343 @@
+"""Errors of the Synergy schedulers.
+
+SchedulingError
+└── SynergyError
+    ├── BadMatrix      a sensitivity matrix, or the file it comes from, that cannot be used
+    ├── BadDemand      a job that this cluster can never serve
+    └── Infeasible     a set of jobs for which no allocation exists; the message says what is short
+
+Sensitivity matrix: a job's throughput at each share of CPUs and memory (Synergy, OSDI'22, 3.1).
+
+A job's demand: its ideal share, the fair share as fallback, and the options in between.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Self
+
+from controller.policies.scheduling.errors import BadInput, SchedulingError
+
+
+class SynergyError(SchedulingError):
+    """Base class of this package's errors."""
+
+
+class BadMatrix(SynergyError, BadInput):
+    """A sensitivity matrix that cannot be used."""
+
+
+class BadDemand(SynergyError, BadInput):
+    """A job that this cluster can never serve."""
+
+
+class Infeasible(SynergyError):
+    """No allocation exists for these jobs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sensitivity:
+    """Throughput of one job by CPUs and gigabytes of memory for each of its GPUs.
+
+    `throughput[i][j]` belongs to `cpus[i]` and `memory_gb[j]`, in any unit. A job may leave resources idle,
+    so more of them never slows it: `build` raises measured entries to the best at no more resources.
+    """
+
+    cpus: tuple[float, ...]
+    memory_gb: tuple[float, ...]
+    throughput: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def build(
+        cls,
+        cpus: Sequence[float],
+        memory_gb: Sequence[float],
+        throughput: Sequence[Sequence[float]],
+        *,
+        name: str = "the matrix",
+    ) -> Sensitivity:
+        """Return the matrix of a measured grid, made monotone.
+
+        Args:
+            cpus: The CPU counts per GPU, increasing.
+            memory_gb: The memory sizes per GPU in GB, increasing.
+            throughput: The throughput in any unit, one row per CPU count and one column per memory size.
+            name: Name of the matrix in error messages.
+
+        Raises BadMatrix, with the row and the column, if an axis is empty or does not increase, if the grid
+        does not have one row per CPU count and one column per memory size, or if an entry is negative,
+        infinite or not a number, or all are zero.
+
+        >>> Sensitivity.build([1, 2], [10, 20], [[1, 2], [3, 1]]).throughput
+        ((1.0, 2.0), (3.0, 3.0))
+        """
+        _check_axis(name, "CPUs", cpus)
+        _check_axis(name, "memory", memory_gb)
+        if len(throughput) != len(cpus):
+            raise BadMatrix(f"{name} has {len(throughput)} rows for {len(cpus)} CPU counts")
+        rows: list[tuple[float, ...]] = []
+        above = (0.0,) * len(memory_gb)
+        for cpu, row in zip(cpus, throughput, strict=True):
+            if len(row) != len(memory_gb):
+                raise BadMatrix(f"{name}, {cpu:g} CPUs: {len(row)} entries for {len(memory_gb)} memory sizes")
+            best, done = 0.0, []
+            for memory, value, over in zip(memory_gb, row, above, strict=True):
+                if not (math.isfinite(value) and value >= 0):
+                    raise BadMatrix(
+                        f"{name}, {cpu:g} CPUs and {memory:g} GB: throughput {value};"
+                        " want a finite number, 0 or more"
+                    )
+                best = max(best, over, float(value))
+                done.append(best)
+            above = tuple(done)
+            rows.append(above)
+        if rows[-1][-1] == 0:
+            raise BadMatrix(f"{name} is zero everywhere: the job would never run")
+        return cls(tuple(map(float, cpus)), tuple(map(float, memory_gb)), tuple(rows))
+
+    def at(self, cpus: float, memory_gb: float) -> float:
+        """Return the throughput with these shares for each GPU: that of the largest grid point within them.
+
+        Below the grid it is 0, because it is unknown there.
+
+        >>> Sensitivity.build([1, 2], [10, 20], [[1, 2], [3, 4]]).at(1.9, 25)
+        2.0
+        """
+        row = bisect_right(self.cpus, cpus + 1e-9) - 1
+        column = bisect_right(self.memory_gb, memory_gb + 1e-9) - 1
+        return self.throughput[row][column] if row >= 0 and column >= 0 else 0.0
+
+
+def _check_axis(name: str, axis: str, values: Sequence[float]) -> None:
+    if not values:
+        raise BadMatrix(f"{name} has no {axis} axis")
+    if not all(math.isfinite(v) and v > 0 for v in values):
+        raise BadMatrix(f"{name}: the {axis} axis is {list(values)}; want positive values")
+    for a, b in pairwise(values):
+        if a >= b:
+            raise BadMatrix(f"{name}: the {axis} axis has {b:g} after {a:g}; want increasing values")
+
+
+Split = tuple[tuple[int, int], ...]
+"""On which servers a job's GPUs are: (server, GPUs there), each server once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerShape:
+    """One server, or equal servers. A fair share is one GPU's part of CPUs and memory."""
+
+    gpus: int
+    cpus: float
+    memory_gb: float
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or not all(math.isfinite(v) and v > 0 for v in (self.cpus, self.memory_gb)):
+            raise BadDemand(
+                f"a server of {self.gpus} GPUs, {self.cpus:g} CPUs and {self.memory_gb:g} GB;"
+                " all must be positive"
+            )
+
+    @property
+    def fair_cpus(self) -> float:
+        """The CPUs that belong to one GPU."""
+        return self.cpus / self.gpus
+
+    @property
+    def fair_memory_gb(self) -> float:
+        """The memory that belongs to one GPU."""
+        return self.memory_gb / self.gpus
+
+    def most(self, gpus: int) -> tuple[float, float]:
+        """Return the CPUs and GB per GPU of a job with `gpus` GPUs on the fewest servers, at most."""
+        servers = -(-gpus // self.gpus)
+        together = -(-gpus // servers)
+        return self.cpus / together, self.memory_gb / together
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The servers of a cluster, which may differ.
+
+    A fair share is what every GPU can have, on any server: the least of all servers'. So a job that has its
+    fair share runs at the same speed on any of them.
+    """
+
+    shapes: tuple[ServerShape, ...]
+
+    def __post_init__(self) -> None:
+        if not self.shapes:
+            raise BadDemand("a cluster of 0 servers; want at least 1")
+
+    @classmethod
+    def equal(cls, number: int, shape: ServerShape) -> Self:
+        """Return equal servers of one shape. Raises BadDemand for none."""
+        return cls((shape,) * number)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(shape.gpus for shape in self.shapes)
+
+    @cached_property
+    def cpus(self) -> float:
+        """CPUs in all."""
+        return sum(shape.cpus for shape in self.shapes)
+
+    @cached_property
+    def memory_gb(self) -> float:
+        """GB of memory in all."""
+        return sum(shape.memory_gb for shape in self.shapes)
+
+    @cached_property
+    def fair_cpus(self) -> float:
+        """The CPUs that every GPU can have, on any server."""
+        return min(shape.fair_cpus for shape in self.shapes)
+
+    @cached_property
+    def fair_memory_gb(self) -> float:
+        """The memory that every GPU can have, on any server."""
+        return min(shape.fair_memory_gb for shape in self.shapes)
+
+    @cached_property
+    def largest(self) -> ServerShape:
+        """The most that any server has of each resource."""
+        return ServerShape(
+            max(shape.gpus for shape in self.shapes),
+            max(shape.cpus for shape in self.shapes),
+            max(shape.memory_gb for shape in self.shapes),
+        )
+
+    def most(self, gpus: int) -> tuple[float, float]:
+        """Return the CPUs and GB per GPU of a job with `gpus` GPUs on the fewest servers, at most.
+
+        The servers with most GPUs are taken, and filled as evenly as they allow. Raises BadDemand for more
+        GPUs than there are.
+        """
+        if gpus > self.gpus:
+            raise BadDemand(f"{gpus} GPUs; the servers have {self.gpus}")
+        by_size = sorted(self.shapes, key=lambda shape: (-shape.gpus, -shape.cpus, -shape.memory_gb))
+        number = 1
+        while sum(shape.gpus for shape in by_size[:number]) < gpus:
+            number += 1
+        chosen = by_size[:number]
+        level = -(-gpus // number)
+        while sum(min(shape.gpus, level) for shape in chosen) < gpus:
+            level += 1
+        return (
+            min(shape.cpus / min(shape.gpus, level) for shape in chosen),
+            min(shape.memory_gb / min(shape.gpus, level) for shape in chosen),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A share for each GPU of a job, and the job's speed with it; 1 is the speed at the fair share."""
+
+    cpus: float
+    memory_gb: float
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A job's GPUs, and the useful shares for it: no smaller share is as fast.
+
+    `floor` lies within the fair share and is as fast. All `options` have as much of each resource or more, so
+    that falling back to it never takes anything. `ideal` is the smallest of the fastest that a server allows.
+    `tenant` and `remaining_s` serve the baselines. `here`: the servers that it is on, where it stays if they
+    have its share; empty: it may go anywhere.
+    """
+
+    job: Hashable
+    gpus: int
+    options: tuple[Option, ...]
+    floor: Option
+    ideal: Option
+    tenant: Hashable = ""
+    remaining_s: float = 0.0
+    here: Split = ()
+
+    def speed(self, cpus: float, memory_gb: float) -> float:
+        """Return its speed with this share per GPU: that of the fastest option within it, at least 1."""
+        found = (o.speed for o in self.options if within(o.cpus, cpus) and within(o.memory_gb, memory_gb))
+        return max(found, default=1.0)
+
+
+def demand(
+    job: Hashable,
+    gpus: int,
+    sensitivity: Sensitivity,
+    server: ServerShape | Servers,
+    *,
+    tenant: Hashable = "",
+    remaining_s: float = 0.0,
+    prune: bool = True,
+) -> Demand:
+    """Return the demand of a job on the servers, from its sensitivity matrix.
+
+    A job takes CPUs and memory only from the servers of its GPUs, so a job with many GPUs on a server can
+    have less for each than one with few. O(grid points squared).
+
+    Args:
+        job: The job's key.
+        gpus: Number of its GPUs.
+        sensitivity: Its matrix, per GPU.
+        server: The shape of the servers, or the servers.
+        tenant: Its owner, for DRF.
+        remaining_s: Its remaining time in seconds, for Tetris.
+        prune: Leave out options that another one makes pointless. That changes no optimum, only what OPT has
+            to search.
+
+    Raises BadDemand if the job has no GPU, or cannot run with the fair share (the matrix begins above it).
+    """
+    if gpus < 1:
+        raise BadDemand(f"job {job} has {gpus} GPUs; want at least 1")
+    fair_cpus, fair_memory = server.fair_cpus, server.fair_memory_gb
+    fair = sensitivity.at(fair_cpus, fair_memory)
+    if fair <= 0:
+        raise BadDemand(
+            f"job {job} does not run with its GPU's share of {fair_cpus:g} CPUs and {fair_memory:g} GB;"
+            f" its profile begins at {sensitivity.cpus[0]:g} CPUs and {sensitivity.memory_gb[0]:g} GB"
+        )
+    most_cpus, most_memory = server.most(gpus)
+    points = [
+        Option(c, m, speed / fair)
+        for c, row in zip(sensitivity.cpus, sensitivity.throughput, strict=True)
+        for m, speed in zip(sensitivity.memory_gb, row, strict=True)
+        if within(c, most_cpus) and within(m, most_memory) and speed >= fair
+    ]
+
+    def cost(option: Option) -> tuple[float, float]:
+        a, b = option.cpus / fair_cpus, option.memory_gb / fair_memory
+        return a + b, a
+
+    floor = min(
+        (o for o in points if within(o.cpus, fair_cpus) and within(o.memory_gb, fair_memory)), key=cost
+    )
+    points = [o for o in points if o.cpus >= floor.cpus and o.memory_gb >= floor.memory_gb]
+    fastest = max(o.speed for o in points)
+    ideal = min((o for o in points if o.speed == fastest), key=cost)
+    options = sorted(undominated(points) if prune else points, key=lambda o: (o.speed, cost(o)))
+    return Demand(job, gpus, tuple(options), floor, ideal, tenant, remaining_s)
+
+
+def within(need: float, available: float) -> bool:
+    """Tell whether a need fits, up to rounding of the sums that both come from."""
+    return need <= available + 1e-6
+
+
+def undominated(points: list[Option]) -> list[Option]:
+    """Return the points that no other point matches in speed with as little of every resource."""
+    kept: list[Option] = []
+    for point in sorted(points, key=lambda o: (o.cpus, o.memory_gb, -o.speed)):
+        if not any(k.memory_gb <= point.memory_gb and k.speed >= point.speed for k in kept):
+            kept.append(point)
+    return kept

@@ -1,0 +1,196 @@
+"""Synergy-OPT: the best allocation by linear programming, the reference for the others (OSDI'22, 4.3).
+
+The first program divides one super-machine with the CPUs and the memory of all servers; the second
+distributes its result over the servers; rounding makes whole GPUs of the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controller.policies.scheduling.errors import ExtraMissing
+from controller.policies.scheduling.synergy.allocators import SLACK, Grant, Plan, Tuning, runnable, top_up
+from controller.policies.scheduling.synergy.demand import Demand, Infeasible, Option, Servers, Split
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """OPT's solution: `bound` is the throughput on the super-machine, which no allocation can exceed.
+
+    `fractional` counts the jobs that the second program spread over servers in parts of GPUs.
+    """
+
+    plan: Plan
+    bound: float
+    fractional: int
+
+
+def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
+    """Allocate as Synergy-OPT: the jobs of the round as in TUNE, shares by `share_out`, servers by `spread`.
+
+    Jobs that the second program leaves whole stay where it puts them; the others are placed as TUNE places
+    jobs, which can cost them and their neighbours the share that they were given; `top_up` distributes the
+    resources that are then left. At most three jobs for each server are not whole (one for each resource of
+    it). Where servers differ the second program may have no solution: then none is.
+
+    Raises ExtraMissing without scipy; Infeasible if the first program has no solution.
+    """
+    chosen, waiting = runnable(demands, servers.gpus)
+    if not chosen:
+        return Optimum(Plan((), tuple(waiting)), 0.0, 0)
+    options, bound = share_out(chosen, servers)
+    try:
+        parts = spread(chosen, options, servers)
+    except Infeasible:  # the super-machine does not know where servers that differ have their CPUs
+        parts = np.zeros((len(servers), len(chosen)))
+    grants, fractional = _round(chosen, options, parts, servers)
+    plan = top_up(Plan(tuple(grants), tuple(waiting)), servers)
+    return Optimum(plan, bound, fractional)
+
+
+def share_out(
+    demands: Sequence[Demand], servers: Servers, *, counts: Sequence[int] = ()
+) -> tuple[list[Option], float]:
+    """Solve the first program: choose an option for each job so that the sum of speeds is largest.
+
+    maximise Σ gpus · speed[j, o] · y[j, o], with y 0 or 1, subject to Σ_o y[j, o] = 1 for each job, and Σ
+    cpus · gpus · y and Σ memory · gpus · y within the cluster's. All options of a job are at least as fast as
+    its fair share, so that the published constraint on that holds by construction; leaving out options that
+    cost more than others and give no more changes no optimum. `counts`, if given, stand in the objective for
+    the jobs' GPUs.
+
+    Returns the options and the value of the program. Raises Infeasible if the jobs have more GPUs than the
+    cluster, or the solver gives up.
+    """
+    weights = counts or [d.gpus for d in demands]
+    columns, y, value = _first_program(demands, servers, weights, integer=True)
+    chosen: list[tuple[float, Option | None]] = [(0.0, None)] * len(demands)
+    for (j, option), weight in zip(columns, y, strict=True):
+        if weight > chosen[j][0]:
+            chosen[j] = (float(weight), option)
+    return [option for _, option in chosen if option is not None], value
+
+
+def relaxed_bound(demands: Sequence[Demand], servers: Servers) -> float:
+    """Return the value of the first program when jobs may mix options: no less than that of `share_out`."""
+    return _first_program(demands, servers, [d.gpus for d in demands], integer=False)[2]
+
+
+def _first_program(
+    demands: Sequence[Demand], servers: Servers, weights: Sequence[int], *, integer: bool
+) -> tuple[list[tuple[int, Option]], NDArray[np.float64], float]:
+    optimize = _scipy_optimize()
+    gpus = sum(d.gpus for d in demands)
+    if gpus > servers.gpus:
+        raise Infeasible(f"the jobs have {gpus} GPUs together; {len(servers)} servers have {servers.gpus}")
+    columns = [(j, o) for j, d in enumerate(demands) for o in d.options]
+    rows = np.zeros((len(demands) + 2, len(columns)))
+    for column, (j, option) in enumerate(columns):
+        rows[j, column] = 1.0
+        rows[-2, column] = demands[j].gpus * option.cpus
+        rows[-1, column] = demands[j].gpus * option.memory_gb
+    low = np.concatenate([np.ones(len(demands)), np.zeros(2)])
+    high = np.concatenate([np.ones(len(demands)), [servers.cpus + SLACK, servers.memory_gb + SLACK]])
+    result = optimize.milp(
+        -np.array([weights[j] * o.speed for j, o in columns]),
+        constraints=optimize.LinearConstraint(_sparse(rows), low, high),
+        integrality=np.full(len(columns), int(integer)),
+        bounds=optimize.Bounds(0, 1),
+        options={"mip_rel_gap": 1e-9},
+    )
+    if result.x is None:
+        raise Infeasible(f"no shares for {len(demands)} jobs on {len(servers)} servers: {result.message}")
+    return columns, result.x, -float(result.fun)
+
+
+def spread(demands: Sequence[Demand], options: Sequence[Option], servers: Servers) -> NDArray[np.float64]:
+    """Solve the second program: the part of each job on each server, as a matrix of servers by jobs.
+
+    Any feasible point is good enough; a vertex has at most three jobs for each server in parts, and the
+    simplex method returns one. Raises Infeasible, naming the resource, if the shares add up to more than the
+    cluster has.
+    """
+    optimize = _scipy_optimize()
+    jobs = len(demands)
+    needs = np.array(
+        [
+            [d.gpus for d in demands],
+            [d.gpus * o.cpus for d, o in zip(demands, options, strict=True)],
+            [d.gpus * o.memory_gb for d, o in zip(demands, options, strict=True)],
+        ]
+    )
+    caps = np.array([[s.gpus, s.cpus, s.memory_gb] for s in servers.shapes])
+    for name, need, cap in zip(
+        ("GPUs", "CPUs", "GB of memory"), needs.sum(axis=1), caps.sum(axis=0), strict=True
+    ):
+        if need > cap + 1e-6 * jobs:
+            raise Infeasible(f"the shares add up to {need:g} {name}; {len(servers)} servers have {cap:g}")
+    number = len(servers)
+    limits = np.zeros((3 * number, number * jobs))
+    for server in range(number):
+        limits[3 * server : 3 * server + 3, server * jobs : (server + 1) * jobs] = needs
+    whole = np.tile(np.eye(jobs), number)
+    result = optimize.linprog(
+        np.zeros(number * jobs),
+        A_ub=_sparse(limits),
+        b_ub=caps.ravel() + 1e-6,
+        A_eq=_sparse(whole),
+        b_eq=np.ones(jobs),
+        bounds=(0, 1),
+        method="highs-ds",
+    )
+    if result.x is None:
+        raise Infeasible(f"no servers for the shares of {jobs} jobs on {number} servers: {result.message}")
+    parts: NDArray[np.float64] = result.x.reshape(number, jobs)
+    return parts
+
+
+def _round(
+    demands: Sequence[Demand],
+    options: Sequence[Option],
+    parts: NDArray[np.float64],
+    servers: Servers,
+) -> tuple[list[Grant], int]:
+    """Keep the jobs whose parts are whole GPUs; place the others, largest first, where there is room."""
+    tuning = Tuning(servers)
+    broken = []
+    for j, (job, option) in enumerate(zip(demands, options, strict=True)):
+        split = _whole(parts[:, j] * job.gpus)
+        if split is None:
+            broken.append((job, option))
+        else:
+            tuning.run(job, option, split)
+    for job, option in sorted(broken, key=lambda b: (-b[0].gpus, -b[1].cpus, -b[1].memory_gb)):
+        tuning.add(job, option)
+    return [tuning.grant(job) for job in demands], len(broken)
+
+
+def _whole(gpus: NDArray[np.float64]) -> Split | None:
+    nearest = np.rint(gpus).astype(int)
+    if not nearest.any() or np.abs(gpus - nearest).max() > 1e-6:
+        return None
+    return tuple((int(s), int(nearest[s])) for s in np.flatnonzero(nearest))
+
+
+def _sparse(matrix: NDArray[np.float64]) -> object:
+    from scipy.sparse import csr_array
+
+    return csr_array(matrix)
+
+
+def _scipy_optimize() -> ModuleType:
+    try:
+        from scipy import optimize
+    except ImportError:
+        raise ExtraMissing("Synergy-OPT", "scipy") from None
+    module: ModuleType = optimize
+    return module

@@ -1,0 +1,118 @@
+"""Tiresias with discretised two-dimensional least attained service (NSDI'19).
+
+Attained service (time x GPUs) puts a job into one of a few queues; it only moves down, when it crosses the
+queue's limit. Queues are served in order. Within a queue running jobs precede waiting ones, both first come
+first served; a job that moves down joins the end. The defaults are the limits of Muri's copy of the
+simulator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.placement import Slots
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
+from controller.vocabulary import Cluster
+
+LIMITS = (3250.0, 7200.0)
+
+
+class Tiresias:
+    """Discretised 2D-LAS, consolidated."""
+
+    name = "tiresias"
+
+    def __init__(self, limits: Sequence[float] = LIMITS) -> None:
+        if list(limits) != sorted(set(limits)) or any(limit <= 0 for limit in limits):
+            raise BadSpec(f"queue limits {tuple(limits)}; want positive, increasing limits")
+        self._limits = tuple(limits)
+        self._queues: list[list[JobState]] = [[] for _ in range(len(limits) + 1)]
+        self._level: dict[int, int] = {}  # queue of each running job, by order of arrival
+        self._groups: dict[int, Group] = {}
+        self._slots: Slots | None = None
+
+    def decide(self, view: View) -> Decision:
+        """Return the jobs at the heads of the queues, as many as there are GPUs."""
+        slots = self._slots
+        if slots is None or slots.cluster is not view.cluster:
+            slots = self._slots = self._settled_on(view.cluster)
+        for job in view.finished:
+            group = self._groups.pop(job.order, None)
+            if group is not None:
+                slots.give(group.gpus)
+                self._queues[self._level.pop(job.order)].remove(job)
+            else:  # it came to its end while it was being stopped
+                self._queues = [[other for other in queue if other is not job] for queue in self._queues]
+        self._queues[0] += view.arrived
+        self._sink(view.now_s)
+        free = view.cluster.gpus
+        chosen: list[tuple[int, JobState]] = []
+        for level, queue in enumerate(self._queues):
+            running: list[JobState] = []
+            waiting: list[JobState] = []
+            for job in queue:
+                if free >= job.spec.gpus:
+                    free -= job.spec.gpus
+                    chosen.append((level, job))
+                    running.append(job)
+                else:
+                    waiting.append(job)
+            self._queues[level] = running + waiting
+        self._place(chosen, slots)
+        return Decision(
+            [self._groups[job.order] for _, job in self._in_order(chosen)], self._wake_s(view.now_s)
+        )
+
+    def _settled_on(self, cluster: Cluster) -> Slots:
+        """Return the free GPUs of a cluster; jobs on GPUs that are gone keep their place in their queues."""
+        slots = Slots(cluster)
+        for order, group in list(self._groups.items()):
+            if cluster.gone.isdisjoint(group.gpus):
+                slots.keep(group.gpus)
+            else:
+                del self._groups[order], self._level[order]
+        return slots
+
+    def _in_order(self, chosen: list[tuple[int, JobState]]) -> list[tuple[int, JobState]]:
+        return [(level, job) for level, job in chosen if job.order in self._groups]
+
+    def _sink(self, now_s: float) -> None:
+        """Let jobs that have had their share go down one queue."""
+        for order in sorted(self._groups):
+            job = self._groups[order].jobs[0]
+            level = self._level[order]
+            if level < len(self._limits) and job.attained_s(now_s) * job.spec.gpus >= self._limits[level]:
+                self._queues[level].remove(job)
+                self._queues[level + 1].append(job)
+                self._level[order] = level + 1
+
+    def _place(self, chosen: list[tuple[int, JobState]], slots: Slots) -> None:
+        keep = {job.order for _, job in chosen}
+        for order in [order for order in self._groups if order not in keep]:
+            slots.give(self._groups.pop(order).gpus)
+            del self._level[order]
+        for level, job in chosen:
+            if job.order in self._groups:
+                continue
+            gpus = self._take(slots, job.spec.gpus)
+            if gpus is not None:
+                self._groups[job.order] = Group((job,), gpus, reason=f"queue {level}")
+                self._level[job.order] = level
+
+    def _take(self, slots: Slots, gpus: int) -> tuple[int, ...] | None:
+        return slots.take(gpus)
+
+    def _wake_s(self, now_s: float) -> float | None:
+        """Return when the first running job has had its queue's share."""
+        first_s = math.inf
+        for order, group in self._groups.items():
+            level = self._level[order]
+            if level < len(self._limits):
+                job = group.jobs[0]
+                share_s = math.ceil(self._limits[level] / job.spec.gpus) - job.attained_s(now_s) + now_s
+                first_s = min(first_s, share_s)
+        if first_s == math.inf:
+            return None
+        return first_s if first_s > now_s else math.nextafter(now_s, math.inf)

@@ -1,0 +1,297 @@
+"""One collective: what is summed, for whom, and how a job of one rank does it alone."""
+
+from __future__ import annotations
+
+import functools
+import time
+import zlib
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hostlib.collectives import arrays
+from hostlib.core.state import Counter, Pattern
+from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArray
+from hostlib.wire.encodings import BLOCKS, NUMBERS, Numbers, why_no_room
+
+COUNTED: Final = ("collectives", "elements", "time_s")
+"""Keys of `statistics()` that a rank counts whether or not it sends packets."""
+KEYS: Final = (
+    *(*COUNTED, "srtt_s", "hold_s", "window_packets", "aggregator_window_packets"),
+    *("priority", "packets_from_strangers", *(f"packets_{counter.name.lower()}" for counter in Counter)),
+)
+
+Op = Literal["sum", "average"]
+NonFinite = Literal["raise", "propagate"]
+Layer = tuple[int, int]
+"""Position of a tensor's layer from the front, 0 is the first, and number of layers."""
+
+
+_OPS: Final = get_args(Op)
+_NON_FINITE: Final = get_args(NonFinite)
+
+_name_of = functools.cache(str)
+"""Name of a dtype, which takes NumPy longer than the rest of a description."""
+
+
+class CallOptions(NamedTuple):
+    """What a call says of a collective besides its array, operation and root; goes all the way with it.
+
+    A tuple, for a frozen dataclass takes a microsecond longer to make.
+    """
+
+    out: arrays.Output | None = None
+    """Where to put the result; None: in a new array."""
+    name: str | None = None
+    """Name of the array, for errors and ordering."""
+    nonfinite: NonFinite = "raise"
+    """What NaN and infinity do; see `hostlib.collectives.communicator.Communicator.allreduce`."""
+    layer: Layer | None = None
+    priority: int | None = None
+    """Of its packets, 0 to 255; None: by policy."""
+    numbers: Numbers | None = None
+    """How floats travel; None: as the job's configuration says."""
+    residual: NDArray[np.float32] | None = None
+    """Gets what "block16", "block8" or "block4" round off."""
+    arrived: Callable[[], None] | None = None
+    """Waits until the source is there, if a device still copies to it; called in the library's thread."""
+    here: bool = False
+    """The calling thread carries it out, if nothing else is submitted: it waits at once, others may not."""
+
+
+PLAIN: Final = CallOptions()
+
+
+class Collective(NamedTuple):
+    """A collective that was asked for; a tuple, as `CallOptions` is."""
+
+    staged: arrays.Staged
+    """Source and target, as `hostlib.core.window.Window.begin` has them for the pattern."""
+    average: bool
+    options: CallOptions
+    description: str
+    """Description of all that ranks must agree on besides `number`."""
+    number: int = 0
+    """Number of earlier calls of this rank, those that were refused included."""
+    root: int | None = None
+    """The only rank that gets the sum, or the one whose array is broadcast; None: there is none."""
+    pattern: Pattern = Pattern.SUM
+    shards: int = 1
+    """Parts of the array that are of one rank each: 1, or as many as ranks."""
+    stride: int | None = None
+    """Elements from one shard to the next, where all of them are; None: they lie back to back."""
+    part: str = ""
+    """What ranks must agree on besides if this is no whole call: which part of it, or of which calls."""
+    calls: int = 1
+    """Number of calls that are done with it."""
+    is_barrier: bool = False
+
+    @property
+    def length(self) -> int:
+        """Elements of a shard, or of the whole array if there is only one."""
+        shard = self.staged.target if self.pattern is Pattern.SCATTER else self.staged.source
+        return len(shard)
+
+    @property
+    def tag(self) -> int:
+        """Digest of number, description and part, which every packet carries."""
+        return zlib.crc32(f"{self.number} {self.description}{self.part and f' {self.part}'}".encode())
+
+
+def make_collective(
+    array: ArrayLike | arrays.Tensor,
+    op: Op = "sum",
+    options: CallOptions = PLAIN,
+    *,
+    number: int = 0,
+    root: int | None = None,
+    terms: int = 1,
+) -> Collective:
+    """Check the arguments of an allreduce or a reduce, and return it.
+
+    Args:
+        array: The array to sum.
+        op: "sum" or "average".
+        options: The rest of the call's arguments.
+        number: Number of earlier calls of this rank.
+        root: The only rank that gets the result; None: all do.
+        terms: Number of terms of the sum in the switch: ranks, or machines.
+
+    Raises UnsupportedArray.
+    """
+    numbers, residual = options.numbers, options.residual
+    if not isinstance(op, str) or op not in _OPS:
+        raise UnsupportedArray(f"op is {op!r}, must be one of {_OPS}")
+    if not isinstance(options.nonfinite, str) or options.nonfinite not in _NON_FINITE:
+        raise UnsupportedArray(f"nonfinite is {options.nonfinite!r}, must be one of {_NON_FINITE}")
+    _check(options)
+    if numbers is not None and (not isinstance(numbers, str) or numbers not in NUMBERS):
+        raise UnsupportedArray(f"numbers is {numbers!r}, must be one of {NUMBERS}, or None")
+    if residual is not None and numbers not in BLOCKS:
+        raise UnsupportedArray(f"residual needs numbers of {BLOCKS}; other encodings have no error feedback")
+    staged = arrays.stage(array, options.out)
+    if numbers and staged.source.dtype == np.float32 and (why := why_no_room(numbers, terms)):
+        raise UnsupportedArray(f"numbers: {why}")
+    if op == "average" and staged.dtype == np.int32:
+        raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")
+    more = "" if root is None else f" for rank {root}"
+    if numbers is not None:
+        more += f" as {numbers}"
+    description = _described(op, staged, options, more)
+    if residual is not None:
+        staged = arrays.with_residual(staged, residual)
+    return Collective(staged, op == "average", options, description, number, root)
+
+
+def make_reduce_scatter(
+    array: ArrayLike | arrays.Tensor, op: Op, options: CallOptions, *, number: int, rank: int, size: int
+) -> Collective:
+    """Check the arguments of a reduce-scatter, and return it; for the others see `make_collective`.
+
+    Args:
+        array: The array to sum; its first dimension is split into a shard for each rank.
+        op: "sum" or "average".
+        options: The rest of the call's arguments; `out` is for this rank's shard.
+        number: Number of earlier calls of this rank.
+        rank: This rank.
+        size: Number of ranks.
+
+    Raises UnsupportedArray.
+    """
+    whole = make_collective(array, op, options._replace(out=None), number=number, terms=size)
+    return whole._replace(
+        staged=arrays.stage_shard(array, whole.staged, options.out, rank, size),
+        options=options,
+        description=f"reduce-scatter, {whole.description}",
+        pattern=Pattern.SCATTER,
+        shards=size,
+    )
+
+
+def make_all_gather(
+    array: ArrayLike | arrays.Tensor, options: CallOptions, *, number: int, rank: int, size: int
+) -> Collective:
+    """Check the arguments of an all-gather, and return it.
+
+    Args:
+        array: This rank's shard, of any type; of the same shape and type on all ranks.
+        options: The rest of the call's arguments; `out` is for all shards, back to back.
+        number: Number of earlier calls of this rank.
+        rank: This rank.
+        size: Number of ranks.
+
+    Raises UnsupportedArray.
+    """
+    _check(options)
+    staged = arrays.stage_shards(array, options.out, rank, size)
+    description = _described("all-gather", staged, options)
+    return Collective(staged, False, options, description, number, pattern=Pattern.GATHER, shards=size)
+
+
+def make_broadcast(
+    array: ArrayLike | arrays.Tensor, root: int, options: CallOptions, *, number: int, rank: int
+) -> Collective:
+    """Check the arguments of a broadcast, and return it.
+
+    Args:
+        array: What the root sends, of any type; at other ranks an array of the same shape and type.
+        root: The rank that sends.
+        options: The rest of the call's arguments.
+        number: Number of earlier calls of this rank.
+        rank: This rank.
+
+    Raises UnsupportedArray.
+    """
+    _check(options)
+    staged = arrays.stage_moved(array, options.out, sends=rank == root)
+    description = f"{_described('broadcast', staged, options)} from rank {root}"
+    return Collective(staged, False, options, description, number, root, Pattern.GATHER)
+
+
+def _described(what: str, staged: arrays.Staged, options: CallOptions, more: str = "") -> str:
+    text = f"{what} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}{more}"
+    if options.layer is not None:
+        text += f" of layer {options.layer[0]}/{options.layer[1]}"
+    return text if options.name is None else f"{text} {options.name!r}"
+
+
+def _check(options: CallOptions) -> None:
+    """Raise UnsupportedArray if layer, name or priority is none."""
+    if options.layer is not None and not _is_layer(options.layer):
+        raise UnsupportedArray(
+            f"layer is {options.layer!r}, must be (position, layers) with 0 <= position < layers, or None"
+        )
+    if options.name is not None and not isinstance(options.name, str):
+        raise UnsupportedArray(f"name is {options.name!r}, must be a text or None")
+    priority = options.priority
+    if priority is not None and not (is_whole(priority) and 0 <= priority <= 0xFF):
+        raise UnsupportedArray(f"priority is {priority!r}, must be 0..255 or None")
+
+
+def make_barrier(number: int) -> Collective:
+    """Return a collective that sums nothing, but has to be met by all ranks."""
+    nothing = arrays.stage(np.empty(0, np.int32))
+    return Collective(nothing, False, PLAIN, "barrier", number, is_barrier=True)
+
+
+def is_whole(value: object) -> bool:
+    """Return whether this is a whole number: an int, Python's or NumPy's, and no truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_root(root: object, size: int) -> None:
+    """Raise ValueError if `root` is no rank of so many."""
+    if not (is_whole(root) and 0 <= root < size):  # type: ignore[operator]
+        raise ValueError(f"root is {root!r}, must be a rank: 0..{size - 1}, a whole number")
+
+
+def _is_layer(layer: object) -> bool:
+    if not isinstance(layer, tuple | list) or len(layer) != 2 or not all(map(is_whole, layer)):
+        return False
+    position, layers = layer
+    return bool(0 <= position < layers)
+
+
+class Engine:
+    """Carries out collectives, one after the other; by itself those of one rank, where a sum is its input."""
+
+    def __init__(self) -> None:
+        self._broken: JobBroken | None = None
+        self._counted = dict.fromkeys(COUNTED, 0.0)
+
+    def run(self, collective: Collective) -> None:
+        """Fill the collective's target. Raises InaError; after a JobBroken nothing more can be run."""
+        if self._broken:
+            raise self._broken
+        started = time.monotonic_ns()
+        staged = collective.staged
+        if collective.options.nonfinite == "raise" and not np.isfinite(staged.source).all():
+            first = int(np.argmin(np.isfinite(staged.source)))
+            raise NonFiniteError(0, first, staged.unfit(first, 1))
+        if staged.target is not staged.source and collective.pattern is not Pattern.GATHER:
+            np.copyto(staged.target, staged.source)
+        if collective.options.residual is not None:
+            staged.source[:] = 0
+        self._count(collective, time.monotonic_ns() - started)
+
+    def _count(self, collective: Collective, busy_ns: int) -> None:
+        counted = self._counted
+        counted["collectives"] += collective.calls
+        counted["elements"] += len(collective.staged.source)
+        counted["time_s"] += busy_ns / 1e9
+
+    def statistics(self) -> dict[str, float]:
+        """Return a number for each of `KEYS`, since the start, SI units in the names; of packets 0."""
+        return {**dict.fromkeys(KEYS, 0.0), **self._counted}
+
+    def progress(self, done: int, total: int) -> None:
+        """Learn that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
+
+    def abort(self, reason: str, kind: type[JobBroken]) -> None:
+        """Have what is under way, and all that is run later, raise `kind`; any thread may call."""
+        self._broken = self._broken or kind(reason, job=0, psns=NO_PACKETS)
+
+    def close(self) -> None:
+        """Free what the engine holds."""

@@ -1,0 +1,394 @@
+"""Any array that a user may hand in, as the flat float32 or int32 memory that the core works on.
+
+Arrays are what NumPy makes of them: lists, numbers, subclasses, and tensors of other libraries whose memory
+NumPy can see (torch's on the CPU) through ``__array__`` and ``__dlpack__``; no such library is imported here.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hostlib.errors import PrecisionWarning, UnsupportedArray
+
+WIRE_DTYPES: Final = {
+    np.dtype(np.float32): np.dtype(np.float32),
+    np.dtype(np.float64): np.dtype(np.float32),
+    np.dtype(np.float16): np.dtype(np.float32),
+    np.dtype(np.int32): np.dtype(np.int32),
+}
+"""Type in which each is summed. float64 is rounded to float32 first; float16 fits, its sums are rounded."""
+
+_INT32: Final = np.iinfo(np.int32)
+_WORD: Final = 4
+"""Bytes of a lane."""
+
+
+class Tensor(Protocol):
+    """An array of another library, of whose memory NumPy can make an array."""
+
+    def __array__(self) -> NDArray[Any]: ...
+
+    def __dlpack__(self) -> Any: ...
+
+
+Output = NDArray[Any] | Tensor
+"""Array that a sum can be written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """An array ready for the core."""
+
+    source: NDArray[Any]
+    """Flat, contiguous, aligned, native."""
+    target: NDArray[Any]
+    """Like `source`, and possibly the same memory."""
+    dtype: np.dtype[Any]
+    """Kind of the user's array."""
+    shape: tuple[int, ...]
+    beyond: tuple[int, float] | None
+    """First number, and where in `source`, that float64 holds and float32 does not: infinite in `source`."""
+    finish: Callable[[], Any]
+    """Converts `target` to what the user gets; to be called once, when it is complete."""
+
+    def unfit(self, first: int, count: int) -> str:
+        """Say what is not finite among `count` elements of some rank's source from `first` on."""
+        if self.dtype != np.float64:
+            return "NaN or infinity"
+        limit = "beyond float32 (3.4e+38), as which float64 is summed,"
+        if self.beyond and first <= self.beyond[0] < first + count:
+            return f"{self.beyond[1]:g} (element {self.beyond[0]}), {limit}"
+        return f"NaN, infinity or a number {limit}"
+
+
+def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
+    """Prepare `array`, to be summed into `out` (which may be `array` itself) or into a new array.
+
+    What `finish` returns is `out`, or else new: a tensor if `array` is one, a plain NumPy array otherwise.
+
+    Raises:
+        UnsupportedArray: `array` cannot be summed, or `out` does not fit it.
+    """
+    given = _read(array, "the array")
+    dtype = given.dtype.newbyteorder("=")
+    wire_dtype = WIRE_DTYPES.get(dtype)
+    if wire_dtype is None:
+        names = ", ".join(str(name) for name in WIRE_DTYPES)
+        raise UnsupportedArray(f"dtype is {given.dtype}, must be one of {names}{_advice(given)}")
+    memory = None if out is None else _writable(out, given.shape, given.dtype)
+    if dtype == np.float64:
+        warn_of_float64()
+    is_direct = _is_direct(given, wire_dtype)
+    source, beyond = (given.reshape(-1), None) if is_direct else _convert(given, wire_dtype)
+
+    def staged(target: NDArray[Any], finish: Callable[[], Any]) -> Staged:
+        return Staged(source, target, dtype, given.shape, beyond, finish)
+
+    if memory is None:
+        # what was converted is a private copy already
+        target = np.empty(given.size, wire_dtype) if is_direct else source
+        return staged(target, lambda: _like(array, _cast(target, dtype).reshape(given.shape)))
+    if _is_direct(memory, wire_dtype):
+        target = source if memory is given else memory.reshape(-1)
+        if (
+            target is not source
+            and is_direct
+            and np.may_share_memory(source, target)
+            and source.ctypes.data != target.ctypes.data
+        ):
+            source = source.copy()
+        return staged(target, lambda: out)
+    staging = np.empty_like(source) if is_direct else source
+    return staged(staging, lambda: _copy_to(out, memory, staging))
+
+
+def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, rank: int, size: int) -> Staged:
+    """Stage the sum of `array`, staged as `whole`, so that this rank gets its shard alone.
+
+    What `finish` returns is the shard: `out`, or else new.
+
+    Args:
+        array: The array whose first dimension is split into shards.
+        whole: The same, staged.
+        out: Where to put the shard; it may be that part of `array`. None: a new array.
+        rank: This rank.
+        size: Number of ranks.
+
+    Raises:
+        UnsupportedArray: there are no `size` equal shards, or `out` does not fit one.
+    """
+    if not whole.shape or whole.shape[0] % size:
+        raise UnsupportedArray(
+            f"the array's shape is {whole.shape}, its first dimension must be a multiple of {size}: a shard"
+            " for each rank"
+        )
+    shape = (whole.shape[0] // size, *whole.shape[1:])
+    length = len(whole.source) // size
+    own = whole.source[rank * length : (rank + 1) * length]
+    if out is None:
+        target = np.empty(length, whole.source.dtype)
+        return replace(
+            whole, target=target, finish=lambda: _like(array, _cast(target, whole.dtype).reshape(shape))
+        )
+    memory = _writable(out, shape, whole.dtype, what="a shard")
+    if _is_direct(memory, whole.source.dtype):
+        target = memory.reshape(-1)
+        source = whole.source
+        if np.may_share_memory(target, source) and target.ctypes.data != own.ctypes.data:
+            source = source.copy()
+        return replace(whole, source=source, target=target, finish=lambda: out)
+    target = np.empty(length, whole.source.dtype)
+    return replace(whole, target=target, finish=lambda: _copy_to(out, memory, target))
+
+
+def stage_shards(array: ArrayLike | Tensor, out: Output | None, rank: int, size: int) -> Staged:
+    """Prepare this rank's shard, to be moved as it is to all others, and room for all shards.
+
+    Source and target are words of 32 bits; a shard's bytes are filled up to whole ones. What `finish` returns
+    has all shards, one behind the other in the first dimension: `out`, or else new.
+
+    Args:
+        array: This rank's shard, of any type of a fixed size.
+        out: Where to put all shards; `array` may be this rank's part of it. None: a new array.
+        rank: This rank.
+        size: Number of ranks.
+
+    Raises:
+        UnsupportedArray: `array` cannot be moved, or `out` does not fit.
+    """
+    given = _movable(array)
+    shape = (size * given.shape[0], *given.shape[1:]) if given.shape else (size,)
+    memory = (
+        np.empty(shape, given.dtype) if out is None else _writable(out, shape, given.dtype, what="all shards")
+    )
+    source = _words(given)
+    whole_words = given.nbytes % _WORD == 0 and memory.flags.c_contiguous
+    target = _words(memory) if whole_words else np.empty(size * len(source), np.int32)
+    mine = target[rank * len(source) : (rank + 1) * len(source)]
+
+    def finish() -> Any:
+        if mine.ctypes.data != source.ctypes.data:
+            mine[:] = source
+        if not whole_words:
+            rows = target.view(np.uint8).reshape(size, -1)[:, : given.nbytes]
+            memory[...] = np.ascontiguousarray(rows).view(given.dtype).reshape(memory.shape)
+        return _like(array, memory) if out is None else out
+
+    return Staged(source, target, given.dtype, given.shape, None, finish)
+
+
+def stage_moved(array: ArrayLike | Tensor, out: Output | None, *, sends: bool) -> Staged:
+    """Prepare an array that moves as it is from one rank to all others; it `sends` at that one.
+
+    Source and target are the same words of 32 bits. What `finish` returns is `out`, or else new.
+
+    Raises:
+        UnsupportedArray: `array` cannot be moved, or `out` does not fit it.
+    """
+    given = _movable(array)
+    memory = np.empty(given.shape, given.dtype) if out is None else _writable(out, given.shape, given.dtype)
+    whole_words = given.nbytes % _WORD == 0 and memory.flags.c_contiguous
+    if sends and memory is not given:
+        memory[...] = given
+    words = _words(memory) if whole_words else _words(np.array(memory, order="C"))
+
+    def finish() -> Any:
+        if not whole_words:
+            memory[...] = words.view(np.uint8)[: given.nbytes].view(given.dtype).reshape(given.shape)
+        return _like(array, memory) if out is None else out
+
+    return Staged(words, words, given.dtype, given.shape, None, finish)
+
+
+def _movable(array: object) -> NDArray[Any]:
+    given = _read(array, "the array")
+    if given.dtype.hasobject:
+        raise UnsupportedArray(f"dtype is {given.dtype}: only the memory of an array moves, not objects")
+    return given
+
+
+def _words(array: NDArray[Any]) -> NDArray[np.int32]:
+    """Return the bytes of an array as words: its own memory if that is possible, else a copy."""
+    if array.flags.c_contiguous and array.nbytes % _WORD == 0:
+        return array.reshape(-1).view(np.uint8).view(np.int32) if array.size else np.empty(0, np.int32)
+    words = np.zeros(-(-array.nbytes // _WORD), np.int32)
+    words.view(np.uint8)[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return words
+
+
+def with_residual(staged: Staged, residual: object) -> Staged:
+    """Add the array to `residual`, and return what sums that instead, to leave there what is rounded off.
+
+    Raises:
+        UnsupportedArray: it cannot be that.
+    """
+    if staged.source.dtype != np.float32:
+        raise UnsupportedArray(f"residual is for floats, the array is {staged.dtype}")
+    if not isinstance(residual, np.ndarray) or residual.dtype != np.float32 or residual.shape != staged.shape:
+        raise UnsupportedArray(
+            f"residual must be a NumPy array of float32 of the array's shape, {staged.shape}"
+        )
+    if not (_is_direct(residual, residual.dtype) and residual.flags.writeable):
+        raise UnsupportedArray("residual must be contiguous and writable")
+    rest: NDArray[Any] = residual.reshape(-1)
+    if np.may_share_memory(rest, staged.source) or np.may_share_memory(rest, staged.target):
+        raise UnsupportedArray("residual shares memory with the array: it must have its own")
+    rest += staged.source
+    return replace(staged, source=rest)
+
+
+def _read(value: object, what: str) -> NDArray[Any]:
+    if type(value) is np.ndarray:
+        return value
+    items = value if isinstance(value, list | tuple) else (value,)
+    if any(isinstance(item, np.ma.MaskedArray) for item in items):
+        raise UnsupportedArray(
+            f"{what} is masked, but a sum includes masked elements: pass array.filled(0), for example"
+        )
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        advice = (
+            "; pass tensor.detach().cpu(), of a type that NumPy has" if hasattr(value, "__dlpack__") else ""
+        )
+        raise UnsupportedArray(
+            f"{what} is a {_type_name(value)} that NumPy cannot read: {str(error).rstrip('.')}{advice}"
+        ) from error
+
+
+def _writable(
+    out: object, shape: tuple[int, ...], dtype: np.dtype[Any], what: str = "the array"
+) -> NDArray[Any]:
+    """Return `out` as an array over the same memory, which has to be of this shape and type."""
+    memory = _read(out, "out")
+    if not isinstance(out, np.ndarray) and not _shares_memory(out, memory):
+        raise UnsupportedArray(
+            f"out is a {_type_name(out)}, must be a NumPy array, or a tensor in the memory of the CPU"
+        )
+    if not memory.flags.writeable:
+        raise UnsupportedArray("out is read-only, must be writable")
+    if memory.shape != shape or memory.dtype != dtype:
+        raise UnsupportedArray(f"out is {memory.dtype}{memory.shape}, {what} is {dtype}{shape}")
+    if _overlaps_itself(memory):
+        raise UnsupportedArray(
+            f"elements of out share memory: shape {memory.shape}, strides {memory.strides}; pass a copy"
+        )
+    return memory
+
+
+def _shares_memory(tensor: object, array: NDArray[Any]) -> bool:
+    """Return whether `array`, which NumPy made of `tensor`, is no copy: DLPack makes none."""
+    if not hasattr(tensor, "__dlpack__"):
+        return False
+    try:
+        return bool(np.from_dlpack(tensor).ctypes.data == array.ctypes.data)
+    except (TypeError, ValueError, RuntimeError, BufferError):
+        return False
+
+
+def _overlaps_itself(array: NDArray[Any]) -> bool:
+    if array.flags.c_contiguous:
+        return False
+    reach = array.itemsize
+    for stride, length in sorted(
+        (abs(stride), n) for stride, n in zip(array.strides, array.shape, strict=True)
+    ):
+        if length > 1 and stride < reach:
+            return array.size > 0
+        reach += stride * max(0, length - 1)
+    return False
+
+
+def _is_direct(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> bool:
+    return array.dtype == wire_dtype and array.flags.c_contiguous and array.flags.aligned
+
+
+def _convert(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[int, float] | None]:
+    """Return a flat copy, and where the first number is that became infinite."""
+    try:
+        with np.errstate(over="raise"):
+            return np.array(array, wire_dtype, order="C").reshape(-1), None
+    except FloatingPointError:  # of the whole job, `nonfinite` says what to do
+        with np.errstate(over="ignore"):
+            converted = np.array(array, wire_dtype, order="C").reshape(-1)
+    first = int(np.argmax(np.isinf(converted) & np.isfinite(array).reshape(-1)))
+    return converted, (first, float(array.reshape(-1)[first]))
+
+
+def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):  # a sum beyond float16 is infinite, as in any float16 addition
+        return array.astype(dtype, copy=False)
+
+
+def _copy_to(out: object, memory: NDArray[Any], staging: NDArray[Any]) -> object:
+    with np.errstate(over="ignore"):
+        memory[...] = staging.reshape(memory.shape)
+    return out
+
+
+def _like(array: object, result: NDArray[Any]) -> Any:
+    """Return `result` as a tensor of the library that `array` is of, if it says how."""
+    if isinstance(array, np.ndarray | np.generic) or not hasattr(array, "__dlpack__"):
+        return result
+    wrap = getattr(array, "__array_wrap__", None)  # NumPy's own functions go by it, too
+    return result if wrap is None else wrap(result)
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _advice(array: NDArray[Any]) -> str:
+    """Return advice for an array of a dtype that is not summed, for an error message."""
+    match array.dtype.kind:
+        case "i" | "u" if array.size:
+            low, high = int(array.min()), int(array.max())
+            if _INT32.min <= low and high <= _INT32.max:
+                return f"; values {low}..{high} fit array.astype(numpy.int32)"
+            return f"; values {low}..{high} do not fit int32, array.astype(numpy.float32) rounds them"
+        case "b":
+            return "; array.astype(numpy.int32) counts what is true"
+        case "f":
+            return "; array.astype(numpy.float32) rounds"
+        case "c":
+            return "; sum array.real and array.imag"
+        case "O" if array.size:
+            return f"; its elements are of type {_type_name(array.flat[0])}"
+        case "V" if array.dtype.names:
+            return f"; sum its fields, array[{array.dtype.names[0]!r}] and so on"
+        case _:
+            return ""
+
+
+_warned = False
+
+
+def warn_of_float64() -> None:
+    """Warn, the first time, that float64 is summed as float32; at the line that called this package."""
+    global _warned
+    if _warned:
+        return
+    warnings.warn(
+        "float64 (Python's float, too) is summed as float32, which keeps 24 of 53 bits. Pass "
+        "array.astype(numpy.float32) where that is meant, or silence this, which is said once, with "
+        'warnings.filterwarnings("ignore", category=hostlib.PrecisionWarning)',
+        PrecisionWarning,
+        stacklevel=_callers_level(),
+    )
+    _warned = True
+
+
+def _callers_level() -> int:
+    """Return the `stacklevel` for `warn_of_float64` that leads out of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "hostlib":
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,0 +1,502 @@
+"""Blocking collectives in the caller's thread; asynchronous ones in a thread of their own, several at a time.
+
+What is asynchronous is carried out in an order of its own, on which the ranks agree as they go: they find out
+how many calls all of them have submitted (`hostlib.collectives.schedule`), and all decide alike what comes
+next (`hostlib.collectives.schedule`): small ones together, ahead of large ones
+(`hostlib.collectives.fusion`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hostlib.collectives import (
+    CallOptions,
+    Engine,
+    Layer,
+    NonFinite,
+    Op,
+    check_root,
+    make_barrier,
+    make_collective,
+)
+from hostlib.collectives.arrays import Output, Tensor
+from hostlib.collectives.engine import SwitchEngine
+from hostlib.collectives.fusion import FusedCollective, error_of_slice, slice_of
+from hostlib.collectives.handle import Handle, Result
+from hostlib.collectives.local_ranks import LocalRanks
+from hostlib.collectives.moving import MovingCalls, Request, starting, waiting
+from hostlib.collectives.schedule import Fused, Limits, Packets, Schedule, Slice, agreed, ballot
+from hostlib.config import JobConfig
+from hostlib.core.peers import Peers
+from hostlib.errors import JobBroken, JobFault, NotInitialized, RendezvousError
+from hostlib.meet.rendezvous_peers import RendezvousPeers
+from hostlib.wire.encodings import Numbers
+
+GROUP_S: Final = 60.0
+"""Longest wait for the other ranks of a group, and for its admission."""
+
+
+class Communicator(MovingCalls):
+    """One rank of a job.
+
+    All ranks must call the same collectives in the same order, and alike in whether they wait for them
+    (`allreduce`) or not (`allreduce_async`).
+
+    Asynchronous collectives are carried out when all ranks have submitted them: small ones together and ahead
+    of large ones, which are carried out in slices. So they may end in another order.
+
+    Methods may be called from several threads of a rank only if that order is still the same on all ranks.
+
+    A process that is forked from a rank (`multiprocessing`, data loaders) is no rank: its collectives raise
+    `NotInitialized`, and `close` is without effect there. With the rank's packet numbers it would be summed
+    in the place of the rank, which would then be handed that sum.
+
+    Every packet carries a digest of what the ranks must agree on: the number of the call (one that raised
+    counts), operation, shape, dtype, root, layer and name. Ranks that differ in any of these raise
+    `RanksDisagree`. Two arrays that agree in all of these and that ranks submit in different order, say
+    because each submits what it has ready first, are summed with each other, and nobody can tell: give them
+    names.
+
+    It belongs to the process that made it: in others, forked from that, collectives raise `NotInitialized`.
+    """
+
+    def __init__(
+        self, config: JobConfig | None, peers: Peers | None = None, limits: Limits | None = None
+    ) -> None:
+        """Join the job that `config` describes; None is a job of this process alone.
+
+        `limits`, of fused and sliced collectives, must be the same on all ranks.
+
+        A rank of one admission joins once: the switch answers a second one with the sums of the first.
+
+        Raises:
+            ConfigError: the socket cannot be opened.
+            NativeMissing: the library's compiled part is not there.
+        """
+        self.job = config.job if config else 0
+        self.rank = config.rank if config else 0
+        self.size = config.size if config else 1
+        self.why_no_shards = _why_no_shards(config)
+        self._config = config
+        self._peers = peers or Peers()
+        self._engine: Engine = Engine()
+        if config:
+            self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, self._peers)
+        self._limits = limits or Limits()
+        self._lanes = config.lanes if config else 1
+        self._terms = config.workers if config else 1
+        self._packets = Packets(self._lanes, config.numbers if config else "exponent")
+        self._queue: deque[Handle[Any]] = deque()
+        """Submitted, and not agreed on."""
+        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packets)
+        """Agreed on; the library's thread has it, and leaves it empty when it is not `_busy`."""
+        self._agreed = 0
+        """Calls that ever were in the schedule."""
+        self._lock = threading.RLock()
+        self._change = threading.Condition(self._lock)
+        """Taken as `_lock`: a condition is left with a call in Python, which an interrupt can prevent."""
+        self._busy = False
+        self._closed = False
+        self._process = os.getpid()
+        self._calls = itertools.count()
+        self._thread: threading.Thread | None = None
+
+    @waiting
+    def allreduce(
+        self,
+        array: ArrayLike | Tensor,
+        op: Op = "sum",
+        *,
+        out: Output | None = None,
+        name: str | None = None,
+        nonfinite: NonFinite = "raise",
+        layer: Layer | None = None,
+        priority: int | None = None,
+        numbers: Numbers | None = None,
+        residual: NDArray[np.float32] | None = None,
+    ) -> Request[NDArray[Any]]:
+        """Return the sum (or average) of `array` over all ranks, in its shape and dtype.
+
+        Args:
+            array: float32, int32, float64 or float16, any shape; floats are summed as float32, with an
+                exponent per packet (`hostlib.wire.encodings.error_bound`) or on a fixed scale, int32 exactly.
+                For float64 that means fewer bits (`PrecisionWarning`, once), and that a number beyond 3.4e38
+                counts as infinite. A torch tensor on the CPU will do, without gradient (`tensor.detach()`);
+                the result is one too. Other subclasses of NumPy's arrays count as plain ones, but masked
+                arrays are refused.
+            op: "sum", or "average" (floats only).
+            out: where to put the result, an array or tensor; `array` itself for in place.
+            name: of the array, the same on all ranks. Where ranks submit arrays of different names for each
+                other, all get an error; without names, arrays that look alike are summed.
+            nonfinite: what NaN or infinity in any rank's input does: "raise", after which the job can go on,
+                or "propagate": the elements that share its packet become NaN.
+            layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
+                layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
+            priority: 0 to 255, instead of what `hostlib.core.priority` makes of layer, communication share
+            and
+                remaining time. Ranks should agree.
+            numbers: how floats travel: "block16", "block8" and "block4" take a half, a quarter and an eighth
+                of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.wire.encodings`);
+                "exponent" is the finest one; None: as the job's configuration says. The same on all ranks.
+            residual: with one of the blocks an array of float32 in the array's shape, zero at first: what
+                earlier sums rounded off is added to this one, and what this one rounds off is left there.
+
+        Raises:
+            UnsupportedArray: this array or argument is not taken; nothing was sent.
+            NonFiniteError, SumOverflow: see there; the contents of `out` are unspecified, the job can go on.
+            JobBroken: the job is over.
+        """
+        return self.sum(array, op, CallOptions(out, name, nonfinite, layer, priority, numbers, residual))
+
+    allreduce_async = starting(allreduce)
+    """Start an allreduce and return at once; for the arguments see `allreduce`.
+
+    Do not use `array` and `out` until it is done. Give a `name` wherever the order of several of these could
+    differ between ranks (see `Communicator`).
+    """
+
+    @waiting
+    def reduce(
+        self,
+        array: ArrayLike | Tensor,
+        root: int = 0,
+        op: Op = "sum",
+        *,
+        out: Output | None = None,
+        name: str | None = None,
+        nonfinite: NonFinite = "raise",
+        layer: Layer | None = None,
+        priority: int | None = None,
+    ) -> Request[NDArray[Any] | None]:
+        """Return the sum (or average) of `array` over all ranks at rank `root`, and None at all others.
+
+        At the others neither `array` nor `out` changes: `out` is only checked to fit. They return when the
+        sum is complete, and get the same errors as the root. For the other arguments and the errors see
+        `allreduce`; `root` must be the same at all ranks, or every rank raises. ValueError: it is no rank.
+        """
+        return self.sum_at(array, root, op, CallOptions(out, name, nonfinite, layer, priority))
+
+    reduce_async = starting(reduce)
+    """Start a reduce and return at once; for the arguments see `reduce`, for the rest `allreduce_async`."""
+
+    def sum(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
+        """Return an allreduce to `start`. Raises UnsupportedArray."""
+        number = next(self._calls)
+        collective = make_collective(array, op, options, number=number, terms=self._terms)
+        return collective, collective.staged.finish
+
+    def sum_at(
+        self, array: ArrayLike | Tensor, root: int, op: Op, options: CallOptions
+    ) -> Request[NDArray[Any] | None]:
+        """Return a reduce to `start`.
+
+        Args:
+            array: The array to sum.
+            root: The rank that gets the sum.
+            op: "sum" or "average".
+            options: The rest of the call's arguments.
+
+        Raises UnsupportedArray, and ValueError: `root` is no rank.
+        """
+        number = next(self._calls)
+        check_root(root, self.size)
+        collective = make_collective(array, op, options, number=number, root=int(root))
+        return collective, collective.staged.finish if root == self.rank else _nothing
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it. Raises JobBroken."""
+        barrier = make_barrier(next(self._calls))
+        self._run((barrier, barrier.staged.finish))
+
+    def group(
+        self, ranks: Sequence[int], key: str, *, timeout_s: float = GROUP_S, patience_s: float | None = None
+    ) -> Communicator:
+        """Have a job of some ranks of this one admitted to the switch beside it, and join it.
+
+        All of these ranks call this, and no others. Close it before this communicator.
+
+        Args:
+            ranks: The ranks, in the order of their ranks in the group, this one among them.
+            key: Text that they alone give, for this group alone, of at most 100 characters.
+            timeout_s: Longest wait for the others.
+            patience_s: Longest time that ranks of the group, known to be alive, wait for each other in a
+                collective; None: as in this job.
+
+        Raises:
+            RendezvousError: it was not admitted, and why: no room, or a job whose ranks have only one port
+                each. On all of its ranks, which can go on without it. Or an argument is wrong: on this rank.
+            ConfigError: the socket cannot be opened.
+        """
+        self._check_process()
+        if self._config is None or not isinstance(self._peers, RendezvousPeers):
+            raise RendezvousError("nobody watches over this job, who could admit groups of its ranks")
+        given = JobConfig.from_json(self._peers.group(key, ranks, timeout_s))
+        patience_s = self._config.straggler_timeout_s if patience_s is None else patience_s
+        config = replace(
+            given, timeout_s=min(self._config.timeout_s, patience_s), straggler_timeout_s=patience_s
+        )
+        return joined(config, self._limits)
+
+    def progress(self, done: int, total: int) -> None:
+        """Tell that `done` of `total` iterations are over; best called once per iteration, from the start.
+
+        From this follow the job's communication share and remaining time, two of the three things that its
+        tensors' priority depends on. Raises ValueError unless 0 <= done <= total and total >= 1.
+        """
+        self._check_process()
+        self._engine.progress(done, total)
+
+    def statistics(self) -> dict[str, float]:
+        """Return counters since the start: flat, numbers only, SI units in the names."""
+        return self._engine.statistics()
+
+    def report(self) -> None:
+        """Send the counters to the launcher, as a process does that ends without `close`."""
+        if not self._closed and os.getpid() == self._process:
+            self._peers.report(self._engine.statistics())
+
+    def abort(self, reason: str, kind: type[JobBroken] = JobFault) -> None:
+        """Give up what was submitted and what will be: all of it raises `kind`, soon. From any thread."""
+        self._check_process()
+        self._engine.abort(reason, kind)
+
+    def close(self) -> None:
+        """Finish what was submitted, then leave the job. May be called again."""
+        if os.getpid() != self._process:
+            return  # the job, its connections and what was submitted are those of the parent
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._change.notify_all()
+            self.drain()
+        if self._thread:
+            self._thread.join()
+        self._engine.close()
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Return whether all that was submitted has ended within the time."""
+        with self._lock:
+            return self._change.wait_for(lambda: not self._busy and not self._queue, timeout_s)
+
+    def _run(self, request: Request[Result]) -> Result:
+        self._check_process()
+        collective, finish = request
+        inline = False
+        try:
+            with self._lock:
+                if self._busy or self._queue:
+                    handle = Handle(collective, finish, is_waited_for=True)
+                    self._enqueue(handle)
+                else:
+                    self._check_open()
+                    inline = self._busy = True
+            if not inline:
+                return handle.wait()
+            self._engine.run(collective)
+        finally:
+            if inline:
+                # Before any call, for with each an interrupt can come (Ctrl-C that the caller catches, an
+                # alarm), and nobody would ever have a turn again.
+                self._busy = False
+                self._notify()
+        return finish()
+
+    def start(self, request: Request[Result]) -> Handle[Result]:
+        """Carry out a request as an asynchronous collective, and return at once unless it is `here`."""
+        self._check_process()
+        collective, finish = request
+        handle, here, inline = Handle(collective, finish), collective.options.here, False
+        try:
+            with self._lock:
+                if here and not self._busy and not self._queue:
+                    self._check_open()
+                    self._queue.append(handle)
+                    inline = self._busy = True
+                else:
+                    self._enqueue(handle)
+            if inline:
+                self._carry_out(waits=True)
+        finally:
+            if inline:  # first of all, as in `_run`
+                self._busy = False
+                self._serve_the_rest()
+        return handle
+
+    def _enqueue(self, handle: Handle[Any]) -> None:
+        self._check_open()
+        self._queue.append(handle)
+        self._serve_the_rest()
+
+    def _serve_the_rest(self) -> None:
+        """Have the library's thread carry out what is submitted."""
+        with self._lock:
+            if self._queue and self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="allreduce", daemon=True)
+                self._thread.start()
+            self._change.notify_all()
+
+    def _check_process(self) -> None:
+        # before any lock is taken: a thread may have held it when the process was forked
+        if os.getpid() != self._process:
+            raise NotInitialized(
+                f"process {os.getpid()} was forked from rank {self.rank}, process {self._process}, which "
+                "alone can call collectives"
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NotInitialized("the communicator is closed")
+
+    def _notify(self) -> None:
+        with self._lock:
+            self._change.notify_all()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                self._change.wait_for(lambda: not self._busy and (self._queue or self._closed))
+                if not self._queue:
+                    return
+                self._busy = True
+            self._carry_out()
+            self._busy = False
+            self._notify()
+
+    def _carry_out(self, *, waits: bool = False) -> None:
+        """Carry out the oldest call, and whatever all ranks have submitted meanwhile.
+
+        With `waits` this thread waits for the oldest call. If all ranks do, or if it is a step of its own, it
+        is carried out alone, and whole.
+        """
+        first = self._queue[0]
+        if self.size == 1 or first.is_waited_for or self._schedule.is_one_step(first.collective):
+            self._execute(self._queue.popleft())
+            return
+        try:
+            if self._agree(waits=waits):
+                self._execute(self._queue.popleft())
+                return
+            while self._schedule:
+                self._step()
+                if self._schedule:
+                    self._agree()
+        except BaseException as error:  # nothing of what is submitted can be carried out any more
+            for handle in self._all_submitted():
+                handle.fail(error)
+                handle.end()
+
+    def _execute(self, handle: Handle[Any]) -> None:
+        self._await_arrival([handle])
+        handle.execute(self._engine)
+
+    def _agree(self, *, waits: bool = False) -> bool:
+        """Find out what all ranks have submitted, and schedule it; or return True: all wait for the first."""
+        with self._lock:
+            ready = min(len(self._queue), self._lanes - 1)
+        number, description = self._agreed, "what comes next"
+        if not self._schedule:
+            number, description = self._queue[0].collective.number, self._queue[0].collective.description
+        part = f"asynchronous, {self._limits}"
+        asked = ballot(ready, self._lanes, waits=waits, number=number, description=description, part=part)
+        self._engine.run(asked)
+        count, all_wait = agreed(asked, self.size)
+        if all_wait:
+            return True
+        self._agreed += count
+        with self._lock:
+            for _ in range(count):
+                self._schedule.add(self._queue.popleft())
+        return False
+
+    def _step(self) -> None:
+        match self._schedule.next():
+            case Slice(handle, first, count, is_last):
+                self._await_arrival([handle] if first == 0 else [])
+                self._carry_out_slice(handle, first, count, is_last=is_last)
+            case Fused([handle]):
+                self._execute(handle)
+            case Fused(handles):
+                self._await_arrival(handles)
+                self._carry_out_fused(handles)
+
+    def _await_arrival(self, handles: Sequence[Handle[Any]]) -> None:
+        """Wait until what these are of is there; if it never is, nothing can be summed any more."""
+        for handle in handles:
+            try:
+                if handle.collective.options.arrived:
+                    handle.collective.options.arrived()
+            except Exception as error:
+                reason = f"{handle.collective.description} has not come from its device: {error!r}"
+                self._engine.abort(reason, JobFault)
+
+    def _carry_out_slice(self, handle: Handle[Any], first: int, count: int, *, is_last: bool) -> None:
+        try:
+            self._engine.run(slice_of(handle.collective, first, count, is_last=is_last))
+        except BaseException as error:
+            handle.fail(error_of_slice(error, first))
+        if is_last:
+            handle.end()
+
+    def _carry_out_fused(self, handles: Sequence[Handle[Any]]) -> None:
+        fused = FusedCollective([handle.collective for handle in handles], self._packets)
+        outcomes: Sequence[BaseException | None]
+        try:
+            outcomes = fused.carry_out(self._engine.run)
+        except BaseException as error:
+            outcomes = [error] * len(handles)
+        self._schedule.put_back(handles[len(outcomes) :])
+        for handle, outcome in zip(handles, outcomes, strict=False):
+            if outcome:
+                handle.fail(outcome)
+            handle.end()
+
+    def _all_submitted(self) -> list[Handle[Any]]:
+        with self._lock:
+            submitted = [*self._schedule.drain(), *self._queue]
+            self._queue.clear()
+        return submitted
+
+
+def joined(config: JobConfig, limits: Limits) -> Communicator:
+    """Join a job that may have a rendezvous; wait there for the other ranks.
+
+    Args:
+        config: The job.
+        limits: Of fused and sliced collectives.
+
+    Raises RendezvousError, and what `Communicator` raises.
+    """
+    peers = Peers()
+    if config.rendezvous and config.token:
+        peers = RendezvousPeers(
+            config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token
+        )
+    try:
+        return Communicator(config, peers, limits)
+    except BaseException:
+        peers.close()
+        raise
+
+
+def _why_no_shards(config: JobConfig | None) -> str | None:
+    """Say why a job cannot move shards, None if it can."""
+    if config is None:
+        return None
+    if config.hosts:
+        return "the ranks of a machine are summed there first"
+    return None if config.bare else "its switch program takes no contributions without lanes"
+
+
+def _nothing() -> None:
+    """Return None, the result of a reduce at all ranks but the root."""

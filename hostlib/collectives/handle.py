@@ -1,0 +1,135 @@
+"""A collective on its way, and what it ends with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from numpy.typing import NDArray
+
+from hostlib.collectives import Collective, Engine
+from hostlib.errors import NotInitialized
+
+
+class Once:
+    """Like `threading.Event`, of which it makes one for the first that waits: making those takes time."""
+
+    __slots__ = ("_event", "_lock", "has_happened")
+
+    def __init__(self) -> None:
+        self.has_happened = False
+        self._lock = threading.Lock()
+        self._event: threading.Event | None = None
+
+    def happen(self) -> None:
+        """Have it happen, for all who wait and will wait."""
+        with self._lock:
+            self.has_happened = True
+        if self._event:
+            self._event.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it has happened, but not longer; None: for ever. Return whether it has."""
+        with self._lock:
+            if self.has_happened:
+                return True
+            if self._event is None:
+                self._event = threading.Event()
+        return self._event.wait(timeout_s)
+
+
+_log = logging.getLogger("hostlib")
+
+Result = TypeVar("Result", bound=NDArray[Any] | None)
+"""Result of a collective: an array; or None, at ranks that a reduce is not for."""
+
+
+class Handle(Generic[Result]):
+    """A collective on its way."""
+
+    def __init__(
+        self, collective: Collective, finish: Callable[[], Result], *, is_waited_for: bool = False
+    ) -> None:
+        self.collective = collective
+        self.is_waited_for = is_waited_for
+        """The call is a blocking one."""
+        self._finish = finish
+        self._process = os.getpid()
+        self._finished = Once()
+        self._outcome: list[Result] = []
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Handle[Result]], None]] = []
+        self._lock = threading.Lock()
+
+    def done(self) -> bool:
+        """Return whether `wait` would return (or raise) at once."""
+        return self._finished.has_happened
+
+    def wait(self, timeout: float | None = None) -> Result:
+        """Return the result when it is there.
+
+        Raises:
+            TimeoutError: not within `timeout` seconds; the collective goes on.
+            NotInitialized: this process was forked from the rank's, where alone the result will be.
+            InaError: what the collective ran into.
+        """
+        if os.getpid() != self._process and not self.done():
+            raise NotInitialized(
+                f"process {os.getpid()} was forked from process {self._process} while "
+                f"{self.collective.description} was on its way: the result will be there alone"
+            )
+        if not self._finished.wait(timeout):
+            raise TimeoutError(f"{self.collective.description} is not done within {timeout} s")
+        return self.result()
+
+    def result(self) -> Result:
+        """Return the result, or raise what the collective ran into. Raises RuntimeError if it is not done."""
+        if not self.done():
+            raise RuntimeError(f"{self.collective.description} is not done")
+        if self._error:
+            raise self._error
+        return self._outcome[0]
+
+    def on_done(self, callback: Callable[[Handle[Result]], None]) -> None:
+        """Have `callback` called with this handle once it is done: at once, or in the library's thread.
+
+        No further asynchronous collective begins before it has returned. What it raises is logged.
+        """
+        with self._lock:
+            if not self._finished.has_happened:
+                self._callbacks.append(callback)
+                return
+        self._call(callback)
+
+    def execute(self, engine: Engine) -> None:
+        """Carry the collective out and keep what came of it, for `result`; for the communicator only."""
+        try:
+            engine.run(self.collective)
+        except BaseException as error:
+            self.fail(error)
+        self.end()
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the first error for `result`; for the communicator only."""
+        self._error = self._error or error
+
+    def end(self) -> None:
+        """Be done, well or with an error; for the communicator only."""
+        try:
+            if self._error is None:
+                self._outcome.append(self._finish())
+        except BaseException as error:
+            self._error = error
+        with self._lock:
+            self._finished.happen()
+        for callback in self._callbacks:
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Handle[Result]], None]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            _log.exception("a callback of %s failed", self.collective.description)

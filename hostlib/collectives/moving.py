@@ -1,0 +1,196 @@
+"""Collectives that move shards: reduce-scatter, all-gather and broadcast, as methods of a communicator."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from numpy.typing import ArrayLike, NDArray
+
+from hostlib.collectives import (
+    CallOptions,
+    Collective,
+    Layer,
+    NonFinite,
+    Op,
+    check_root,
+    make_all_gather,
+    make_broadcast,
+    make_reduce_scatter,
+)
+from hostlib.collectives.arrays import Output, Tensor
+from hostlib.collectives.handle import Handle, Result
+from hostlib.errors import UnsupportedArray
+from hostlib.wire.encodings import Numbers
+
+Request = tuple[Collective, Callable[[], Result]]
+"""A collective that was asked for, and what returns its result when it is done."""
+Given = ParamSpec("Given")
+Ours = TypeVar("Ours", bound="MovingCalls")
+
+
+def waiting(
+    ask: Callable[Concatenate[Ours, Given], Request[Result]],
+) -> Callable[Concatenate[Ours, Given], Result]:
+    """Return the blocking call that carries out what `ask` returns."""
+
+    @functools.wraps(ask)
+    def call(self: Ours, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        return self._run(ask(self, *args, **kwargs))
+
+    _show(call, ask, "{}")
+    return call
+
+
+def starting(
+    waits: Callable[Concatenate[Ours, Given], Result],
+) -> Callable[Concatenate[Ours, Given], Handle[Result]]:
+    """Return the call with the arguments of `waits`, a `waiting` one, that returns a handle at once."""
+    ask: Callable[Concatenate[Ours, Given], Request[Result]] = waits.__wrapped__  # type: ignore[attr-defined]
+
+    @functools.wraps(ask)
+    def call(self: Ours, /, *args: Given.args, **kwargs: Given.kwargs) -> Handle[Result]:
+        return self.start(ask(self, *args, **kwargs))
+
+    _show(call, ask, "Handle[{}]")
+    call.__name__ = f"{ask.__name__}_async"
+    call.__qualname__ = f"{ask.__qualname__}_async"
+    call.__doc__ = f"Start `{ask.__name__}` and return at once; use no array of it until it is done."
+    return call
+
+
+def _show(call: Any, ask: Callable[..., object], form: str) -> None:
+    """Show to `help` the arguments of `ask`, and its request's result in some form."""
+    shown = inspect.signature(ask)
+    result = str(shown.return_annotation).removeprefix("Request[").removesuffix("]")
+    call.__signature__ = shown.replace(return_annotation=form.format(result))
+
+
+class MovingCalls(ABC):
+    """The calls; a communicator runs them."""
+
+    rank: int
+    size: int
+    why_no_shards: str | None
+    """Why this job cannot do these calls; None: it can."""
+    _calls: Iterator[int]
+
+    @waiting
+    def reduce_scatter(
+        self,
+        array: ArrayLike | Tensor,
+        op: Op = "sum",
+        *,
+        out: Output | None = None,
+        name: str | None = None,
+        nonfinite: NonFinite = "raise",
+        layer: Layer | None = None,
+        priority: int | None = None,
+        numbers: Numbers | None = None,
+    ) -> Request[NDArray[Any]]:
+        """Return this rank's shard of the sum (or average) of `array` over all ranks.
+
+        The shard of rank r is the r-th of `size` equal parts of the first dimension. It has the bits that an
+        `allreduce` of this part alone would give it. `out` may be this rank's part of `array`. For the other
+        arguments, and what is raised, see `Communicator.allreduce`.
+        """
+        return self.scatter(array, op, CallOptions(out, name, nonfinite, layer, priority, numbers))
+
+    reduce_scatter_async = starting(reduce_scatter)
+    """Start a reduce-scatter and return at once; for the arguments see `reduce_scatter`."""
+
+    @waiting
+    def all_gather(
+        self,
+        array: ArrayLike | Tensor,
+        *,
+        out: Output | None = None,
+        name: str | None = None,
+        layer: Layer | None = None,
+        priority: int | None = None,
+    ) -> Request[NDArray[Any]]:
+        """Return the arrays of all ranks, one behind the other in the first dimension.
+
+        Args:
+            array: this rank's shard: of any type of a fixed size, of the same shape and type on all ranks.
+                Its bytes move as they are.
+            out: where to put all shards; `array` may be this rank's part of it.
+            name: see `Communicator.allreduce`.
+            layer: see `Communicator.allreduce`.
+            priority: see `Communicator.allreduce`.
+
+        Raises:
+            UnsupportedArray: this array or argument is not taken; nothing was sent.
+            JobBroken: the job is over.
+        """
+        return self.gather(array, CallOptions(out, name, "propagate", layer, priority))
+
+    all_gather_async = starting(all_gather)
+    """Start an all-gather and return at once; for the arguments see `all_gather`."""
+
+    @waiting
+    def broadcast(
+        self,
+        array: ArrayLike | Tensor,
+        root: int = 0,
+        *,
+        out: Output | None = None,
+        name: str | None = None,
+        layer: Layer | None = None,
+        priority: int | None = None,
+    ) -> Request[NDArray[Any]]:
+        """Return the array of rank `root`, on all ranks.
+
+        Args:
+            array: what the root sends, of any type of a fixed size; its bytes move as they are. At the other
+                ranks only its shape and type count, which are the same on all ranks.
+            root: the rank that sends; the same on all ranks.
+            out: where to put what the root has sent; `array` itself for in place.
+            name: see `Communicator.allreduce`.
+            layer: see `Communicator.allreduce`.
+            priority: see `Communicator.allreduce`.
+
+        Raises:
+            UnsupportedArray: this array or argument is not taken; nothing was sent.
+            JobBroken: the job is over.
+        """
+        return self.spread(array, root, CallOptions(out, name, "propagate", layer, priority))
+
+    broadcast_async = starting(broadcast)
+    """Start a broadcast and return at once; for the arguments see `broadcast`."""
+
+    def scatter(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
+        """Return a reduce-scatter to `start`. Raises UnsupportedArray."""
+        number = self._next("reduce_scatter")
+        collective = make_reduce_scatter(array, op, options, number=number, rank=self.rank, size=self.size)
+        return collective, collective.staged.finish
+
+    def gather(self, array: ArrayLike | Tensor, options: CallOptions) -> Request[NDArray[Any]]:
+        """Return an all-gather to `start`. Raises UnsupportedArray."""
+        number = self._next("all_gather")
+        collective = make_all_gather(array, options, number=number, rank=self.rank, size=self.size)
+        return collective, collective.staged.finish
+
+    def spread(self, array: ArrayLike | Tensor, root: int, options: CallOptions) -> Request[NDArray[Any]]:
+        """Return a broadcast to `start`. Raises UnsupportedArray, and ValueError: `root` is no rank."""
+        number = self._next("broadcast")
+        check_root(root, self.size)
+        collective = make_broadcast(array, int(root), options, number=number, rank=self.rank)
+        return collective, collective.staged.finish
+
+    def _next(self, call: str) -> int:
+        """Return the number of the next call. Raises UnsupportedArray if the job cannot do it."""
+        number = next(self._calls)
+        if self.why_no_shards is not None:
+            raise UnsupportedArray(f"{call} is not for this job: {self.why_no_shards}")
+        return number
+
+    @abstractmethod
+    def _run(self, request: Request[Result]) -> Result: ...
+
+    @abstractmethod
+    def start(self, request: Request[Result]) -> Handle[Result]:
+        """Carry out a request as an asynchronous collective."""

@@ -1,0 +1,239 @@
+"""Which of a rank's asynchronous collectives is carried out next, and with which others: pure decisions.
+
+All ranks must decide alike, or their packets would not meet. So a schedule knows only what all ranks have
+submitted (`hostlib.collectives.schedule`), and decides by that alone:
+
+- Small collectives (up to `Limits.fusion_bytes`) of one kind are one step together, each on packets of its
+  own: *fused*. Their sums are bit for bit those that they would be alone.
+- A larger one is carried out in slices, front layers first, then as submitted. After a slice small ones that
+  have come meanwhile go first, once: large ones and small ones take turns. Slices of one that tells its layer
+  are smaller: what is more urgent waits for no more than one of them.
+- A barrier waits for all before it, and all behind it wait for the barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from hostlib.collectives import PLAIN, Collective, arrays, is_whole
+from hostlib.core.state import Pattern
+from hostlib.errors import ConfigError
+from hostlib.wire.encodings import Encoding, per_lane
+
+FUSION_BYTES: Final = 1 << 20
+SLICE_BYTES: Final = 32 << 20
+"""A slice fills and drains the window once, announces exponents for one window more, and costs a vote."""
+_OF_LAYERS: Final = 4
+"""Slices of calls that tell their layer are so many times smaller. A bucket of DDP tells none, and is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes; the same on all ranks. Raises ConfigError for what is no size."""
+
+    fusion_bytes: int = FUSION_BYTES
+    """The most that is fused, and the largest collective that counts as small. 0: nothing is fused."""
+    slice_bytes: int = SLICE_BYTES
+    """The most of a large collective that is carried out at a time, but at least a packet; a quarter of that
+    where it tells its layer."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("fusion_bytes", 0), ("slice_bytes", 1)):
+            if not is_whole(value := getattr(self, name)) or value < least:
+                raise ConfigError(f"{name} is {value!r}, must be a whole number from {least} on")
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """How many elements go into a packet."""
+
+    lanes: int
+    numbers: Encoding = "exponent"
+    """How floats travel unless a collective says otherwise."""
+
+    def elements(self, collective: Collective) -> int:
+        """Return the elements that a packet of a collective carries."""
+        is_float = collective.staged.source.dtype == np.float32
+        return self.lanes * (per_lane(collective.options.numbers or self.numbers) if is_float else 1)
+
+    def count(self, collective: Collective) -> int:
+        """Return the number of packets that its elements fill, at least 1."""
+        return self.filled(collective) // self.elements(collective)
+
+    def filled(self, collective: Collective) -> int:
+        """Return the number of elements that these packets have room for."""
+        packet = self.elements(collective)
+        return collective.shards * packet * max(1, -(-collective.length // packet))
+
+
+class Call(Protocol):
+    """A call to be scheduled."""
+
+    @property
+    def collective(self) -> Collective:
+        """The collective to carry out."""
+        ...
+
+
+AnyCall = TypeVar("AnyCall", bound=Call)
+
+
+@dataclass(frozen=True, slots=True)
+class Fused(Generic[AnyCall]):
+    """Small collectives to be carried out together; or one alone."""
+
+    calls: Sequence[AnyCall]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Generic[AnyCall]):
+    """Part of a large collective: `count` elements from `first` on, of each shard."""
+
+    call: AnyCall
+    first: int
+    count: int
+    is_last: bool
+
+
+class Schedule(Generic[AnyCall]):
+    """The collectives that all ranks have submitted and that are not done, in the order of submission."""
+
+    def __init__(self, limits: Limits, packets: Packets) -> None:
+        self._limits = limits
+        self._packets = packets
+        self._small: list[AnyCall] = []
+        self._large: list[AnyCall] = []
+        self._begun: dict[int, int] = {}
+        """Elements that are done, by number of the call."""
+        self._behind_barrier: list[AnyCall] = []
+        self._turn_of_large = False
+
+    def __bool__(self) -> bool:
+        return bool(self._small or self._large or self._behind_barrier)
+
+    def is_one_step(self, collective: Collective) -> bool:
+        """Return whether a collective is carried out whole, with no other: there is nothing to agree on."""
+        if collective.is_barrier:
+            return False
+        size = self._bytes(collective)
+        if size > self._limits.fusion_bytes:
+            return size <= self._slice_bytes(collective)
+        if _is_alone(collective):
+            return True
+        packet = 4 * self._packets.elements(collective)
+        return size + packet > self._limits.fusion_bytes  # no other has room beside it
+
+    def add(self, call: AnyCall) -> None:
+        """Take in the next collective."""
+        collective = call.collective
+        if self._behind_barrier or (collective.is_barrier and self):
+            self._behind_barrier.append(call)
+        elif self._is_small(collective):
+            self._small.append(call)
+        else:
+            self._large.append(call)
+
+    def put_back(self, calls: Sequence[AnyCall]) -> None:
+        """Take in again, before all others, what `next` has given away and could not be carried out."""
+        self._small[:0] = calls
+
+    def next(self) -> Fused[AnyCall] | Slice[AnyCall]:
+        """Remove the next step from the schedule and return it. There must be one."""
+        take_large = self._large and (self._turn_of_large or not self._small)
+        self._turn_of_large = not take_large
+        step = self._next_slice() if take_large else self._next_fused()
+        if not self._small and not self._large:
+            held, self._behind_barrier = self._behind_barrier, []
+            for call in held:
+                self.add(call)
+        return step
+
+    def drain(self) -> list[AnyCall]:
+        """Give away everything, for it will not be carried out."""
+        left = [*self._small, *self._large, *self._behind_barrier]
+        self._small, self._large, self._behind_barrier = [], [], []
+        return left
+
+    def _is_small(self, collective: Collective) -> bool:
+        return collective.is_barrier or self._bytes(collective) <= self._limits.fusion_bytes
+
+    def _slice_bytes(self, collective: Collective) -> int:
+        return self._limits.slice_bytes // (1 if collective.options.layer is None else _OF_LAYERS)
+
+    def _bytes(self, collective: Collective) -> int:
+        return 4 * self._packets.filled(collective)
+
+    def _next_fused(self) -> Fused[AnyCall]:
+        first, room = self._small[0], self._limits.fusion_bytes
+        taken: list[AnyCall] = []
+        for call in self._small:
+            size = self._bytes(call.collective)
+            if call is first or (_kind(call) == _kind(first) and size <= room):
+                taken.append(call)
+                room -= size
+        chosen = set(map(id, taken))
+        self._small = [call for call in self._small if id(call) not in chosen]
+        return Fused(taken)
+
+    def _next_slice(self) -> Slice[AnyCall]:
+        call = min(self._large, key=_front)
+        number, length = call.collective.number, call.collective.length
+        first = self._begun.pop(number, 0)
+        packet = self._packets.elements(call.collective)
+        across = packet * call.collective.shards
+        packets = max(1, self._slice_bytes(call.collective) // (4 * across))
+        count = min(packets * packet, length - first)
+        if first + count < length:
+            self._begun[number] = first + count
+            return Slice(call, first, count, is_last=False)
+        self._large.remove(call)
+        return Slice(call, first, count, is_last=True)
+
+
+def _kind(call: Call) -> object:
+    """Return the properties that collectives must share to be fused.
+
+    A reduce, a barrier, one of shards, or one with a residual, has it with no other.
+    """
+    collective = call.collective
+    if _is_alone(collective):
+        return collective.number
+    return collective.staged.source.dtype, collective.average, collective.options.numbers
+
+
+def _is_alone(collective: Collective) -> bool:
+    single = collective.root is not None or collective.pattern is not Pattern.SUM
+    return single or collective.is_barrier or collective.options.residual is not None
+
+
+def _front(call: Call) -> float:
+    layer = call.collective.options.layer
+    return layer[0] / layer[1] if layer else 1.0
+
+
+def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str, part: str) -> Collective:
+    """Return the collective by which ranks vote on the number of ready calls.
+
+    Args:
+        ready: Number of this rank's ready calls, below `lanes`.
+        lanes: Values per packet.
+        waits: This rank submits nothing more before the first is done.
+        number: See `Collective`.
+        description: See `Collective`.
+        part: See `Collective`.
+    """
+    ones = np.zeros(lanes, np.int32)
+    ones[:ready] = 1
+    ones[-1] = waits
+    staged = arrays.stage(ones, ones)
+    return Collective(staged, False, PLAIN, description, number, part=part, calls=0)
+
+
+def agreed(counted: Collective, size: int) -> tuple[int, bool]:
+    """Return how many calls all `size` ranks have submitted, and whether all wait, by the sum of ballots."""
+    all_have = counted.staged.target == size
+    return int(np.count_nonzero(all_have[:-1])), bool(all_have[-1])

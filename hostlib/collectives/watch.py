@@ -1,0 +1,232 @@
+"""Watches over the calls of a process group: ranks that wait long show each other what they have called.
+
+A call that not all ranks make, or not in the same way, is found by comparing (`hostlib.collectives.ledger`),
+and given up with an error that names ranks and calls. A rank that is only slow is named in a warning (logger
+``hostlib.watch``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from hostlib.collectives.ledger import Ledger, Page, Waiting, behind, disagreement
+
+EXPLAIN_S: Final = 10.0
+"""Longest wait for the others, and their calls, once the ranks are known to disagree."""
+_LOOK_S: Final = 1.0
+"""Longest time between two looks at what others ask."""
+_LOOKS: Final = 4
+"""Looks in the time after which a call counts as stalled."""
+_log = logging.getLogger("hostlib.watch")
+
+
+class Store(Protocol):
+    """Texts by key that all ranks share, such as torch's; any call may raise RuntimeError once it is gone."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Keep a text."""
+        ...
+
+    def get(self, key: str, /) -> bytes:
+        """Return a text that is there."""
+        ...
+
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether there are texts by all these keys."""
+        ...
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add to a number, 0 at first, and return it."""
+        ...
+
+
+class Watch:
+    """The calls of one rank, and a thread that looks at them now and then."""
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        stall_s: float,
+        on_disagreement: Callable[[str], None],
+        patience_s: float = EXPLAIN_S,
+    ) -> None:
+        """Begin.
+
+        Args:
+            store: What all ranks share.
+            rank: This rank.
+            size: Number of ranks.
+            stall_s: Time after which a call counts as stalled.
+            on_disagreement: Gets what `ledger.disagreement` says, once, in the watch's thread.
+            patience_s: Longest time that ranks wait for each other in a call.
+        """
+        self._store = store
+        self._rank = rank
+        self._size = size
+        self._stall_s = stall_s
+        self._explain_s = min(EXPLAIN_S, patience_s + _LOOK_S)
+        self._on_disagreement = on_disagreement
+        self._ledger = Ledger()
+        self._under_way: dict[int, Callable[[], bool]] = {}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._found: str | None = None
+        self._explained = False
+        self._explaining = threading.Lock()
+        self._all_know = threading.Event()
+        self._answered = 0
+        self._asked_of: int | None = None
+        self._warned_of: int | None = None
+        self._thread = threading.Thread(target=self._serve, name="watch", daemon=True)
+        self._thread.start()
+
+    def begin(self, call: str, ended: Callable[[], bool] | None = None) -> int:
+        """Note that a call begins; return its number.
+
+        Args:
+            call: All that ranks must agree on.
+            ended: Tells when it is over; None: `end` or `track` will.
+        """
+        with self._lock:
+            self._prune()
+            number = self._ledger.begin(call)
+            if ended:
+                self._under_way[number] = ended
+            return number
+
+    def end(self, number: int) -> None:
+        """Note that a call is over."""
+        with self._lock:
+            self._ledger.end(number)
+
+    def track(self, number: int, ended: Callable[[], bool]) -> None:
+        """Let `ended` tell when a call that has begun is over."""
+        with self._lock:
+            self._under_way[number] = ended
+
+    def explain(self, number: int) -> str | None:
+        """Say how the ranks' calls differ, now that call `number` is known to; None if that stays unknown.
+
+        Later calls, which fail for the same reason, wait no more.
+        """
+        with self._explaining:
+            if not self._explained:
+                self._explained = True
+                if text := self._explanation(number):
+                    self._found = text
+                    self._all_know.set()
+        return self._found
+
+    def _explanation(self, number: int) -> str | None:
+        deadline = time.monotonic() + self._explain_s
+        try:
+            self._ask()
+            while not self._over.wait(0.02):
+                pages = self._read()
+                complete = len(pages) == self._size and not behind(pages, number)
+                if (text := disagreement(pages)) and (complete or time.monotonic() > deadline):
+                    self._let_others_read(max(deadline, time.monotonic() + _LOOK_S))
+                    return text
+                if time.monotonic() > deadline:
+                    return None
+        except RuntimeError as error:
+            _log.debug("the other ranks' calls are not known: %s", error)
+        return None
+
+    def found(self) -> str | None:
+        """Say how the ranks disagree, if that is known, as soon as the others know or do not answer.
+
+        A caller that raises it may end its process, and with it the store and the others' connections.
+        """
+        if self._found is not None:
+            self._all_know.wait(self._explain_s)
+        return self._found
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Watch no more; wait so long at most for the thread to end."""
+        self._over.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _serve(self) -> None:
+        try:
+            while not self._over.wait(min(_LOOK_S, self._stall_s / _LOOKS)):
+                self._look()
+        except RuntimeError as error:  # with the store's host gone the calls themselves fail
+            _log.debug("nothing is watched any more: %s", error)
+
+    def _look(self) -> None:
+        asked = self._store.add("asked", 0)
+        if asked != self._answered:
+            self._show()
+            self._answered = asked
+        with self._lock:
+            self._prune()
+            oldest = self._ledger.oldest()
+        if oldest is None or oldest.waited_s < self._stall_s:
+            self._asked_of = None
+        elif self._asked_of != oldest.number:
+            self._asked_of = oldest.number
+            self._ask()
+        else:
+            self._judge(oldest)
+
+    def _judge(self, stalled: Waiting) -> None:
+        pages = self._read()
+        if text := disagreement(pages):
+            self._over.set()
+            self._found = text  # before others may know: one that does may cut the connections of this rank
+            self._let_others_read(time.monotonic() + self._explain_s)
+            self._all_know.set()
+            self._on_disagreement(text)
+        elif self._warned_of != stalled.number:
+            self._warned_of = stalled.number
+            late = behind(pages, stalled.number).items()
+            whom = [f"rank {rank}, which called {last} last" for rank, last in late]
+            whom += [
+                f"rank {rank}, which has not said what it has called"
+                for rank in range(self._size)
+                if rank not in pages
+            ]
+            _log.warning(
+                "call %d, %s, has not ended for %.0f s; it waits for %s",
+                stalled.number,
+                stalled.call,
+                stalled.waited_s,
+                "; ".join(whom) or "no rank: all have called it",
+            )
+
+    def _let_others_read(self, deadline: float) -> None:
+        """Wait until all ranks know: the store ends with the process of one of them."""
+        everyone = [f"knows/{rank}" for rank in range(self._size)]
+        with contextlib.suppress(RuntimeError):
+            self._store.set(everyone[self._rank], "")
+            while not self._store.check(everyone) and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def _ask(self) -> None:
+        self._show()
+        self._store.add("asked", 1)
+
+    def _show(self) -> None:
+        with self._lock:
+            page = self._ledger.page()
+        self._store.set(f"calls/{self._rank}", page.to_json())
+
+    def _read(self) -> dict[int, Page]:
+        keys = {rank: f"calls/{rank}" for rank in range(self._size)}
+        there = [rank for rank, key in keys.items() if self._store.check([key])]
+        return {rank: Page.from_json(self._store.get(keys[rank])) for rank in there}
+
+    def _prune(self) -> None:
+        for number in [number for number, ended in self._under_way.items() if ended()]:
+            del self._under_way[number]
+            self._ledger.end(number)

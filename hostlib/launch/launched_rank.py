@@ -1,0 +1,214 @@
+"""A process's rank among others, as its launcher states it: torchrun, mpirun, srun, or `ina run`.
+
+=========  ======================================================================  =========================
+launcher   rank, size, local rank, local size                                      what tells launches apart
+=========  ======================================================================  =========================
+torchrun   ``RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE``                         run, restart, port, log
+                                                                                   folder
+mpirun     ``OMPI_COMM_WORLD_RANK`` ``…_SIZE`` ``…_LOCAL_RANK`` ``…_LOCAL_SIZE``   PMIx namespace, its
+                                                                                   server's folder
+srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``        job, step, restart, port
+=========  ======================================================================  =========================
+
+The first of these that is complete counts. Launches are told apart by the launcher's own variables alone:
+ranks of one launch find each other also where a script starts each of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hostlib.addresses import Address
+from hostlib.errors import ConfigError
+
+TORCH_VARIABLES: Final = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+_PMIX: Final = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
+_STEP: Final = ("SLURM_JOB_ID", "SLURM_STEP_ID")
+_STEP_MORE: Final = ("SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_CLUSTER_NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedRank:
+    """One process among the ranks that a launcher started."""
+
+    launcher: str
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    """Number of ranks on this machine."""
+    launch: str
+    """Text that all ranks of this launch on this machine have, and no others there at the same time."""
+
+
+def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
+    """Return the place that a launcher gave this process; None without a launcher.
+
+    Raises:
+        ConfigError: a variable is not the number that it must be, or nothing tells the launch from others.
+    """
+    for read in (_torchrun, _openmpi, _slurm):
+        if found := read(environment):
+            _check(found)
+            return found
+    return None
+
+
+def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, str]:
+    """Return the variables that ``torch.distributed`` expects of a launcher of `size` ranks on a machine.
+
+    `store` is the address where rank 0 is to listen.
+    """
+    values = (rank, size, rank, size, *store)
+    return {name: str(value) for name, value in zip(TORCH_VARIABLES, values, strict=True)}
+
+
+def _torchrun(environment: Mapping[str, str]) -> LaunchedRank | None:
+    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= environment.keys():
+        return None
+    names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+    # …/RUN_RANDOM/attempt_N/LOCAL_RANK/error.json: the first folder is made anew for each launch
+    folder = "/".join(environment.get("TORCHELASTIC_ERROR_FILE", "").split("/")[:-3])
+    return LaunchedRank(
+        "torchrun",
+        _number(environment, "RANK"),
+        _number(environment, "WORLD_SIZE"),
+        _number(environment, "LOCAL_RANK"),
+        _number(environment, "LOCAL_WORLD_SIZE"),
+        f"{_identity('torchrun', environment, names, needed=('MASTER_PORT',))} {folder}",
+    )
+
+
+def _openmpi(environment: Mapping[str, str]) -> LaunchedRank | None:
+    if "OMPI_COMM_WORLD_RANK" not in environment:
+        return None
+    return LaunchedRank(
+        "mpirun",
+        _number(environment, "OMPI_COMM_WORLD_RANK"),
+        _number(environment, "OMPI_COMM_WORLD_SIZE"),
+        _number(environment, "OMPI_COMM_WORLD_LOCAL_RANK"),
+        _number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        _identity("mpirun", environment, (*_PMIX, "PMIX_SERVER_TMPDIR"), needed=_PMIX),
+    )
+
+
+def _slurm(environment: Mapping[str, str]) -> LaunchedRank | None:
+    # A batch script has its job's variables too, but no step's: it is none of the tasks.
+    if not {"SLURM_STEP_ID", "SLURM_PROCID"} <= environment.keys():
+        return None
+    return LaunchedRank(
+        "srun",
+        _number(environment, "SLURM_PROCID"),
+        _number(environment, "SLURM_NTASKS"),
+        _number(environment, "SLURM_LOCALID"),
+        _tasks_here(environment),
+        _identity("srun", environment, (*_STEP, *_STEP_MORE), needed=_STEP[:1]),
+    )
+
+
+def _tasks_here(environment: Mapping[str, str]) -> int:
+    """Return this node's part of ``SLURM_TASKS_PER_NODE``: "4" or "2(x3),1"."""
+    text = environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE", "")
+    counts: list[int] = []
+    try:
+        for part in text.split(","):
+            tasks, _, nodes = part.partition("(x")
+            counts += [int(tasks)] * (int(nodes.rstrip(")")) if nodes else 1)
+        return counts[int(environment.get("SLURM_NODEID", "0"))]
+    except (ValueError, IndexError):
+        raise ConfigError(f"SLURM_TASKS_PER_NODE is {text!r}, must be as in 4 or 2(x3),1") from None
+
+
+def _identity(
+    launcher: str, environment: Mapping[str, str], names: Sequence[str], *, needed: Sequence[str]
+) -> str:
+    """Return a launch's own variables as a text; one of those that are `needed` must be there."""
+    if not any(environment.get(name) for name in needed):
+        raise ConfigError(
+            f"{launcher} has set a rank, but not {' or '.join(needed)}: the ranks of this launch cannot be "
+            "told from those of others on this machine; have them inherit all of the launcher's variables"
+        )
+    return " ".join([launcher, *(f"{name}={environment.get(name, '')}" for name in names)])
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name)
+    if text is None or not (text.isascii() and text.isdecimal()):
+        raise ConfigError(f"{name} is {text!r}, must be a whole number")
+    return int(text)
+
+
+def _check(found: LaunchedRank) -> None:
+    for what, rank, size in (
+        ("rank", found.rank, found.size),
+        ("local rank", found.local_rank, found.local_size),
+    ):
+        if rank >= size:
+            raise ConfigError(f"{found.launcher}: {what} is {rank}, must be 0..{size - 1} of {size}")
+    if found.local_size > found.size:
+        raise ConfigError(
+            f"{found.launcher}: {found.local_size} ranks on this machine, of {found.size} in all"
+        )
+
+
+PORTS: Final = range(12_000, 28_000)
+"""Below those that kernels give to connections."""
+_ASK_S: Final = 20.0
+
+
+def slurm_meeting(environment: Mapping[str, str]) -> Address:
+    """Return the address where the ranks of a step meet, the same for all. Raises ConfigError."""
+    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
+    first = first_node(nodes)
+    number = int(environment["SLURM_JOB_ID"]) * 8 + int(environment["SLURM_STEP_ID"])
+    return _address_of(first), PORTS[number % len(PORTS)]
+
+
+def first_node(nodes: str) -> str:
+    """Return the first of Slurm's list of nodes.
+
+    >>> first_node("rack1-n[03-05,9],n7")
+    'rack1-n03'
+    """
+    return re.split(r",", re.sub(r"\[([^],-]*)[^]]*\]", r"\1", nodes))[0]
+
+
+def _address_of(node: str) -> str:
+    """Return the address of a node: as its name says, or else as Slurm does. Raises ConfigError."""
+    if address := _resolved(node):
+        return address
+    try:
+        command = ["scontrol", "show", "node", node, "--oneliner"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S)
+        said = done.stdout or done.stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    found = re.search(r" NodeAddr=(\S+) ", said)
+    if found and (address := _resolved(found[1])):
+        return address
+    raise ConfigError(
+        f"the address of the first node, {node!r}, is not known: want its name to lead to one that others "
+        f"reach, or set INA_MEETING to a free HOST:PORT of that node ({' '.join(said.split())[:200]})"
+    )
+
+
+def _resolved(name: str) -> str:
+    """Return the address that a name leads to; "": none, or one by which a machine only knows itself."""
+    try:
+        address = socket.gethostbyname(name)
+    except OSError:
+        return ""
+    return "" if address.startswith("127.") else address

@@ -1,0 +1,288 @@
+"""Starts the worker processes of a job, watches them, and ends them together.
+
+All of them, with whatever they start, are one process group, led by a keeper (`hostlib.launch.keeper`) that
+ends the group when this process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from hostlib.addresses import parse_address
+from hostlib.io.held import HeldAddress, OwnSocket
+from hostlib.io.joblog import JobLog
+from hostlib.launch import keeper
+from hostlib.launch.launched_rank import torch_variables
+from hostlib.meet.rendezvous import Rendezvous
+
+# Survivors of a failure raise their own error within the protocol's time limit; then they are ended.
+GRACE_S = 12.0
+# What a worker leaves running (a tee that has to write the rest) may take so long after the last worker.
+LINGER_S = 2.0
+# What ended processes have written is read by then, unless one that left the group still holds the pipes.
+DRAIN_S = 2.0
+# A line is passed on whole, up to this length.
+MAX_LINE = 64 * 1024
+ACCOUNT = ("HOME", "USER", "LOGNAME", "SHELL")
+"""Environment variables of a user."""
+SETTINGS = (
+    *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "LANG", "LC_*"),
+    *("CUDA_*", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_*", "GLOO_*"),
+    *("OMP_*", "MKL_*", "OPENBLAS_NUM_THREADS", "SSL_CERT_DIR", "SSL_CERT_FILE", "RAY_ADDRESS"),
+    *("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST"),
+    *("HOROVOD_*", "INA_AS", "INA_FUSION_BYTES", "INA_HIERARCHICAL", "INA_NONFINITE", "INA_NUMBERS"),
+    *("INA_SLICE_BYTES", "INA_STALL_S", "INA_TIMELINE"),
+)
+"""Patterns of those that programs need and that hold no secrets: what another user's command gets of ours."""
+
+__all__ = [
+    "HeldAddress",
+    "JobLog",
+    "LaunchError",
+    "OwnSocket",
+    "Rendezvous",
+    "WorkerExit",
+    "Workers",
+    "parse_address",
+    "torch_variables",
+]
+
+
+class LaunchError(Exception):
+    """The command could not be started."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit:
+    """End of a worker: its rank, exit status (128 + signal if it was killed), and time (monotonic)."""
+
+    rank: int
+    status: int
+    reason: str
+    at_s: float = field(default_factory=time.monotonic)
+
+
+Output = Callable[[int, bytes, bool], None]
+"""Gets what workers write: rank, bytes, whether they came from stderr.
+
+Whole lines, as many as came at once; or part of one that is very long, that goes back to its beginning
+(progress bars), or that has no end when its worker ends. OSError stops the stream.
+"""
+
+
+class Watcher(Protocol):
+    """Gets the workers that have ended: a `Rendezvous`."""
+
+    def ended(self, rank: int, status: int, reason: str) -> None:
+        """Note that the process of `rank` is no more."""
+
+
+class Workers:
+    """The running processes of one job."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Watcher,
+        on_output: Output,
+        inherited: Sequence[str] | None = None,
+    ) -> None:
+        """Start one process per environment; the position is the rank.
+
+        Args:
+            command: Program and arguments.
+            environments: Variables of each.
+            rendezvous: Told of workers that have ended.
+            on_output: Called with what they write.
+            inherited: Patterns of names: each gets these of this process's variables, too; None: all.
+
+        Raises:
+            LaunchError: the command cannot be run; no process is left behind.
+        """
+        self._rendezvous = rendezvous
+        self._inherited = environment(("*",) if inherited is None else inherited)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._readers: list[threading.Thread] = []
+        self.exits: list[WorkerExit] = []
+        self._over = False
+        self.left_running = 0
+        """Processes that workers had started, and that had to be ended after the last worker."""
+        self._keeper: subprocess.Popen[bytes] | None = subprocess.Popen(
+            [sys.executable, "-I", "-S", keeper.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+        # As long as the keeper has not been waited for, this number is nobody else's.
+        self._group = self._keeper.pid
+        try:
+            for rank, variables in enumerate(environments):
+                self._start(rank, command, variables, on_output)
+        except OSError as error:
+            self.kill()
+            raise cannot_run(command[0], error.strerror) from error
+        except BaseException:
+            self.kill()
+            raise
+
+    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
+        """Wait for all workers, and end what they leave running; `on_tick` is called about every `tick_s`.
+
+        Returns the first failure, or None. After one, the others have `GRACE_S` to notice.
+        """
+        deadline = None
+        while len(self.exits) < len(self._processes):
+            self._collect()
+            failed = self._first_failure()
+            if failed and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+            if deadline is not None and time.monotonic() > deadline:
+                self.kill()
+                deadline = None
+            on_tick()
+            self._pause(tick_s)
+        if self._keeper:
+            self.left_running = len(keeper.wait_for_end(self._group, LINGER_S))
+        self.kill()
+        return self._first_failure()
+
+    def kill(self) -> None:
+        """End every process of the job that still runs, first politely. Without effect if done before."""
+        if self._keeper:
+            running = [process for process in self._processes if process.poll() is None]
+            for process in running:
+                process.terminate()  # also one that has left the group
+            keeper.end_group(self._group)
+            for process in running:
+                _end(process)
+            self._keeper.kill()
+            self._keeper.communicate()
+            self._keeper = None
+        deadline = time.monotonic() + DRAIN_S
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
+        self._over = True
+
+    def _start(
+        self, rank: int, command: Sequence[str], variables: Mapping[str, str], on_output: Output
+    ) -> None:
+        process = subprocess.Popen(
+            command,
+            env={**self._inherited, "PATH": _path(), "PYTHONUNBUFFERED": "1", **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            process_group=self._group,  # an interrupt from the keyboard is for us
+        )
+        self._processes.append(process)
+        for stream, is_error in ((process.stdout, False), (process.stderr, True)):
+            reader = threading.Thread(
+                target=self._forward, args=(stream, rank, is_error, on_output), daemon=True
+            )
+            reader.start()
+            self._readers.append(reader)
+
+    def _forward(self, stream: BinaryIO, rank: int, is_error: bool, on_output: Output) -> None:
+        held = b""
+        with stream, contextlib.suppress(OSError):  # whoever reads our output has seen enough
+            while data := stream.read(MAX_LINE):
+                data = held + data
+                end = _passed_on(data)
+                held = data[end:]
+                if self._over:
+                    return  # all but what has left the group has ended
+                if end:
+                    on_output(rank, data[:end], is_error)
+            if held:
+                on_output(rank, held, is_error)
+
+    def _collect(self) -> None:
+        known = {exit_.rank for exit_ in self.exits}
+        found = []
+        for rank, process in enumerate(self._processes):
+            status = process.poll()
+            if rank in known or status is None:
+                continue
+            if status < 0:
+                exit_ = WorkerExit(rank, 128 - status, f"killed by {signal_name(-status)}")
+            else:
+                exit_ = WorkerExit(rank, status, f"exited with status {status}")
+            found.append(exit_)
+        for exit_ in sorted(found, key=by_cause):
+            self.exits.append(exit_)
+            self._rendezvous.ended(exit_.rank, exit_.status, exit_.reason)
+
+    def _first_failure(self) -> WorkerExit | None:
+        return next((exit_ for exit_ in self.exits if exit_.status), None)
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep until the next tick, or until a worker ends."""
+        running = [process for process in self._processes if process.poll() is None]
+        if running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running[0].wait(timeout=seconds)
+
+
+def environment(patterns: Sequence[str]) -> dict[str, str]:
+    """Return the variables of this process's environment whose names match one of these patterns."""
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+def cannot_run(program: str, why: str | None) -> LaunchError:
+    """Return the error of a command that does not start, with advice if it is a Python file."""
+    advice = f"; want 'python {program}'" if program.endswith(".py") and Path(program).is_file() else ""
+    return LaunchError(f"cannot run {program!r}: {why}{advice}")
+
+
+def by_cause(exit_: WorkerExit) -> bool:
+    """Sort what has ended since the last look: what a signal ended has not noticed the end of another one."""
+    return exit_.status <= 128
+
+
+def _path() -> str:
+    """Return the search path with our own interpreter first: `python` is to be one that has this package."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name; real-time signals are counted from the first."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def _passed_on(data: bytes) -> int:
+    """Return the number of bytes to pass on before more data has come."""
+    # Up to the last end of a line, or up to where the line begins again: there may come a newline yet.
+    end = max(data.rfind(b"\n") + 1, data.rfind(b"\r"))
+    return end or (len(data) if len(data) > MAX_LINE else 0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that was asked to end; not for long."""
+    try:
+        process.wait(keeper.GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,230 @@
+"""A worker's side of the meeting point: joins its job, then listens for news of the other ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from hostlib.addresses import parse_address
+from hostlib.core.peers import Peers
+from hostlib.errors import RendezvousError
+from hostlib.meet.messages import (
+    GONE,
+    SILENT_S,
+    TO_WORKER_BYTES,
+    Farewell,
+    GroupAnswer,
+    GroupRequest,
+    Join,
+    Lines,
+    MessageError,
+    News,
+    Report,
+    Waited,
+    notice_its_end,
+)
+
+FAREWELL_S = 1.0
+"""Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
+ANSWER_S = 5.0
+"""Longest wait for the launcher to say who has not joined."""
+
+
+class RendezvousPeers(Peers):
+    """A worker's side of a `hostlib.meet.rendezvous.Rendezvous`."""
+
+    def __init__(
+        self, address: str, *, job: int, rank: int, size: int, token: str, timeout_s: float = 60.0
+    ) -> None:
+        """Join with the job's token, and wait until all ranks have.
+
+        Raises:
+            RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
+        """
+        self._rank = rank
+        self._size = size
+        self._launcher = f"the launcher at {address.rpartition(':')[0]}"
+        self._said_farewell = False
+        self._gone: dict[int, str] = {}
+        self._left: dict[int, int] = {}
+        self._fault: str | None = None
+        self._granted = 0
+        self._lines = Lines(TO_WORKER_BYTES)
+        self._lock = threading.Lock()
+        self._change = threading.Condition(self._lock)
+        self._answers: dict[str, GroupAnswer] = {}
+        where = f"job {job}, rank {rank}"
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._socket = socket.create_connection(parse_address(address), timeout=timeout_s)
+        except OSError as error:
+            raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            notice_its_end(self._socket)
+            self._socket.sendall(Join(rank, size, job, token).encode())
+            self._await_go(where, deadline, timeout_s)
+        except RendezvousError:
+            self._socket.close()
+            raise
+        except (OSError, ValueError) as error:
+            self._socket.close()
+            raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
+        self._socket.settimeout(None)
+        self._thread = threading.Thread(target=self._listen, name="peers", daemon=True)
+        self._thread.start()
+
+    def gone(self) -> Mapping[int, str]:
+        """Return the ranks that are known to be dead, each with the reason."""
+        with self._lock:
+            return dict(self._gone)
+
+    def fault(self) -> str | None:
+        """Return the reason why the whole job cannot go on; None while it can."""
+        return self._fault
+
+    def granted(self) -> int:
+        """Return how many packets the job may have in flight; 0: no bound."""
+        return self._granted
+
+    def alive(self, ranks: Iterable[int]) -> bool:
+        """Return whether every one of `ranks` still holds its connection to the launcher."""
+        with self._lock:
+            return self._fault is None and not {*self._left, *self._gone}.intersection(ranks)
+
+    def left(self) -> Mapping[int, int]:
+        """Return the ranks that said farewell, and after how many collectives."""
+        with self._lock:
+            return dict(self._left)
+
+    def report(self, statistics: Mapping[str, float]) -> None:
+        """Send progress to the launcher."""
+        with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
+            self._socket.sendall(Report(statistics).encode())
+
+    def farewell(self, collectives: int = 0) -> None:
+        """Tell the launcher, which tells the others. Without effect if done before."""
+        if not self._said_farewell:
+            self._said_farewell = True
+            with contextlib.suppress(OSError):
+                self._socket.sendall(Farewell(collectives).encode())
+
+    def finished(self) -> bool:
+        """Return whether every rank has said farewell or is gone, or the job is over anyway."""
+        with self._lock:
+            return self._fault is not None or len({*self._left, *self._gone}) == self._size
+
+    def group(self, key: str, ranks: Sequence[int], timeout_s: float) -> str:
+        """Have the launcher admit a job of these ranks; return this worker's configuration in it, as JSON.
+
+        Args:
+            key: Text that these ranks alone give, for this job alone.
+            ranks: The ranks, in the order of their ranks in it; all of them call this.
+            timeout_s: Longest wait for the others, and for the launcher.
+
+        Raises RendezvousError if it was not admitted, and why; or, with nothing sent, for a wrong argument.
+        """
+        request = self._group_request(key, ranks)
+        with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
+            self._socket.sendall(request.encode())
+        with self._change:
+            self._change.wait_for(lambda: key in self._answers or self._fault is not None, timeout_s)
+            answer = self._answers.pop(key, None)
+        if answer is None:
+            raise RendezvousError(self._fault or f"the launcher did not answer within {timeout_s:g} s")
+        if answer.config is None:
+            raise RendezvousError(answer.reason)
+        return answer.config
+
+    def _group_request(self, key: str, ranks: Sequence[int]) -> GroupRequest:
+        """Return the request, which the launcher can read: for one that it cannot it would end the job."""
+        try:
+            request = GroupRequest.parse({"group": key, "ranks": [operator.index(rank) for rank in ranks]})
+        except (MessageError, TypeError) as error:
+            raise RendezvousError(f"a group of {ranks!r} with the key {key!r}: {error}") from None
+        if len(request.ranks) > self._size:
+            raise RendezvousError(f"a group of {len(request.ranks)} ranks: the job has {self._size}")
+        return request
+
+    def close(self) -> None:
+        """Say farewell, and close once the launcher has heard it, not long after at the latest."""
+        self.farewell()
+        with self._change:
+            self._change.wait_for(lambda: self._rank in self._left or self._fault is not None, FAREWELL_S)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+    def _await_go(self, where: str, deadline: float, timeout_s: float) -> None:
+        heard = waited = False
+        while True:
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                data = self._socket.recv(65536)
+            except TimeoutError:
+                if waited:
+                    raise RendezvousError(
+                        f"{where}: not all of {self._size} ranks joined within {timeout_s:g} s, and the"
+                        " launcher does not say which"
+                    ) from None
+                waited = True  # it knows who is missing, and tells all
+                deadline = time.monotonic() + ANSWER_S
+                self._socket.sendall(Waited(timeout_s).encode())
+                continue
+            if not data:
+                raise RendezvousError(
+                    f"{where}: {self._launcher} went away before all had joined"
+                    + ("" if heard else ", or the token in INA_JOB is not the job's")
+                )
+            heard = True
+            all_news = [News.parse(message) for message in self._lines.feed(data)]
+            for news in all_news:
+                if news.refused is not None:
+                    raise RendezvousError(f"{where}: refused: {news.refused}")
+                self._note(news)
+            if any(news.go for news in all_news):
+                return  # what came along with it, a death even, has been noted
+            if self._gone or self._fault:
+                missing = ", ".join(f"{rank} ({why})" for rank, why in self._gone.items())
+                raise RendezvousError(
+                    f"{where}: " + (self._fault or f"missing ranks before the job began: {missing}")
+                )
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(65536)
+                if not data:
+                    break
+                for message in self._lines.feed(data):
+                    if "group" in message:
+                        self._take_answer(GroupAnswer.parse(message))
+                    else:
+                        self._note(News.parse(message))
+            except OSError as error:
+                if error.errno in GONE:
+                    self._note(News(fault=f"{self._launcher} has not answered for {SILENT_S} s"))
+                break
+            except ValueError as error:
+                self._note(News(fault=f"the launcher sent an invalid message: {error}"))
+                return
+        self._note(News(fault=f"{self._launcher} went away"))
+
+    def _take_answer(self, answer: GroupAnswer) -> None:
+        with self._change:
+            self._answers[answer.key] = answer
+            self._change.notify_all()
+
+    def _note(self, news: News) -> None:
+        with self._lock:
+            self._gone.update(news.gone)
+            self._left.update(news.left)
+            self._fault = self._fault or news.fault
+            if news.granted is not None:
+                self._granted = news.granted
+            self._change.notify_all()

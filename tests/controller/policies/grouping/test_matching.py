@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import rustworkx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.policies.grouping import matching
+from controller.policies.grouping.efficiency import Profile, best
+from controller.policies.grouping.matching import match
+from controller.policies.grouping.rounds import group, places, weights
+from controller.policies.scheduling.errors import BadSpec
+from tests import effort
+from tests.controller.policies.grouping.cases import exact, greedy, table_of, total, weigher
+
+NODES = 200 if effort.THOROUGH else 140  # more than `matching.EXACT`, below which nothing is thinned
+
+
+@settings(deadline=None, max_examples=effort.cases(60))
+@given(st.integers(0, 14), st.integers(0, 10**6), st.sampled_from([0, 1, 3]))
+def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distinct: int) -> None:
+    table = table_of(count, seed, distinct)
+    reference = exact(table)
+    assert total(table, match(count, weigher(table))) == pytest.approx(reference)
+    assert total(table, greedy(count, weigher(table))) <= reference + 1e-9
+
+
+@settings(deadline=None, max_examples=effort.cases(200))
+@given(st.integers(1, 50), st.integers(0, 10**6), st.sampled_from([1, 2, 3, 20, 10**8]), st.floats(0.2, 1))
+def test_of_matchings_that_weigh_the_same_the_one_of_rustworkx_is_found(
+    count: int, seed: int, most: int, dense: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    table = np.triu(rng.integers(0, most + 1, (count, count)) * (rng.random((count, count)) < dense), 1)
+    table = (table + table.T).astype(np.float64)
+    graph = rustworkx.PyGraph.from_adjacency_matrix(table)
+    expected = {(min(u, v), max(u, v)) for u, v in rustworkx.max_weight_matching(graph, weight_fn=int)}
+    found = match(count, weigher(table / matching.SCALE), exact=True)
+    assert found == sorted(expected)
+
+
+@pytest.mark.parametrize("members", [1, 2], ids=["jobs", "pairs of jobs"])
+@pytest.mark.parametrize("kinds", [0, 3, 8, 50])
+def test_a_thinned_graph_loses_less_than_half_a_percent(members: int, kinds: int) -> None:
+    rng = random.Random(kinds)
+    some = [profile(rng) for _ in range(kinds)]
+    jobs = [rng.choice(some) if kinds else profile(rng) for _ in range(NODES * members)]
+    nodes = [tuple(range(first, first + members)) for first in range(0, len(jobs), members)]
+    stages = np.array(jobs)
+    weigh = weights(stages, nodes, 4)
+    everyone = np.arange(NODES)
+    table = weigh(everyone, everyone)
+    known: dict[tuple[Profile, ...], int] = {}
+    kind_of = [known.setdefault(tuple(sorted(jobs[job] for job in node)), len(known)) for node in nodes]
+    reference = total(table, match(NODES, weigh, exact=True))
+    found = total(table, match(NODES, weigh, kind_of, places(stages, nodes)))
+    if kinds == 3 or effort.THOROUGH:  # networkx takes seconds; smaller graphs are tried above
+        assert reference == pytest.approx(exact(table), rel=1e-6)
+    assert found >= 0.995 * reference
+    assert found >= total(table, greedy(NODES, weigh)) * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("worst_order", [False, True])
+@pytest.mark.parametrize("members", [2, 3, 4])
+def test_what_is_remembered_of_a_few_groups_is_what_they_weigh(members: int, worst_order: bool) -> None:
+    rng = random.Random(members)
+    stages = np.array([profile(rng) for _ in range(12)])
+    nodes = [(0,), (1,), (2, 3), (4,), (5, 6), (7, 8, 9)]
+    some = np.array([4, 0, 2, 5, 1])
+    for at in (stages, stages[::-1]):  # other jobs under the same numbers
+        weigh = weights(at, nodes, members, worst_order=worst_order)
+        assert np.array_equal(weigh(some, some), weigh(some, some.copy()))
+
+
+def test_blocks_cover_every_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "BLOCK", 40)
+    rng = random.Random(1)
+    jobs = [profile(rng) for _ in range(301)]
+    groups = group(jobs)
+    assert sorted(job for plan in groups for job in plan.jobs) == list(range(301))
+    assert len(groups) == 76
+
+
+def profile(rng: random.Random) -> Profile:
+    return tuple(rng.random() for _ in range(4))
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+def test_groups_cover_all_jobs_and_are_no_larger_than_asked(members: int) -> None:
+    rng = random.Random(members)
+    jobs = [profile(rng) for _ in range(30)]
+    plans = group(jobs, members=members)
+    assert sorted(job for plan in plans for job in plan.jobs) == list(range(30))
+    assert max(len(plan.jobs) for plan in plans) == members
+    for plan in plans:
+        assert plan.interleaving == best([jobs[job] for job in plan.jobs])
+
+
+def test_two_resources_are_grouped_as_in_figure_5() -> None:
+    a, b, c, d = (2.0, 1.0), (1.0, 2.0), (2.0, 1.0), (1.0, 2.0)
+    plans = group([a, c, b, d], exact=True)
+    assert [plan.interleaving.efficiency for plan in plans] == [1, 1]
+
+
+def test_two_resources_are_grouped_optimally() -> None:
+    rng = random.Random(5)
+    jobs = [(rng.random(), rng.random()) for _ in range(40)]
+    everyone = np.arange(40)
+    table = weights(np.array(jobs), [(job,) for job in range(40)], 2)(everyone, everyone)
+    np.fill_diagonal(table, 0)
+    found = sum(plan.interleaving.efficiency for plan in group(jobs, exact=True) if len(plan.jobs) == 2)
+    assert found == pytest.approx(exact(table))
+
+
+def test_a_worst_order_is_no_better() -> None:
+    rng = random.Random(6)
+    jobs = [profile(rng) for _ in range(40)]
+    good = sum(plan.interleaving.round_s for plan in group(jobs))
+    assert sum(plan.interleaving.round_s for plan in group(jobs, worst_order=True)) > good
+
+
+def test_no_job_and_one_job() -> None:
+    assert group([]) == []
+    (only,) = group([(1.0, 2.0)])
+    assert only.jobs == (0,)
+    assert only.interleaving.efficiency == 0.5
+
+
+@pytest.mark.parametrize("members", [0, 5])
+def test_group_sizes_out_of_range_are_refused(members: int) -> None:
+    with pytest.raises(BadSpec, match=f"groups of {members} jobs on 4 resources"):
+        group([(1.0, 1.0, 1.0, 1.0)], members=members)
+
+
+def test_all_equal_profiles_are_grouped() -> None:
+    plans = group([(1.0, 1.0, 1.0, 1.0)] * 16)
+    assert [len(plan.jobs) for plan in plans] == [4] * 4
+    assert all(plan.interleaving.efficiency == 1 for plan in plans)

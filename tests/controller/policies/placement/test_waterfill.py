@@ -1,0 +1,196 @@
+"""Water-filling against progressive filling in exact fractions, and its properties."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.policies.placement.flows import flows_of, steady_state
+from controller.policies.placement.trees import tree_of
+from controller.policies.placement.waterfill import Flows, Node, Reading, waterfill
+from controller.vocabulary import Job, Topology, fabrics
+from tests import effort
+from tests.twins import waterfill as twin
+
+READINGS: tuple[Reading, ...] = ("freeze", "spill")
+
+
+def brute_force(flows: Flows, reading: Reading) -> list[Fraction]:
+    """Fill progressively, with every load summed up anew at every event, in fractions."""
+    links, nodes = len(flows.link_bps), range(len(flows.job))
+    capacity = [Fraction(float(c)) for c in (*flows.link_bps, *flows.pool_bps)]
+    load = [Fraction(0)] * len(capacity)
+    active, full = set(range(flows.jobs)), set[int]()
+    rates = [Fraction(0)] * flows.jobs
+
+    def summing(n: int) -> bool:
+        return bool(flows.pool[n] >= 0) and flows.pool[n] not in full
+
+    def out(n: int) -> Fraction:
+        if summing(n):
+            return Fraction(float(flows.kept[n]))
+        below = [m for m in nodes if flows.parent[m] == n]
+        return Fraction(float(flows.source[n])) + sum((out(m) for m in below), Fraction(0))
+
+    while active:
+        slope = [Fraction(0)] * len(capacity)
+        users: list[set[int]] = [set() for _ in capacity]
+        for n in nodes:
+            if (job := int(flows.job[n])) not in active:
+                continue
+            share, flow = Fraction(float(flows.share[n])), out(n)
+            uses = [(flows.link[n], flow), (flows.back[n], min(flow, Fraction(1)))]
+            uses.append((links + flows.pool[n] if summing(n) else -1, Fraction(1)))
+            for resource, amount in uses:
+                if resource >= 0 and amount:
+                    slope[resource] += share * amount
+                    users[resource].add(job)
+        steps = [(capacity[r] - load[r]) / slope[r] for r in range(len(capacity)) if slope[r]]
+        if not steps:
+            break
+        step = min(steps)
+        load = [at + step * each for at, each in zip(load, slope, strict=True)]
+        for job in active:
+            rates[job] += step
+        for r in range(len(capacity)):
+            if slope[r] and load[r] == capacity[r]:
+                if r >= links and reading == "spill":
+                    full.add(r - links)
+                else:
+                    active -= users[r]
+    return rates
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[Topology, list[Job]]:
+    parts = fabrics.Parts(
+        slots=draw(st.sampled_from([1, 64, 512])),
+        trunk_bps=draw(st.sampled_from([10e9, 40e9, 100e9])),
+        programmable=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        seed=draw(st.integers(0, 9)),
+    )
+    shape = draw(st.sampled_from(["star", "leaf", "fat"]))
+    makers = {
+        "star": lambda: fabrics.star(5, parts),
+        "leaf": lambda: fabrics.leaf_spine(2, 3, 2, parts),
+        "fat": lambda: fabrics.fat_tree(2, 2, parts),
+    }
+    topology = makers[shape]()
+    names = [server.name for server in topology.servers]
+    jobs = []
+    for number in range(draw(st.integers(1, 6))):
+        servers = draw(st.lists(st.sampled_from(names), min_size=2, max_size=4, unique=True))
+        job = Job(
+            name=f"j{number}",
+            workers=len(servers),
+            layers_bytes=(1000,),
+            servers=tuple(servers),
+            fallback=draw(st.none() | st.sampled_from(names)),
+            aggregate=draw(st.integers(0, 3)) > 0,
+            iterations=1,
+            compute_s=0.0,
+        )
+        jobs.append(replace(job, tree=tree_of(topology, job)))
+    return topology, jobs
+
+
+@settings(max_examples=effort.cases(60), deadline=None)
+@given(clusters(), st.sampled_from(READINGS))
+def test_rates_are_those_of_progressive_filling_in_fractions(
+    case: tuple[Topology, list[Job]], reading: Reading
+) -> None:
+    flows = flows_of(*case)
+    expected = brute_force(flows, reading)
+    assert waterfill(flows, reading).rate_bps == pytest.approx([float(rate) for rate in expected], rel=1e-9)
+
+
+@settings(max_examples=effort.cases(150), deadline=None)
+@given(clusters(), st.sampled_from(READINGS), st.lists(st.sampled_from([0.0, 1e9, 7e9, np.inf]), max_size=8))
+def test_rates_are_those_of_the_twin_to_the_last_bit(
+    case: tuple[Topology, list[Job]], reading: Reading, limits: list[float]
+) -> None:
+    flows = flows_of(*case)
+    limit_bps = np.resize(np.array(limits or [np.inf]), flows.jobs)
+    flows = replace(flows, limit_bps=limit_bps)
+    found, expected = waterfill(flows, reading), twin.waterfill(flows, reading)
+    assert np.array_equal(found.rate_bps, expected.rate_bps)
+    assert np.array_equal(found.bound_by, expected.bound_by)
+    assert np.array_equal(found.load_bps, expected.load_bps)
+    assert np.array_equal(found.spilled_at_bps, expected.spilled_at_bps)
+
+
+@settings(max_examples=effort.cases(60), deadline=None)
+@given(clusters())
+def test_rates_are_max_min_fair(case: tuple[Topology, list[Job]]) -> None:
+    flows = flows_of(*case)
+    steady = waterfill(flows, "freeze")
+    capacity = np.concatenate([flows.link_bps, flows.pool_bps])
+    assert np.all(steady.load_bps <= capacity * (1 + 1e-9))
+    flowing = twin.Filling(flows, "freeze").out > 0
+    for job, (rate, bound) in enumerate(zip(steady.rate_bps, steady.bound_by, strict=True)):
+        assert steady.load_bps[bound] == pytest.approx(capacity[bound], rel=1e-9)
+        there = ((flows.link == bound) | (flows.back == bound)) & flowing
+        there |= (flows.pool >= 0) & (flows.pool + len(flows.link_bps) == bound)
+        assert job in flows.job[there]
+        assert rate >= max(steady.rate_bps[flows.job[there]]) * (1 - 1e-9), "nobody there has more"
+
+
+@settings(max_examples=effort.cases(30), deadline=None)
+@given(clusters())
+def test_full_links_are_never_overfull_when_memory_spills(case: tuple[Topology, list[Job]]) -> None:
+    flows = flows_of(*case)
+    steady = waterfill(flows)
+    assert np.all(steady.load_bps[: len(flows.link_bps)] <= flows.link_bps * (1 + 1e-9))
+
+
+def test_what_a_full_switch_does_not_sum_takes_all_its_flows_to_the_server() -> None:
+    rack = fabrics.star(5, fabrics.Parts(slots=125, rtt_s=20e-6))  # sums 12.8 Gb/s
+    job = Job(
+        name="a",
+        workers=4,
+        layers_bytes=(1000,),
+        servers=("h1", "h2", "h3", "h4"),
+        fallback="h5",
+        iterations=1,
+        compute_s=0.0,
+    )
+    assert steady_state(rack, [job], "freeze").rate_bps(job) == pytest.approx(12.8e9)
+    spilling = steady_state(rack, [job])
+    assert spilling.rate_bps(job) == pytest.approx(12.8e9 + 100e9 / 4), "the server's link takes four flows"
+    assert spilling.resource(int(spilling.steady.bound_by[0])) == "the link s1 to h5"
+    off = replace(job, aggregate=False)
+    assert steady_state(rack, [off]).rate_bps(off) == pytest.approx(25e9)
+
+
+def test_a_job_of_several_trees_has_its_share_in_each() -> None:
+    flows = Flows.of(
+        jobs=2,
+        link_bps=[10.0, 2.0, 8.0],
+        nodes=[
+            Node(job=0, link=0, share=0.5),
+            Node(job=0, link=1, share=0.5),
+            Node(job=1, link=0),
+            Node(job=1, link=2),
+        ],
+    )
+    assert waterfill(flows).rate_bps == pytest.approx([4.0, 8.0])
+
+
+def test_a_jobs_own_limit_leaves_the_rest_to_others() -> None:
+    flows = Flows.of(jobs=2, link_bps=[10.0], nodes=[Node(0, 0), Node(1, 0)], limit_bps=[3.0, np.inf])
+    steady = waterfill(flows)
+    assert steady.rate_bps == pytest.approx([3.0, 7.0])
+    assert list(steady.bound_by) == [-1, 0]
+
+
+def test_a_job_on_one_server_is_bound_by_nothing() -> None:
+    rack = fabrics.star(2)
+    job = Job(name="a", workers=2, layers_bytes=(10,), servers=("h1", "h1"), compute_s=0.1, iterations=1)
+    state = steady_state(rack, [job])
+    assert state.rate_bps(job) == np.inf
+    assert state.value == 2.0

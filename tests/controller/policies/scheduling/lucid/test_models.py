@@ -1,0 +1,217 @@
+"""Additive models, and the two predictors that are made of them. Each model is trained once: that is slow."""
+
+import math
+import random
+import warnings
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from benchmarks.schedulers.lucid import make_counts, make_history
+from controller.policies.scheduling.lucid import estimates as durations_module
+from controller.policies.scheduling.lucid.additive import (
+    AdditiveModel,
+    Axis,
+    Term,
+    _extract,
+    _machine,
+    _matrix,
+    train,
+)
+from controller.policies.scheduling.lucid.estimates import DurationModel, Facts, train_durations
+from controller.policies.scheduling.lucid.throughput import features as throughput_features
+from controller.policies.scheduling.lucid.throughput import train_throughput
+from controller.policies.scheduling.lucid.usage import BadSample, Usage
+from tests.extras import needs
+
+pytestmark = needs("interpret")
+
+FEATURES = ("hour", "user", "gpus")
+
+
+def rows(count: int, seed: int = 0) -> list[tuple[float | None, str, float]]:
+    rng = random.Random(seed)
+    return [
+        (None if rng.random() < 0.05 else rng.uniform(0, 24), rng.choice("abc"), float(rng.randint(1, 8)))
+        for _ in range(count)
+    ]
+
+
+def target(row: tuple[float | None, str, float]) -> float:
+    hour, user, gpus = row
+    return math.sin((hour or 0) / 4) + 2 * (user == "b") + 0.5 * gpus + (user == "c") * 0.1 * (hour or 0)
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[object, AdditiveModel]:
+    cases = rows(240)
+    machine = _machine(
+        FEATURES, ["user"], interactions=1, max_rounds=100, max_bins=32, outer_bags=2, random_state=1
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own, about unknown values
+        machine.fit(_matrix(FEATURES, cases, ["user"]), np.array([target(case) for case in cases]))
+    return machine, _extract(machine, FEATURES)
+
+
+def test_the_plain_model_predicts_what_the_machine_does(trained: tuple[object, AdditiveModel]) -> None:
+    machine, model = trained
+    cases = [*rows(60, seed=2), (30.0, "a", 9.0), (None, "unseen", 1.0)]
+    expected = machine.predict(_matrix(FEATURES, cases, ["user"]))  # type: ignore[attr-defined]
+    assert [model.predict(case) for case in cases] == pytest.approx(list(expected), abs=1e-6)
+
+
+def test_an_explanation_adds_up_to_the_prediction(trained: tuple[object, AdditiveModel]) -> None:
+    _, model = trained
+    for case in rows(20, seed=3):
+        parts = model.explain(case)
+        assert model.intercept + sum(p.score for p in parts) == pytest.approx(model.predict(case))
+        assert [abs(p.score) for p in parts] == sorted((abs(p.score) for p in parts), reverse=True)
+
+
+def test_importances_and_shapes_show_what_matters(trained: tuple[object, AdditiveModel]) -> None:
+    _, model = trained
+    assert next(iter(model.importances())) == "gpus"
+    user = dict(model.shape("user"))
+    assert max(user, key=lambda name: user[name]) == "b"
+    gpus = [score for _, score in model.shape("gpus")]
+    assert gpus[0] < gpus[-1]
+    with pytest.raises(BadSample, match="no term of 'vc' alone"):
+        model.shape("vc")
+
+
+def test_a_constrained_shape_is_monotone_and_the_rest_stays(trained: tuple[object, AdditiveModel]) -> None:
+    _, model = trained
+    wavy = [score for _, score in model.shape("hour")]
+    assert any(a > b for a, b in pairwise(wavy))
+    assert any(a < b for a, b in pairwise(wavy))
+    fixed = model.constrain("hour", increasing=False)
+    flat = [score for _, score in fixed.shape("hour")]
+    assert all(a >= b - 1e-12 for a, b in pairwise(flat))
+    assert fixed.shape("gpus") == model.shape("gpus")
+    with pytest.raises(BadSample, match="'user' is a category"):
+        model.constrain("user", increasing=True)
+
+
+def test_rows_of_an_axis() -> None:
+    numbers = Axis(0, cuts=(1.0, 2.0))
+    assert [numbers.row(v) for v in (None, math.nan, 0.5, 1.0, 1.5, 2.0, 9)] == [0, 0, 1, 2, 2, 3, 3]
+    names = Axis(0, rows={"a": 1, "b": 2})
+    assert [names.row(v) for v in (None, "a", "b", "new")] == [0, 1, 2, 3]
+
+
+def test_a_hand_made_model_adds_up() -> None:
+    line = Term((Axis(0, cuts=(5.0,)),), ((0.0,), (1.0,), (2.0,), (0.0,)), ((0,), (3,), (1,), (0,)))
+    model = AdditiveModel(("x",), 10.0, (line,))
+    assert [model.predict((v,)) for v in (4, 6, None)] == [11, 12, 10]
+    assert model.importances() == {"x": (3 * 1 + 1 * 2) / 4}
+    assert model.shape("x") == [("-inf", 1.0), ("5", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "targets", "categories", "message"),
+    [
+        ([(1.0,)] * 9, [1.0] * 9, (), "9 samples with 9 targets; want equal numbers, 10 or more"),
+        ([(1.0,)] * 12, [1.0] * 11, (), "12 samples with 11 targets"),
+        ([(1.0,)] * 11 + [(1.0, 2.0)], [1.0] * 12, (), "sample 11 has 2 of 1 features"),
+        ([(1.0,)] * 12, [math.nan] + [1.0] * 11, (), "sample 0 has 1 of 1 features and the target nan"),
+        ([(1.0,)] * 12, [1.0] * 12, ("y",), "category 'y' is not among the features x"),
+    ],
+)
+def test_bad_training_data_is_refused(
+    samples: list[tuple[float, ...]], targets: list[float], categories: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(BadSample, match=message):
+        train(("x",), samples, targets, categories=categories)
+
+
+@pytest.fixture(scope="module")
+def duration_model() -> DurationModel:
+    jobs, seconds = make_history(400, seed=1)
+    return train_durations(jobs, seconds, common_names=0, interactions=0, bags=1)
+
+
+def test_recurring_jobs_are_predicted_far_better_than_by_the_mean(duration_model: DurationModel) -> None:
+    jobs, seconds = make_history(500, seed=1)
+    fresh = list(zip(jobs, seconds, strict=True))[400:]
+    mean_log = math.fsum(math.log(s) for s in seconds[:400]) / 400
+    error = [abs(math.log(duration_model.predict_s(job)) - math.log(s)) for job, s in fresh]
+    blunt = [abs(mean_log - math.log(s)) for _, s in fresh]
+    assert sum(error) < 0.5 * sum(blunt)
+
+
+def test_a_new_user_gets_the_mean_of_equal_gpu_counts(duration_model: DurationModel) -> None:
+    job = Facts("nobody", "x", "vc", 8, 0.0)
+    assert duration_model.predict_s(job) == duration_model.means_s[8]
+    assert "user nobody is new" in duration_model.explain(job)[0]
+    odd = Facts("nobody", "x", "vc", 3, 0.0)
+    assert duration_model.predict_s(odd) == duration_model.mean_s
+
+
+def test_factors_of_an_explanation_multiply_to_the_prediction(duration_model: DurationModel) -> None:
+    job = make_history(5, seed=1)[0][4]
+    lines = duration_model.explain(job)
+    assert lines[-1] == f"together: {duration_model.predict_s(job):.0f} s"
+    product = math.exp(duration_model.model.intercept)
+    for line in lines[1:-1]:
+        product *= float(line.rsplit("x ", 1)[1])
+    assert product == pytest.approx(duration_model.predict_s(job), rel=0.02)
+
+
+def test_profiled_usage_and_time_are_features() -> None:
+    when = datetime(2024, 5, 6, 13, tzinfo=UTC).timestamp()  # a Monday
+    names = durations_module.bucket_names(["a"], most_common=1)
+    job = Facts("u", "a", "vc", 2, when, Usage(40, 20, 1000, True))
+    assert durations_module.features(job, names) == ("u", "0", "vc", 2.0, 5.0, 0.0, 13.0, 40, 20, 1000, 1.0)
+    bare = Facts("u", "never-seen", "vc", 2, when)
+    assert durations_module.features(bare, names)[1] is None
+    assert durations_module.features(bare, names)[-4:] == (None,) * 4
+
+
+def test_bad_durations_are_refused() -> None:
+    jobs, seconds = make_history(20)
+    with pytest.raises(BadSample, match="20 jobs with 19 durations"):
+        train_durations(jobs, seconds[1:])
+    with pytest.raises(BadSample, match="took 0 s; want a positive duration"):
+        train_durations(jobs, [0, *seconds[1:]])
+
+
+def test_the_daily_pattern_is_learned() -> None:
+    counts = make_counts(6)
+    day = 144
+    model = train_throughput(counts[: 5 * day], 0.0, interactions=0, max_rounds=150, bags=1)
+    predicted = model.predict(counts[: 5 * day], 5 * 86400.0, steps=day)
+    actual = counts[5 * day :]
+    assert len(predicted) == day
+    assert all(p >= 0 for p in predicted)
+    mean = sum(counts[: 5 * day]) / (5 * day)
+    error = sum((p - a) ** 2 for p, a in zip(predicted, actual, strict=True))
+    blunt = sum((mean - a) ** 2 for a in actual)
+    assert error < 0.7 * blunt
+
+
+def test_features_look_back_and_never_ahead() -> None:
+    when = datetime(2024, 5, 6, 13, 20, tzinfo=UTC)
+    counts = [float(i) for i in range(200)]
+    found = throughput_features(counts, when, interval_s=600)
+    assert found[:3] == (0.0, 13.0, 20.0)
+    assert found[3:6] == (counts[-6], counts[-18], counts[-144])
+    assert found[9:] == (196.5, 196.5, pytest.approx(1.7078, abs=1e-4))
+    assert found[6] > 196.5  # recent counts weigh more
+    assert throughput_features([], when, interval_s=600)[3:] == (None,) * 9
+    assert throughput_features([5.0], when, interval_s=600)[3:6] == (None,) * 3
+
+
+@pytest.mark.parametrize(
+    ("counts", "interval_s", "message"),
+    [
+        ([1.0] * 287, 600, "287 counts of 600 s; two days are needed, 288"),
+        ([1.0] * 300, 700, "an interval of 700 s; it has to divide an hour"),
+        ([-1.0] * 300, 600, "a count is negative"),
+    ],
+)
+def test_bad_series_are_refused(counts: list[float], interval_s: int, message: str) -> None:
+    with pytest.raises(BadSample, match=message):
+        train_throughput(counts, 0.0, interval_s=interval_s)

@@ -1,0 +1,194 @@
+"""The parts that decide: interval, priority, layout and packing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.policies.scheduling import BadDecision, BadSpec
+from controller.policies.scheduling.sharing.interference import (
+    FixedInterval,
+    IntervalRule,
+    Load,
+    PreemptionCost,
+    UnknownModel,
+)
+from controller.policies.scheduling.sharing.packing import Choice, Layout, Packer, candidates, consolidated
+from controller.policies.scheduling.sharing.policy import Ledger
+from controller.vocabulary import Cluster
+from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, PAIRS, beside, job
+
+RULE = IntervalRule(PreemptionCost(40, 60, node_gpus=8))
+sizes = st.lists(st.sampled_from([1, 2, 4, 8]), max_size=60)
+
+
+@given(sizes, sizes)
+def test_the_interval_never_falls_with_load(asked: list[int], more: list[int]) -> None:
+    assert RULE.interval_s(asked, 64) <= RULE.interval_s(asked + more, 64)
+    assert 800 <= RULE.interval_s(asked, 64) <= 1600
+
+
+@given(st.lists(st.sampled_from([1, 4, 16, 32]), min_size=1, max_size=30), st.integers(1, 5))
+def test_at_one_mix_the_interval_never_falls_with_load_either(asked: list[int], times: int) -> None:
+    assert RULE.interval_s(asked * times, 64) <= RULE.interval_s(asked * (times + 1), 64) * (1 + 1e-12)
+
+
+def test_the_interval_is_where_both_losses_together_are_least() -> None:
+    assert RULE.interval_s([], 64) == 800
+    for asked, cost_s, load in (([1], 40, 1), ([16], 60, 1), ([1, 16], 50, 1), ([8] * 12, 40, 1.5)):
+        found = RULE.interval_s(asked, 64)
+        around = [found * (1 + step / 100) for step in range(-50, 51)]
+        lost = [load * cost_s / s + s / (2 * RULE.horizon_s) for s in around]
+        assert around[lost.index(min(lost))] == pytest.approx(found)
+    assert RULE.interval_s([8] * 100, 64) == RULE.interval_s([8] * 32, 64) == 1600
+    free = IntervalRule(PreemptionCost(0, 0), least_s=30)
+    assert free.interval_s([8] * 100, 64) == 30
+    assert FixedInterval(5).interval_s([8], 1) == 5
+
+
+def test_bad_intervals_are_refused() -> None:
+    with pytest.raises(BadSpec, match="a horizon of 0 s"):
+        IntervalRule(horizon_s=0)
+    with pytest.raises(BadSpec, match=r"a load of at most 0\.5"):
+        IntervalRule(limit=0.5)
+    with pytest.raises(BadSpec, match="a shortest interval of 0 s"):
+        IntervalRule(least_s=0)
+    with pytest.raises(BadSpec, match="an interval of -1 s"):
+        FixedInterval(-1)
+    with pytest.raises(BadSpec, match="cost -1 s and 60"):
+        PreemptionCost(-1, 60)
+    with pytest.raises(BadSpec, match="nodes of 0 GPUs"):
+        PreemptionCost(node_gpus=0)
+
+
+def test_sharing_is_charged_by_the_part_of_a_gpu() -> None:
+    layout = Layout(Cluster.uniform(1, 4))
+    wide, small, other = job("w", gpus=4), job("s", order=1), job("o", order=2)
+    ledgers = [Ledger(), Ledger(sharing=False), Ledger(aging=False)]
+    layout.add(wide, (0, 1, 2, 3))
+    layout.add(small, (2,))
+    for ledger in ledgers:
+        ledger.open((wide, small, other))
+        ledger.charge(layout, 100)
+    assert [ledgers[0].priority(j) for j in (wide, small, other)] == [350, 50, 0]
+    assert [ledgers[1].priority(j) for j in (wide, small, other)] == [400, 100, 0]
+    wide.preemptions = 4
+    assert [ledger.priority(wide) for ledger in ledgers] == [70, 80, 350]
+
+
+def test_a_gpu_takes_two_jobs_and_the_smaller_lies_within_the_larger() -> None:
+    layout = Layout(Cluster.uniform(2, 4))
+    layout.add(job("w", gpus=4), (0, 1, 2, 3))
+    layout.add(job("a", order=1), (0,))
+    layout.add(job("b", order=2, gpus=2), (2, 3))
+    for gpus in ((0,), (3, 4), (1, 4), (0, 1, 2, 3), (1, 4, 5, 6)):
+        with pytest.raises(BadDecision, match="three jobs, or two jobs overlap in part"):
+            layout.add(job("c", order=3, gpus=len(gpus)), gpus)
+    for gpus in ((), (1, 1)):
+        with pytest.raises(BadDecision, match="cannot be placed"):
+            layout.add(job("c", order=3, gpus=2), gpus)
+    assert [j.spec.name for j in layout.beside(layout.jobs[0])] == ["a", "b"]
+    assert layout.share(layout.jobs[0]) == 2.5
+    layout.remove(layout.jobs[0])
+    assert layout.free() == [1, 4, 5, 6, 7]
+    over = job("d", order=4, gpus=8)
+    layout.add(over, tuple(range(8)))
+    assert [j.spec.name for j in layout.beside(over)] == ["a", "b"]
+
+
+@given(st.sets(st.integers(0, 15)), st.integers(1, 16))
+def test_gpus_are_consolidated(free: set[int], count: int) -> None:
+    cluster = Cluster.uniform(4, 4)
+    found = consolidated(sorted(free), count, cluster)
+    by_node = [sum(gpu // 4 == node for gpu in free) for node in range(4)]
+    if found is None:
+        whole, rest = divmod(count, 4) if count > 4 else (0, count)
+        left = sorted(by_node, reverse=True)[whole:]
+        assert by_node.count(4) < whole or (rest and max(left, default=0) < rest)
+    else:
+        assert set(found) <= free
+        assert len(set(found)) == count
+        assert len({gpu // 4 for gpu in found}) == -(-count // 4)
+
+
+@given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=8), st.sampled_from(KINDS))
+def test_best_packing_of_singles_has_the_largest_sum_of_speeds(hosts: list[str], kind: str) -> None:
+    layout = Layout(Cluster.uniform(1, len(hosts)))
+    for number, host in enumerate(hosts):
+        layout.add(job(host, host, order=number), (number,))
+    new = job("new", kind, order=99)
+    found = Packer(LAW, least_gain=0.0, least_speed=0.5).find(new, layout)
+    speeds = [(PAIRS.beside(kind, host), PAIRS.beside(host, kind)) for host in hosts]
+    sums = [a + b for a, b in speeds if min(a, b) >= 0.5 and a + b > 1]
+    if found is None:
+        assert not sums
+    else:
+        assert found.gain + 1 == pytest.approx(max(sums))
+
+
+def test_gains_count_every_gpu_and_everybody_who_is_touched() -> None:
+    layout = Layout(Cluster.uniform(1, 4))
+    wide, small, new = job("w", "memory", gpus=4), job("s", "light", order=1), job("n", "host", order=2)
+    layout.add(wide, (0, 1, 2, 3))
+    layout.add(small, (0,))
+    packing = Packer(LAW, least_gain=0.0).find(new, layout)
+    assert packing is not None
+    assert packing.gpus[0] != 0
+    before = beside(LAW, "memory", 4, ("light", 1))
+    after = beside(LAW, "memory", 4, ("light", 1), ("host", 1))
+    assert packing.gain == pytest.approx(beside(LAW, "host", 1, ("memory", 4)) + 4 * (after - before))
+    assert Packer(LAW, mixed=False, least_gain=0.0).find(new, layout) is None
+
+
+def test_a_large_job_goes_over_small_ones_and_free_gpus() -> None:
+    layout = Layout(Cluster.uniform(2, 4))
+    for order, gpu in enumerate((0, 1, 2)):
+        layout.add(job(f"s{order}", "light", order=order), (gpu,))
+    layout.add(job("full", "rude", order=5, gpus=4), (4, 5, 6, 7))
+    layout.add(job("x", "light", order=6), (4,))
+    wide = job("wide", "host", order=9, gpus=4)
+    found = Packer(LAW).find(wide, layout)
+    assert found is not None
+    assert sorted(found.gpus) == [0, 1, 2, 3]
+    assert [j.spec.name for j in found.beside] == ["s0", "s1", "s2"]
+    half = Packer(LAW).find(job("half", "host", order=10, gpus=2), layout)
+    assert half is not None
+    assert 3 in half.gpus  # the free one
+    layout.remove(layout.jobs[6])
+    layout.remove(layout.jobs[5])
+    both = Packer(LAW).find(job("both", "host", order=11, gpus=8), layout)
+    assert both is not None
+    assert sorted(both.gpus) == list(range(8))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from([1, 1, 2, 3, 4, 8])), max_size=20),
+    st.sampled_from(Choice),
+)
+def test_whatever_is_found_is_allowed(loads: list[tuple[str, int]], choice: Choice) -> None:
+    layout = Layout(Cluster.uniform(2, 4))
+    packer = Packer(LAW, choice=choice, least_gain=0.0, least_speed=0.3)
+    for order, (kind, gpus) in enumerate(loads):
+        new = job(str(order), kind, order=order, gpus=gpus)
+        for place, others in candidates(new, layout, lambda large, small: 0.0):
+            assert layout.allows(place)
+            assert others
+            assert list(others) == layout.others(place)
+        found = packer.find(new, layout)
+        free = consolidated(layout.free(), gpus, layout.cluster)
+        if free is not None:
+            layout.add(new, free)
+        elif found is not None:
+            layout.add(new, found.gpus)
+            assert found.speed >= 0.3
+            for other in (new, *found.beside):
+                there = [Load(j.spec.model, j.spec.gpus) for j in layout.beside(other)]
+                assert LAW.speed(Load(other.spec.model, other.spec.gpus), there) >= 0.3
+
+
+def test_bad_packers_are_refused() -> None:
+    with pytest.raises(BadSpec, match="a least gain of -1"):
+        Packer(LAW, least_gain=-1)
+    with pytest.raises(BadSpec, match="a least speed of 1"):
+        Packer(LAW, least_speed=1)
+    with pytest.raises(UnknownModel, match="'gpt'"):
+        Packer(LAW).load(job("j", "gpt"))

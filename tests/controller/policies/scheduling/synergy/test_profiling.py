@@ -1,0 +1,112 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.policies.scheduling.synergy.demand import BadMatrix
+from controller.policies.scheduling.synergy.profiling import TASKS, Dataset, Task, profile
+
+MEMORY = [20, 62.5, 125, 250]
+
+
+def build(task: Task, max_cpus: int = 24, **options: float):
+    return profile(
+        task.samples_per_s,
+        max_cpus=max_cpus,
+        memory_gb=MEMORY,
+        dataset=task.dataset,
+        bandwidth_mbps=62.5,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
+def test_the_profile_is_close_to_measuring_everything(task: Task) -> None:
+    found = build(task)
+    for cpus in range(1, 25):
+        for memory in MEMORY:
+            real = min(task.samples_per_s(cpus), task.dataset.storage_bound(memory, 62.5))
+            assert found.sensitivity.at(cpus, memory) == pytest.approx(real, rel=0.12)
+    assert len(found.measured) <= 12
+    assert len(found.measured) < 24 / 2 or task.prepare_ms / task.train_ms > 10
+
+
+def test_a_job_that_cpus_do_not_help_takes_two_measurements() -> None:
+    asked: list[int] = []
+
+    def measure(cpus: int) -> float:
+        asked.append(cpus)
+        return 100.0
+
+    found = profile(
+        measure,
+        max_cpus=32,
+        memory_gb=[10],
+        dataset=Dataset(samples=10, sample_mb=1),
+        bandwidth_mbps=50,
+    )
+    assert sorted(asked) == [1, 32]
+    assert found.sensitivity.at(16, 10) == 100.0
+
+
+@settings(deadline=None)
+@given(
+    st.floats(0.5, 20),
+    st.floats(0.2, 20),
+    st.integers(1, 64),
+    st.sampled_from([0.05, 0.1, 0.2]),
+)
+def test_no_count_is_measured_twice_and_the_ends_always_are(
+    prepare_ms: float, train_ms: float, max_cpus: int, threshold: float
+) -> None:
+    asked: list[int] = []
+    task = Task("", prepare_ms, train_ms, Dataset(1000, 1.0))
+
+    def measure(cpus: int) -> float:
+        asked.append(cpus)
+        return task.samples_per_s(cpus)
+
+    found = profile(
+        measure,
+        max_cpus=max_cpus,
+        memory_gb=[10],
+        dataset=task.dataset,
+        bandwidth_mbps=1e9,
+        threshold=threshold,
+    )
+    assert len(set(asked)) == len(asked)
+    assert {1, max_cpus} <= set(asked)
+    for cpus in range(1, max_cpus + 1):
+        # between measurements that differ by less than the threshold, or on a line: never far off
+        real = task.samples_per_s(cpus)
+        assert found.sensitivity.at(cpus, 10) == pytest.approx(real, rel=2.5 * threshold)
+
+
+def test_memory_is_a_matter_of_hits_and_bandwidth() -> None:
+    data = Dataset(samples=1000, sample_mb=10)  # 10 GB
+    assert data.hit_rate(2.5) == 0.25
+    assert data.storage_bound(2.5, bandwidth_mbps=75) == 75 / (10 * 0.75)
+    assert data.storage_bound(10, bandwidth_mbps=75) == math.inf
+    assert data.storage_bound(99, bandwidth_mbps=75) == math.inf
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_a_measurement_that_is_no_throughput_is_refused(value: float) -> None:
+    with pytest.raises(BadMatrix, match="the throughput measured with 4 CPUs is"):
+        profile(
+            lambda cpus: value,
+            max_cpus=4,
+            memory_gb=[1],
+            dataset=Dataset(1, 1),
+            bandwidth_mbps=1,
+        )
+
+
+def test_bad_parameters_are_refused() -> None:
+    with pytest.raises(BadMatrix, match="0 samples of 1 MB"):
+        Dataset(0, 1)
+    with pytest.raises(BadMatrix, match=r"threshold 1\.5"):
+        build(TASKS["text-recurrent"], threshold=1.5)
+    with pytest.raises(BadMatrix, match="profiling up to 0 CPUs"):
+        build(TASKS["text-recurrent"], max_cpus=0)

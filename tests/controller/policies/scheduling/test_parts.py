@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.policies.scheduling import BadSpec, Group, JobState, Submission
+from controller.policies.scheduling.beliefs import profile
+from controller.policies.scheduling.muri import Muri
+from controller.policies.scheduling.placement import Counts, Fit, Slots
+from controller.policies.scheduling.queue import Waiting, walk
+from controller.policies.scheduling.sharing.packing import consolidated
+from controller.policies.scheduling.tiresias import Tiresias
+from controller.vocabulary import Cluster, Server
+
+
+def job(order: int, gpus: int = 1) -> JobState:
+    return JobState(Submission(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
+
+
+@given(st.lists(st.sampled_from([1, 2, 3, 4, 8, 12, 16]), max_size=40))
+def test_counts_and_slots_agree_and_never_take_a_gpu_twice(sizes: list[int]) -> None:
+    cluster = Cluster.uniform(4, 8)
+    slots, counts = Slots(cluster), Counts(cluster)
+    taken: list[int] = []
+    for size in sizes:
+        place = slots.take(size)
+        assert counts.take(size) == (place is not None)
+        if place is not None:
+            assert len(place) == size
+            assert len({cluster.node_of[gpu] for gpu in place}) == -(-size // 8)
+            taken += place
+    assert len(taken) == len(set(taken)) == cluster.gpus - slots.free
+
+
+def racks(*sizes: tuple[int, str]) -> Cluster:
+    return Cluster(tuple(Server(gpus=gpus, name=f"n{n}", rack=rack) for n, (gpus, rack) in enumerate(sizes)))
+
+
+def nodes_of(cluster: Cluster, place: tuple[int, ...] | None) -> list[int]:
+    assert place is not None
+    return sorted({cluster.node_of[gpu] for gpu in place})
+
+
+def test_a_job_of_several_servers_stays_in_one_rack_of_two() -> None:
+    cluster = racks((8, "a"), (8, "a"), (8, "b"), (8, "b"))
+    slots, counts = Slots(cluster), Counts(cluster)
+    assert nodes_of(cluster, slots.take(4)) == [0]
+    assert nodes_of(cluster, slots.take(16)) == [2, 3]  # not 1 and 2, which are free, too
+    assert all(counts.take(gpus) for gpus in (4, 16))
+    assert nodes_of(cluster, slots.take(12)) == [0, 1]
+    assert counts.take(12)
+    assert slots.free == counts.free == 0
+
+
+def test_a_job_that_no_rack_holds_goes_across_racks() -> None:
+    cluster = racks((8, "a"), (8, "b"), (4, "a"), (8, "b"))
+    assert nodes_of(cluster, Slots(cluster).take(20)) == [0, 1, 2]
+    assert nodes_of(cluster, Slots(cluster).take(28)) == [0, 1, 2, 3]
+    assert nodes_of(cluster, Slots(cluster).take(12)) == [0, 2]
+    assert nodes_of(cluster, Slots(cluster).take(16)) == [1, 3]
+
+
+def test_sharing_prefers_one_rack_too() -> None:
+    cluster = racks((4, "a"), (4, "b"), (4, "a"), (4, "b"))
+    assert nodes_of(cluster, consolidated(range(16), 8, cluster)) == [0, 2]
+    assert nodes_of(cluster, consolidated(range(1, 16), 8, cluster)) == [1, 3]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.sampled_from("ab")), min_size=1, max_size=6),
+    st.lists(st.integers(1, 24), max_size=12),
+)
+def test_counts_and_slots_agree_in_racks(servers: list[tuple[int, str]], sizes: list[int]) -> None:
+    cluster = racks(*servers)
+    slots, counts = Slots(cluster), Counts(cluster)
+    for size in sizes:
+        place = slots.take(size)
+        assert counts.take(size) == (place is not None)
+        assert place is None or len({*place}) == size
+        assert slots.free == counts.free
+
+
+def test_all_servers_are_in_racks_or_none() -> None:
+    with pytest.raises(BadSpec, match="server 'n1' is in no rack, but others are"):
+        racks((8, "a"), (8, ""))
+
+
+def test_what_is_given_back_can_be_taken_again() -> None:
+    slots = Slots(Cluster.uniform(2, 4))
+    first, second = slots.take(3), slots.take(2)
+    assert (first, second) == ((0, 1, 2), (4, 5))
+    assert first is not None
+    slots.give(first)
+    assert slots.take(4) == (0, 1, 2, 3)
+    slots.keep([6])
+    assert slots.take(1) == (7,)
+    assert slots.take(1) is None
+
+
+def test_best_fit_keeps_the_large_hole() -> None:
+    slots = Slots(Cluster((Server(gpus=8), Server(gpus=2))), Fit.BEST)
+    assert slots.take(2) == (8, 9)
+    assert slots.take(8) == tuple(range(8))
+
+
+def test_scattered_gpus_come_from_the_emptiest_nodes() -> None:
+    slots = Slots(Cluster.uniform(2, 4))
+    slots.keep([0, 1])
+    assert slots.take_scattered(5) == (4, 5, 6, 7, 2)
+    assert slots.take_scattered(2) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([1, 2, 4])), max_size=30), st.integers(0, 12))
+def test_a_walk_chooses_what_going_through_everything_would(
+    entries: list[tuple[int, int]], free: int
+) -> None:
+    waiting = Waiting()
+    ranked = []
+    for order, (rank, gpus) in enumerate(entries):
+        one = job(order, gpus)
+        waiting.add(one, rank)
+        ranked.append((rank, order, one))
+    room, expected = free, []
+    refused: set[int] = set()
+    for _, _, one in sorted(ranked):
+        if one.spec.gpus <= room and one.spec.gpus not in refused:
+            room -= one.spec.gpus
+            expected.append(one)
+        else:
+            refused.add(one.spec.gpus)
+    left = free
+
+    def fits(gpus: int) -> bool:
+        nonlocal left
+        if gpus > left:
+            return False
+        left -= gpus
+        return True
+
+    chosen, started = walk(waiting, (), fits)
+    assert chosen == expected
+    for size, count in started.items():
+        waiting.drop_first(size, count)
+    assert {*waiting} == {one for _, _, one in ranked} - {*expected}
+    assert len(waiting) == len(entries) - len(expected)
+
+
+def test_three_stages_become_four() -> None:
+    loader = Submission("a", 0, 1, 1, stages_s=(3.0, 2.0, 1.0), model="resnet18")
+    agent = Submission("b", 0, 1, 1, stages_s=(3.0, 2.0, 1.0), model="a2c")
+    assert profile(loader) == (3.0, 0.0, 2.0, 1.0)
+    assert profile(agent) == (0.0, 3.0, 2.0, 1.0)
+    with pytest.raises(BadSpec, match="job 'c' has 0 stage times"):
+        profile(Submission("c", 0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Muri(members=5), "groups of 5 jobs"),
+        (lambda: Muri(noise=1.0), "noise of 1.0"),
+        (lambda: Tiresias((5.0, 3.0)), "want positive, increasing limits"),
+        (lambda: Submission("a", 0, 0, 1), "at least 1"),
+        (lambda: Submission("a", -1, 1, 1), "arrival_s"),
+        (lambda: Submission("a", 0, 1, 0), "iterations"),
+        (lambda: Submission("a", 0, 1, 1, stages_s=(0.0, 0.0)), "all stage times are 0"),
+        (lambda: Cluster(()), "at least one server"),
+        (lambda: Server(gpus=0), "0 GPUs"),
+    ],
+)
+def test_options_out_of_range_are_refused(make: object, complaint: str) -> None:
+    assert callable(make)
+    with pytest.raises(BadSpec, match=complaint):
+        make()
+
+
+def test_a_restart_is_paid_once() -> None:
+    one = job(0)
+    one.launch(0.0, Group((one,), (0,)), 1.0, 2.0)
+    for now_s in (4.0, 8.0):
+        one.settle(now_s)
+    assert one.iterations_left(8.0) == 10 - 6
+    assert one.attained_s(8.0) == 8.0
+
+
+def test_a_group_goes_on_without_a_member() -> None:
+    a, b = job(0), job(1)
+    pair = Group((a, b), (3,), cpus=(1.0, 2.0), memory_gb=(5.0, 6.0), fused=True, reason="why")
+    rest = pair.without(a)
+    assert rest is not None
+    assert (rest.jobs, rest.gpus, rest.cpus, rest.memory_gb) == ((b,), (3,), (2.0,), (6.0,))
+    assert (rest.fused, rest.reason) == (True, "why")
+    assert rest.without(b) is None

@@ -1,0 +1,221 @@
+"""Parts of the service that are pure: the next steps, the clock, what is kept, where packets go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bmv2_topos.testbeds.netns.forwarding import entries, next_port
+from controller.core import Desired, Place, Run
+from controller.core.allocator import surviving
+from controller.policies.memory.policy import Standing
+from controller.switches.layout import TreeAdmission
+from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
+from controller.vocabulary import Region, Tree
+from controller.vocabulary.catalog import leaf_spine
+from ina.service import plain
+from ina.service.clock import Clock
+from ina.service.policies import Policies
+from ina.service.steps import Held, Resize, Start, Stop, steps
+from ina.service.store import Store
+from tests.ina.service.test_policies import ledger_of
+
+TREE = Tree("s1", {}, frozenset({"s1"}))
+HERE = Place(("h1", "h2"), TREE, "h3", {"s1": Region(0, 64)})
+RUN = Run(1, ("a",), (0, 1), (0,))
+
+
+def desired(*runs: Run, **places: Place) -> Desired:
+    return Desired(0.0, runs, places)
+
+
+def test_what_is_to_run_and_is_not_held_is_started() -> None:
+    assert steps(desired(RUN, a=HERE), {}) == [Start(RUN, {"a": HERE})]
+
+
+def test_what_is_held_as_it_should_be_is_left_alone() -> None:
+    assert steps(desired(RUN, a=HERE), {1: Held(RUN, {"a": HERE}, "running")}) == []
+
+
+def test_nobody_starts_on_gpus_that_somebody_is_still_to_leave() -> None:
+    other = Run(2, ("b",), (1, 2), (0,))
+    held = {1: Held(RUN, {"a": HERE}, "running")}
+    (stop,) = steps(desired(other, b=HERE), held)
+    assert isinstance(stop, Stop)
+    assert stop.number == 1
+    stopping = {1: replace(held[1], stage="stopping", busy=True)}
+    assert steps(desired(other, b=HERE), stopping) == []
+    assert steps(desired(other, b=HERE), {}) == [Start(other, {"b": HERE})]
+
+
+def test_a_job_does_not_start_elsewhere_before_its_workers_have_ended() -> None:
+    """Found by schedules: it ran twice at once if its start, or its end, took long as it got other GPUs."""
+    moved = Run(2, ("a",), (2, 3), (0,))
+    place = replace(HERE, servers=("h4", "h5"))
+    starting = Held(RUN, {"a": HERE}, "preparing", busy=True)
+    assert steps(desired(moved, a=place), {1: starting}) == []
+    ended = replace(starting, stage="stopping", over=frozenset("a"))
+    assert steps(desired(moved, a=place), {1: ended}) == [Start(moved, {"a": place})]
+
+
+def test_runs_that_share_gpus_as_decided_do_not_wait_for_each_other() -> None:
+    other = Run(2, ("b",), (0, 1), (0,))
+    assert steps(desired(RUN, other, a=HERE, b=HERE), {1: Held(RUN, {"a": HERE}, "running")}) == [
+        Start(other, {"b": HERE})
+    ]
+
+
+def test_a_stop_that_was_broken_off_goes_on() -> None:
+    """Found by killing the daemon between the steps of a stop."""
+    (stop,) = steps(desired(RUN, a=HERE), {1: Held(RUN, {"a": HERE}, "stopping")})
+    assert isinstance(stop, Stop)
+
+
+def test_nothing_is_begun_with_a_run_that_is_busy() -> None:
+    assert steps(desired(), {1: Held(RUN, {"a": HERE}, "preparing", busy=True)}) == []
+
+
+def test_other_slots_are_a_move_and_another_tree_a_stop() -> None:
+    held = {1: Held(RUN, {"a": HERE}, "running")}
+    moved = replace(HERE, regions={"s1": Region(64, 64)})
+    assert steps(desired(RUN, a=moved), held) == [Resize(1, "a", moved)]
+    bound = replace(HERE, in_flight=64)
+    assert steps(desired(RUN, a=bound), held) == [Resize(1, "a", bound)]
+    rerouted = replace(HERE, tree=Tree("s2", {}, frozenset({"s2"})))
+    (stop,) = steps(desired(RUN, a=rerouted), held)
+    assert isinstance(stop, Stop)
+    assert "another tree" in stop.why
+
+
+def test_a_job_that_has_ended_changes_nothing_for_the_others_of_its_group() -> None:
+    both = Run(1, ("a", "b"), (0, 1), (0, 1))
+    left = Run(1, ("b",), (0, 1), (1,))
+    held = Held(both, {"a": HERE, "b": HERE}, "running", frozenset("a"))
+    assert steps(desired(left, b=HERE), {1: held}) == []
+
+
+def test_a_group_whose_member_is_cancelled_starts_again_without_it() -> None:
+    """Found by cancelling one: its workers went on, for their run did."""
+    both = Run(1, ("a", "b"), (0, 1), (0, 1))
+    left = Run(1, ("b",), (0, 1), (1,))
+    held = Held(both, {"a": HERE, "b": HERE}, "running")
+    (stop,) = steps(desired(left, b=HERE), {1: held})
+    assert stop == Stop(1, "job 'a' is not to run any more")
+    assert steps(desired(left, b=HERE), {}) == [Start(left, {"b": HERE})]
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "begins_s"), [(1100.0, 100.0), (1_000_000.0, 999_000.0), (500.0, 90.0), (0.0, 90.0)]
+)
+def test_it_goes_on_after_a_restart_and_never_back(wall_s: float, begins_s: float) -> None:
+    """It was started at 1000, and its last event was at 90; then the wall clock says this."""
+    now = [5.0]
+    clock = Clock(1000.0, 90.0, wall=lambda: wall_s, monotonic=lambda: now[0])
+    assert clock.now_s() == begins_s
+    now[0] += 3.0
+    assert clock.now_s() == begins_s + 3.0
+
+
+@pytest.mark.parametrize("stepped_s", [-7200.0, 7200.0])
+@pytest.mark.parametrize(("boot", "passed_s"), [("same", 60.0), ("another", 60.0)])
+def test_the_wall_clock_is_stepped_while_it_is_off_and_while_it_runs(
+    stepped_s: float, boot: str, passed_s: float
+) -> None:
+    """Two hours forward during one restart made all deadlines late for good."""
+    wall, since_boot = [1000.0], [500.0]
+    first = Clock(1000.0, 0.0, wall=lambda: wall[0], monotonic=lambda: since_boot[0], boot="same")
+    wall[0], since_boot[0] = wall[0] + 30.0, since_boot[0] + 30.0
+    assert first.stepped_s() == 0.0
+    if boot == "another":  # what it was stepped by before the machine was started again is known
+        wall[0] += stepped_s
+        assert first.stepped_s() == stepped_s
+        assert first.began_at == 1000.0 + stepped_s
+        since_boot[0] = 3.0 - passed_s
+    else:
+        wall[0] += stepped_s
+    kept, last_s = first.kept(), 30.0
+    wall[0], since_boot[0] = wall[0] + passed_s, since_boot[0] + passed_s
+    again = Clock(
+        first.began_at, last_s, kept, wall=lambda: wall[0], monotonic=lambda: since_boot[0], boot=boot
+    )
+    assert again.now_s() == pytest.approx(90.0)
+    again.stepped_s()
+    assert again.began_at == pytest.approx(1000.0 + stepped_s)
+
+
+def test_how_the_clock_stands_is_written_down_once_and_when_it_was_stepped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store(tmp_path) as store:
+        ledger = ledger_of(store, Policies("fifo"))
+        wall = [0.0]
+        ledger._clock = Clock(0.0, 0.0, wall=lambda: wall[0], monotonic=lambda: 0.0, boot="this")
+        ledger.keep_time()
+        assert store.fact("clock") == '{"boot": "this", "ahead_s": 0.0}'
+        assert not caplog.text
+        wall[0] = 7200.0
+        ledger.keep_time()
+        assert store.fact("began") == "7200.0"
+        assert "stepped by +7200 s" in caplog.text
+
+
+def test_runs_and_places_come_back() -> None:
+    run = Run(3, ("a", "b"), (0, 5), (0, 2), "why")
+    assert plain.run_of(json.loads(json.dumps(plain.of_run(run)))) == run
+    tree = Tree("s1", {"s2": "s1"}, frozenset({"s1", "s2"}))
+    for place in (
+        Place(("h1",)),
+        Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, Standing.GRANTED),
+    ):
+        assert plain.place_of(json.loads(json.dumps(plain.of_place(place)))) == place
+
+
+def test_admissions_come_back() -> None:
+    bare = Admission(
+        job=7,
+        counter_row=1,
+        region=Region(0, 8),
+        generation=9,
+        group=1,
+        members=(Member(0, 1, "02:00:00:00:00:01", "10.0.0.1", 42593),),
+        fan_in=1,
+        window=4,
+        result_bitmap=1,
+    )
+    below = Member(None, 2, "02:00:00:00:00:02", "10.0.0.2", 42592, 6, range(1, 3), range(2, 9))
+    full = Admission(
+        job=7,
+        counter_row=2,
+        region=Region(8, 8),
+        generation=9,
+        group=2,
+        members=(*bare.members, below),
+        fan_in=3,
+        window=4,
+        uplink=Uplink(3, "02:00:00:00:00:03", "10.0.0.3"),
+        node=1,
+        result_bitmap=7,
+        change=RegionChange(5, Region(16, 8)),
+        registration=Registration("ina controller", name="a", user="me", command="true", priority=3),
+    )
+    beside = Member(1, 3, "02:00:00:00:00:03", "10.0.0.3", 42594)
+    for tree in (TreeAdmission({"s1": bare, "s2": full}), TreeAdmission({"s1": bare}, beside)):
+        assert plain.admission_of(json.loads(json.dumps(plain.of_admission(tree)))) == tree
+
+
+BED = leaf_spine(2, 2, 1, servers=2)
+
+
+def test_ordinary_traffic_takes_another_way_around_a_link_that_is_cut() -> None:
+    assert next_port(BED, "s3", "h2") == BED.port_to("s3", "s1")
+    up = surviving(BED, (), (), {("s1", "s4")})
+    assert next_port(BED, "s3", "h2", up) == BED.port_to("s3", "s2")
+    assert next_port(BED, "s1", "h2", up) == BED.port_to("s1", "s3")
+
+
+def test_a_host_that_is_cut_off_keeps_the_row_that_it_has_when_all_is_up() -> None:
+    up = surviving(BED, (), (), {("h2", "s4")})
+    assert entries(BED, "s4", up) == entries(BED, "s4")

@@ -1,0 +1,209 @@
+"""The terminal sessions of docs work, in the order in which they stand there, in one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from bmv2_topos.testbeds.netns import bmv2
+from ina.service import views
+from tests.softswitch.script_program import have_compiler
+from tests.system.clusters import NETNS, NO_NAMESPACES, needs_namespaces
+from tests.system.command import ROOT, ina, until
+from tests.system.console import make_folder, needs_root, run_step, steps
+from tests.system.controllers import Controller
+
+NO_BMV2 = NO_NAMESPACES or bmv2.missing()
+BMV2 = [pytest.mark.netns, pytest.mark.bmv2, pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2)]
+
+
+def steps_of(page: str) -> list[tuple[str, list[str]]]:
+    return [*steps((ROOT / "docs" / f"{page}.md").read_text())]
+
+
+def test_captures(tmp_path: Path) -> None:
+    missing = "tshark" if shutil.which("tshark") is None else None
+    ran = [step for step in steps_of("tracing") if step[0].split()[0] != missing]
+    folder = make_folder(tmp_path)
+    for step in ran:
+        run_step(folder, *step)
+    assert len(ran) >= 8
+
+
+@pytest.mark.skipif(not have_compiler, reason="no C compiler")
+def test_windows(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    (folder / "p4src").symlink_to(ROOT / "p4src")  # as in a clone, where the examples find it
+    for step in (ran := steps_of("windows")):
+        run_step(folder, *step)
+    assert len(ran) == 6
+
+
+# --------------------------------------------------------------------------- docs/tutorial.md
+
+TUTORIAL = steps_of("tutorial")
+
+
+def part(command: str) -> str:
+    if "bmv2" in command or "reference" in command:
+        return "bmv2"
+    return "testbed" if needs_root(command) or "testbed" in command else "everywhere"
+
+
+@pytest.fixture(scope="module")
+def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder after all that needs no root."""
+    made = make_folder(tmp_path_factory.mktemp("tutorial"))
+    try:
+        ran = [run_step(made, *step) for step in TUTORIAL if part(step[0]) == "everywhere"]
+    finally:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the page ends the switch itself
+            os.kill(int((made / "ours.pid").read_text()), signal.SIGTERM)
+    assert len(ran) == 42
+    return made
+
+
+def test_the_tutorial_without_root(tutorial: Path) -> None:
+    assert (tutorial / "mine" / "include" / "lanes.p4").exists()
+    assert (tutorial / "ours" / "include" / "path_control.p4").exists()
+
+
+def test_forged_packets_of_the_soak_are_made_of_what_hosts_send(tutorial: Path) -> None:
+    """Frames between switches have the page's header behind their lanes: one of these ended the soak."""
+    run_step(tutorial, "ina soak --program ours/shared.p4 --replay 100", ["all invariants held"])
+
+
+@pytest.mark.parametrize("name", [pytest.param("testbed", marks=NETNS), pytest.param("bmv2", marks=BMV2)])
+def test_the_tutorial_with_root(
+    name: str, tutorial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+    try:
+        ran = [run_step(tutorial, *step) for step in TUTORIAL if part(step[0]) == name]
+    finally:
+        ina("topo", "down", "--all")
+    assert len(ran) == 8
+
+
+# --------------------------------------------------------------------------- docs/testbeds.md
+
+LINES = [
+    line
+    for _, block in re.findall(
+        r"^```(\w*)\n(.*?)^```", (ROOT / "docs" / "testbeds.md").read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+    for line in block.splitlines()
+    if line.startswith(("ina topo ", "ina scenario "))
+]
+PRIVILEGED = [line for line in LINES if needs_root(line)]
+
+
+def run_lines(lines: list[str], folder: Path) -> list[str]:
+    """Run commands of the page; return what each has written."""
+    said = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INA_TESTBEDS", str(folder))
+        try:
+            for line in lines:
+                words = [sys.executable if word == "python" else word for word in shlex.split(line)[1:]]
+                done = ina(*words)
+                assert done.returncode == 0, done.stderr
+                said.append(done.stdout + done.stderr)
+        finally:
+            if any(map(needs_root, lines)):
+                ina("topo", "down", "--all")
+    return said
+
+
+@needs_namespaces
+def test_a_testbed_goes_from_up_to_down(tmp_path: Path) -> None:
+    lines = [line for line in PRIVILEGED if "bmv2" not in line]
+    assert [line.split()[2] for line in lines] == ["up", "exec", "run", "down", "run"]
+    said = run_lines(lines, tmp_path)
+    assert "10.0.0.1/16" in said[1]
+    assert "test accuracy 0.9" in said[2]
+    assert "FAILED" not in said[4]
+
+
+@pytest.mark.netns
+@pytest.mark.bmv2
+@pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2)
+def test_so_does_one_of_bmv2(tmp_path: Path) -> None:
+    lines = [line for line in PRIVILEGED if "bmv2" in line]
+    assert [line.split()[2] for line in lines] == ["up", "run", "down"]
+    assert "test accuracy 0." in run_lines(lines, tmp_path)[1]
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line not in PRIVILEGED])
+def test_what_needs_no_root_runs(line: str, tmp_path: Path) -> None:
+    if "draw" in line:
+        pytest.importorskip("matplotlib")
+    assert run_lines([line], tmp_path) != [""]
+
+
+# --------------------------------------------------------------------------- docs/controller.md
+
+
+def check_answers(controller: Controller) -> None:
+    """Compare what a real service answers with the shapes that the API promises."""
+    with controller.client() as client:
+        http = client._http
+        for resource, kind in (
+            ("/v1/jobs", views.JobsView),
+            ("/v1/jobs/urgent", views.JobView),
+            ("/v1/jobs/urgent/explanation", views.ExplanationView),
+            ("/v1/jobs/urgent/logs/0", views.LogView),
+            ("/v1/cluster", views.ClusterView),
+            ("/v1/memory", views.MemoryView),
+            ("/v1/events", views.DecisionsView),
+            ("/v1/audit", views.AuditView),
+        ):
+            found = http.get(resource).json()
+            TypeAdapter(kind).validate_python(found, strict=True, extra="forbid")
+        divisions = [each for of in client.memory()["switches"].values() for each in of]
+        assert "urgent" in {share["job"] for each in divisions for share in each["shares"]}
+        assert 'ina_controller_jobs{state="completed"} 3' in http.get("/metrics").text.splitlines()
+        assert http.get("/readyz").status_code == 200
+
+
+@needs_namespaces
+@pytest.mark.slow
+def test_from_an_empty_machine_to_three_jobs_of_a_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path / "testbeds"))
+    controller = Controller(tmp_path, [])
+    (tmp_path / "page").mkdir()
+    folder = make_folder(tmp_path / "page")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(120)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        try:
+            for command, shown in steps_of("controller"):
+                if command.startswith("export "):
+                    monkeypatch.setenv("INA_CONTROLLER", controller.url)
+                    continue
+                command = command.replace("--testbed lab", f"--testbed lab --listen {controller.url}")
+                run_step(folder, command, shown)
+                if "--testbed lab" in command:
+                    until(controller.serves)
+                    assert supervisor.recv(4096).decode() == f"READY=1\nSTATUS=serving at {controller.url}"
+                if command.startswith("ina audit"):
+                    check_answers(controller)
+        finally:
+            ina("topo", "down", "--all")
+        until(lambda: not (tmp_path / "api").exists())  # until it has ended in good order
+        assert supervisor.recv(4096).startswith(b"STOPPING=1")
+    written = (folder / "controller.log").read_text()
+    assert re.search(r"info +\[decision=\d+ event=started jobs=urgent\] on (2 GPUs|GPU .*): ", written)
