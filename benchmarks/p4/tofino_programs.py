@@ -26,7 +26,7 @@ from benchmarks.fill import asked, check, console, fill, option
 from softswitch.compiler import CompileError, compile_file, ir
 from softswitch.engine.build import build_c
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from softswitch.engine.interpreter import interpreter
 from softswitch.engine.pipeline import Copy, Pipeline, PipelineError
 

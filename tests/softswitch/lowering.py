@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from softswitch.compiler import CompileError, compile_source, ir
-from softswitch.engine.interpreter.pipeline import Interpreter
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import Copy
 
 SKELETON = """\

@@ -31,10 +31,10 @@ from softswitch.engine import c_compiler, native
 from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
 from softswitch.engine.cache import emit_once
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from softswitch.engine.emit_c.unit import make_unit
 from softswitch.engine.emit_c.wire import ReorderWindow, stretches, windows
-from softswitch.engine.interpreter.pipeline import Interpreter
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import BuildFailed, Copy, NoCompiler, Pipeline
 from softswitch.engine.ports import parse_port
 from softswitch.engine.switch import Switch

@@ -10,7 +10,7 @@ from softswitch.compiler import compile_source, ir
 from softswitch.compiler.slots import FoundSlots, OneThread, SlotFlows, find_slots
 from softswitch.engine.build import FLAGS, build_c
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from softswitch.engine.interpreter import interpreter
 from softswitch.engine.trace import Event
 from tests.programs import p4src_program

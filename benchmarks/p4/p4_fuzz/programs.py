@@ -16,7 +16,7 @@ from softswitch import compiler
 from softswitch.compiler import Choice, CompileError, compile_source, preprocess_file
 from softswitch.compiler.frontend.lexer import tokenize
 from softswitch.compiler.ir.verify import verify_program
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 
 INCLUDES = Path(compiler.__file__).parent / "include"
 MOST_TOKENS = 4000

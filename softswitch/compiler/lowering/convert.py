@@ -413,8 +413,7 @@ def clear(body: Body, target: Run, pos: ir.Position) -> None:
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType | t.StackType | ir.VarBits):
         # Whole, by copying a variable of that type which is never written.
-        lowered = t.lowered(shape)
-        assert lowered is not None
+        lowered = t.stored(shape)
         name = f"{t.describe(shape)}.zero"
         body.unit.variables[name] = lowered
         body.out.append(ir.Assign(target.expr, ir.Var(lowered, name, pos), pos))

@@ -302,8 +302,7 @@ def _field(base: Run, shape: t.HeaderType | t.StructType | t.UnionType, expr: as
     type_ = shape.fields.get(expr.name)
     if type_ is None:
         raise unknown(f"field of {t.describe(shape)}", expr.name, shape.fields, expr.pos)
-    lowered = t.lowered(type_)
-    assert lowered is not None
+    lowered = t.stored(type_)
     return Run(type_, ir.Member(lowered, base.expr, expr.name, expr.pos), base.writable, base.why)
 
 
@@ -364,8 +363,7 @@ def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
         if isinstance(base, GroupValue):
             return base.parts[number]
         assert isinstance(base, Run)
-        lowered = t.lowered(shape.elements[number])
-        assert lowered is not None
+        lowered = t.stored(shape.elements[number])
         member = ir.Member(lowered, base.expr, f"f{number}", expr.pos)
         return Run(shape.elements[number], member, base.writable, base.why)
     raise CompileError(f"an index into {show(base)}", expr.pos, "a header stack or tuple")

@@ -291,6 +291,13 @@ def lowered(type_: Type) -> ir.Type | None:
             return None
 
 
+def stored(type_: Type) -> ir.Type:
+    """Return the type that values have at run time, of a type that has such values."""
+    found = lowered(type_)
+    assert found is not None, describe(type_)
+    return found
+
+
 def base(type_: Type) -> Type:
     """Return the type without any ``type`` declarations around it."""
     while isinstance(type_, DistinctType):

@@ -96,7 +96,7 @@ class Unit:
         self.controller_headers: dict[str, ir.ControllerHeader] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
-        # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
+        # The knots that tie the recursion of expressions, calls, statements, instances: `lower` sets them.
         self.call: Callable[[Body, ast.CallExpr], Value]
         self.architecture: Architecture
         self.packages: dict[str, ast.Instantiation] = {}  # those that other packages are made of
@@ -198,7 +198,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What an architecture knows, and `lower.py` asks.
+    """What an architecture knows, and `lower` asks.
 
     Attributes:
         checks: The package whose arguments `lower` checks itself: its name and number of blocks.

@@ -237,8 +237,7 @@ def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
     else:
         exprs = []
         for name, type_ in (t.fields_of(shape) or {}).items():
-            lowered = t.lowered(type_)
-            assert lowered is not None
+            lowered = t.stored(type_)
             exprs.append((type_, ir.Member(lowered, value.expr, name, pos)))
     return tuple(Run(part, expr, value.writable, value.why) for part, expr in exprs)
 

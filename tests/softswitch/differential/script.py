@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from softswitch.compiler import compile_file, ir
-from softswitch.engine.interpreter.pipeline import Interpreter
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import Pipeline
 from tests.softswitch.differential.traffic import Bench, Sent
 

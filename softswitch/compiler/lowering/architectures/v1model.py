@@ -14,7 +14,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architectures.packages import (
+from softswitch.compiler.lowering.architectures import (
     BlockSlot,
     block_of,
     check_shape,

@@ -108,8 +108,7 @@ def _direct_register(making: Making) -> Object:
     made, body = making.object, making.body
     type_ = made.type.args[0]
     first = known(body, making.args["initial_value"], type_) if "initial_value" in making.args else None
-    lowered = t.lowered(type_)
-    assert lowered is not None
+    lowered = t.stored(type_)
     made = replace(made, colour=body.unit.variable(f"{made.name}.cell", lowered))
     return replace(made, details=direct_cells(made, type_, initial_values(first, type_, making.decl.pos)))
 

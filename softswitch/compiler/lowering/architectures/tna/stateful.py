@@ -237,8 +237,7 @@ def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tup
 
 
 def _direct(register: Object, type_: t.Type, pos: ir.Position) -> Run:
-    lowered = t.lowered(type_)
-    assert lowered is not None
+    lowered = t.stored(type_)
     return Run(type_, ir.Var(lowered, register.colour, pos), writable=True)
 
 

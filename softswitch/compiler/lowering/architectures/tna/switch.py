@@ -9,7 +9,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architectures.packages import (
+from softswitch.compiler.lowering.architectures import (
     BlockSlot,
     block_of,
     check_shape,
@@ -116,8 +116,7 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields
     def stored(slot: BlockSlot, what: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
         root, field = (what, slot.gress) if what in ("hdr", "meta") else ("standard_metadata", what)
         type_ = own[root].fields[field]
-        lowered = t.lowered(type_)
-        assert lowered is not None
+        lowered = t.stored(type_)
         return type_, ir.Member(lowered, ir.Var(own[root].ir, root, pos), field, pos)
 
     unit.states, states = {}, unit.states
