@@ -245,7 +245,7 @@ def test_a_program_with_many_lanes_is_shown_in_megabytes_not_in_tens() -> None:
 
 
 PROGRAM = Path(__file__).parents[2] / "p4src" / "exclusive.p4"
-SMALL = Path(__file__).parent / "features" / "dropping" / "program.p4"
+SMALL = Path(__file__).parent / "features" / "dropping.p4"
 LANES = {"LANES": "32"}
 
 

@@ -45,7 +45,7 @@ from tests.softswitch.differential.traffic import Sent
 from tests.softswitch.differential.trial import QUICK
 from tests.softswitch.tofino.programs import frame, program
 
-FEATURES = sorted((Path(__file__).parent / "features").glob("*/program.p4"))
+FEATURES = sorted((Path(__file__).parent / "features").glob("*.p4"))
 EXCLUSIVE = Path(__file__).parents[2] / "p4src" / "exclusive.p4"
 
 
@@ -204,7 +204,7 @@ def test_without_a_compiler_an_object_that_one_has_built_serves(
         build(hand.lanes_program(9))
 
 
-@pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.stem)
 def test_the_c_text_has_no_warnings(source: Path, tmp_path: Path) -> None:
     text = tmp_path / "pipeline.c"
     text.write_text(emit_once(program_of(source)))

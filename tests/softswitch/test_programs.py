@@ -14,7 +14,7 @@ from softswitch.engine.cache import compile_once, emit_once, p4info_once, prepro
 from softswitch.engine.emit_c import emit_c
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*/program.p4")]
+SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*.p4")]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_a_kept_program_is_the_one_that_was_compiled(path: Path, compiled: list[
     assert emit_c(second) == emit_c(first)
 
 
-TEXT = preprocess_file(ROOT / "tests/softswitch/features/slices/program.p4")
+TEXT = preprocess_file(ROOT / "tests/softswitch/features/slices.p4")
 
 
 def test_another_text_or_name_is_another_program(compiled: list[str]) -> None:

@@ -34,7 +34,7 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures import check_package, package_of
 from softswitch.compiler.lowering.architectures.tna import TNA, is_for_tofino
 from softswitch.compiler.lowering.architectures.v1model import V1MODEL
-from softswitch.compiler.lowering.blocks import check_action, check_parser, lower_control
+from softswitch.compiler.lowering.blocks import Application, check_action, check_parser, lower_control
 from softswitch.compiler.lowering.check import known, reader, type_at, whole_number
 from softswitch.compiler.lowering.convert import fit, fits
 from softswitch.compiler.lowering.dispatch import call
@@ -402,10 +402,11 @@ def _check_block(unit: Unit, decl: ast.ParserDecl | ast.ControlDecl, scope: Scop
     formals = formals_of(unit, decl.params, own)
     passed = passed_to_nothing(body, formals)
     block = Block(decl, _constructed(body, decl, own), decl.pos)
+    applied = Application(block, own, decl.name, formals, passed)
     if parses:
-        check_parser(body, block, own, formals, passed)
+        check_parser(body, applied)
     else:
-        lower_control(body, block, own, decl.name, formals, passed, repeats=False)
+        lower_control(body, applied, repeats=False)
 
 
 def _constructed(

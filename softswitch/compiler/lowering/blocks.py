@@ -58,6 +58,25 @@ FINAL = ("accept", "reject")
 
 
 @dataclass(frozen=True, slots=True)
+class Application:
+    """A parser or control where it is applied: what it sees around it, its name, and what it is given."""
+
+    block: Block
+    scope: Scope
+    name: str
+    formals: Sequence[Formal]
+    passed: PassedValues
+
+    def body(self, caller: Body, place: CodePlace, copy_outs: tuple[ir.Assign, ...] = ()) -> Body:
+        """Return the place inside, with constructor arguments and parameters declared."""
+        body = caller.inside(scope=Scope(self.scope), place=place, prefix=self.name, copy_outs=copy_outs)
+        declare_arguments(body.scope, self.block, self.name)
+        self.passed.declare(body.scope, self.formals)
+        body.scope = Scope(body.scope)
+        return body
+
+
+@dataclass(frozen=True, slots=True)
 class ParserEntry:
     """The entry of a lowered parser: statements to run first, then a state."""
 
@@ -65,12 +84,11 @@ class ParserEntry:
     state: str
 
 
-def lower_main_parser(
-    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: PassedValues
-) -> None:
+def lower_main_parser(caller: Body, applied: Application) -> None:
     """Add the states of the pipeline's parser to the program; it starts in ``start``."""
     states = caller.unit.states
-    entry = _enter_main(caller, block, scope, name, formals, passed)
+    entry = _lower(caller, applied, prefix="", accept="accept")
+    _refuse_idle_loop(states)
     if not entry.prologue:
         return
     first = states["start"]
@@ -87,14 +105,6 @@ def lower_main_parser(
         own = renamed if state.name == "start" else state.name
         states[own] = ir.ParserState(own, state.body, transition, state.pos)
     states["start"] = ir.ParserState("start", entry.prologue, _goto(renamed, first.pos), first.pos)
-
-
-def _enter_main(
-    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: PassedValues
-) -> ParserEntry:
-    entry = _lower(caller, block, scope, name, formals, passed, prefix="", accept="accept")
-    _refuse_idle_loop(caller.unit.states)
-    return entry
 
 
 def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
@@ -115,36 +125,20 @@ def _only_passes_on(state: ir.ParserState) -> bool:
     return not takes and len(state.transition.cases) == 1 and not state.transition.subjects
 
 
-def check_parser(
-    caller: Body, block: Block, scope: Scope, formals: Sequence[Formal], passed: PassedValues
-) -> None:
+def check_parser(caller: Body, applied: Application) -> None:
     """Lower a parser that nothing applies; its states get names that no other has."""
-    name = block.decl.name
-    _lower(caller, block, scope, name, formals, passed, prefix=f"{name}.", accept="accept")
+    _lower(caller, applied, prefix=f"{applied.name}.", accept="accept")
 
 
 def _goto(target: str, pos: ir.Position) -> ir.Transition:
     return ir.Transition((), (((), target),), pos)
 
 
-def _lower(
-    caller: Body,
-    block: Block,
-    scope: Scope,
-    name: str,
-    formals: Sequence[Formal],
-    passed: PassedValues,
-    *,
-    prefix: str,
-    accept: str,
-) -> ParserEntry:
-    decl = block.decl
+def _lower(caller: Body, applied: Application, *, prefix: str, accept: str) -> ParserEntry:
+    decl, name = applied.block.decl, applied.name
     assert isinstance(decl, ast.ParserDecl)
-    body = caller.inside(scope=Scope(scope), place=CodePlace.PARSER, prefix=name)
+    body = applied.body(caller, CodePlace.PARSER)
     body.repeats = prefix != ""
-    declare_arguments(body.scope, block, name)
-    passed.declare(body.scope, formals)
-    body.scope = Scope(body.scope)
     for local in decl.locals:
         match local:
             case ast.ConstDecl():
@@ -249,9 +243,8 @@ class _States:
         passed = pass_arguments(body, formals, args, prefix=instance.name, block=True)
         prefix = f"{self._prefix}{instance.name.rpartition('.')[2]}."
         with body.unit.entered(decl, f"parser {decl.name!r}", call.pos):
-            entry = _lower(
-                body, block, instance.scope, instance.name, formals, passed, prefix=prefix, accept=resumed
-            )
+            applied = Application(block, instance.scope, instance.name, formals, passed)
+            entry = _lower(body, applied, prefix=prefix, accept=resumed)
         return passed.copy_outs, entry
 
     # ----------------------------------------------------------------------- transitions
@@ -362,15 +355,8 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
     )
     if instance.passed is None:
         with body.unit.entered(decl, f"control {decl.name!r}", expr.pos):
-            inner = lower_control(
-                body,
-                instance.block,
-                instance.scope,
-                instance.name,
-                formals,
-                passed,
-                repeats=instance.sites > 1,
-            )
+            applied = Application(instance.block, instance.scope, instance.name, formals, passed)
+            inner = lower_control(body, applied, repeats=instance.sites > 1)
         body.unit.on_forget(lambda: setattr(instance, "passed", None))
         instance.passed = passed
         instance.variables.update(passed.variables)
@@ -398,28 +384,13 @@ def _check_repetition(body: Body, instance: Instance, passed: PassedValues, expr
         )
 
 
-def lower_control(
-    caller: Body,
-    block: Block,
-    scope: Scope,
-    name: str,
-    formals: Sequence[Formal],
-    passed: PassedValues,
-    *,
-    repeats: bool,
-) -> Body:
-    """Return the place in which the body of a control has been lowered, with its parameters bound.
-
-    `scope` is what the control sees.
-    """
-    decl = block.decl
+def lower_control(caller: Body, applied: Application, *, repeats: bool) -> Body:
+    """Return the place in which the body of a control has been lowered, with its parameters bound."""
+    decl, name = applied.block.decl, applied.name
     assert isinstance(decl, ast.ControlDecl)
-    body = caller.inside(scope=Scope(scope), place=CodePlace.CONTROL, prefix=name, copy_outs=passed.copy_outs)
+    body = applied.body(caller, CodePlace.CONTROL, applied.passed.copy_outs)
     body.control = name
     body.repeats = caller.repeats or repeats
-    declare_arguments(body.scope, block, name)
-    passed.declare(body.scope, formals)
-    body.scope = Scope(body.scope)
     items: list[DeclaredAction | DeclaredTable] = []
     for local in decl.locals:
         with body.unit.reporting():

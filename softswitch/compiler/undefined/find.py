@@ -131,7 +131,7 @@ class Tables:
         for entry in table.entries if table.keys else ():
             matched = matching(rest.copy(), subjects, entry.patterns) if rest is not None else None
             if matched is not None:
-                after += self._run(s, table, matched, entry.invocation.action, entry.invocation.args, leaves)
+                after += self._run(s, matched, entry.invocation.action, entry.invocation.args, leaves)
             if rest is not None and table.const_entries:
                 left = not_matching(rest, subjects, entry.patterns, split=False)
                 rest = left[0] if left else None
@@ -140,20 +140,17 @@ class Tables:
         if table.keys and not table.const_entries:
             for ref in table.actions:
                 if ref.scope != "default_only":
-                    after += self._run(s, table, rest.copy(), ref.action, None, leaves)
+                    after += self._run(s, rest.copy(), ref.action, None, leaves)
         if table.const_default:
-            return after + self._run(
-                s, table, rest, table.default.action, table.default.args, leaves, hit=False
-            )
+            return after + self._run(s, rest, table.default.action, table.default.args, leaves, hit=False)
         for ref in table.actions:
             if ref.scope != "table_only":
-                after += self._run(s, table, rest.copy(), ref.action, None, leaves, hit=False)
+                after += self._run(s, rest.copy(), ref.action, None, leaves, hit=False)
         return after
 
     def _run(
         self,
         s: ir.Apply,
-        table: ir.Table,
         state: PathState,
         name: str,
         args: Sequence[int] | None,
@@ -162,6 +159,7 @@ class Tables:
         hit: bool = True,
     ) -> list[PathState]:
         """Run one of a table's actions; without `args`, with any that the control plane may give."""
+        table = self._program.tables[s.table]
         names = [ref.action for ref in table.actions]
         if s.hit is not None:
             state.assign(s.hit, constant(int(hit)))

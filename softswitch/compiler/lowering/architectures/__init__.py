@@ -15,7 +15,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks import lower_control, lower_main_parser
+from softswitch.compiler.lowering.blocks import Application, lower_control, lower_main_parser
 from softswitch.compiler.lowering.check import type_at
 from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.passing import bind, is_optional
@@ -251,12 +251,13 @@ def lower_block(
         for formal, (_, what) in zip(formals, slot.params, strict=False)
     }
     caller = Body(unit, unit.globals, CodePlace.CONSTANT, slot.stage, block.decl.name)
-    scope, passed = block_scope(unit, block), PassedValues(values, ())
+    passed = PassedValues(values, ())
+    applied = Application(block, block_scope(unit, block), block.decl.name, formals, passed)
     with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
         if slot.kind == "parser":
-            lower_main_parser(caller, block, scope, block.decl.name, formals, passed)
+            lower_main_parser(caller, applied)
         else:
-            body = lower_control(caller, block, scope, block.decl.name, formals, passed, repeats=False)
+            body = lower_control(caller, applied, repeats=False)
             bodies[slot.stage] = body.finished(block.pos)
 
 
