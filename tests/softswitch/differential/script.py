@@ -18,9 +18,9 @@
     direct TABLE [prio=N] PATTERN ... = PACKETS BYTES
 
 A pattern is ``value``, ``value/prefix``, ``value&&&mask``, ``low..high`` or ``_``. Names of tables and
-actions may be cut to their last parts; ``#`` starts a comment. A feature's script is the comment at the end of
-its program. ``python -m tests.softswitch.differential.script FEATURE.p4...`` writes the ``expect`` lines anew as
-the interpreter has them.
+actions may be cut to their last parts; ``#`` starts a comment. A feature's script is the comment at the end
+of its program. ``python -m tests.softswitch.differential.script FEATURE.p4...`` writes the ``expect`` lines
+anew as the interpreter has them.
 """
 
 from __future__ import annotations
