@@ -45,7 +45,6 @@ bench: $(VENV)/bench
 	$(BIN)/ina bench pipeline --program shared --lanes 256
 	$(BIN)/ina bench allreduce -np 4 --size 64MB --baseline gloo
 	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo
-	$(BIN)/python -m benchmarks.speed jobs --jobs 4 -np 2
 	$(BIN)/python -m benchmarks.speed fallback
 
 # RESULTS=docs/results writes the published pages anew.

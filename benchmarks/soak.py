@@ -1,8 +1,9 @@
-"""The page of the soak: what happened in how many random schedules, from the output of ``ina soak --json``.
+"""The pages of random schedules: what happened in how many, and what was wrong.
 
-``python -m benchmarks.soak RUN.json … --output docs/results`` adds up runs, each the output of one
-``ina soak --schedules N --seed S --json``, and writes page and rows. Several shorter runs are as good as a
-long one, as long as no seed is in two of them.
+``python -m benchmarks.soak RUN.json … --output docs/results`` adds up runs: each the output of one ``ina soak
+--schedules N --seed S --json``, for soak.md, or each the file of one ``python -m tests.ina.service.schedules
+--schedules N --seed S --json RUN.json``, for service-schedules.md. Several shorter runs are as good as a long
+one, as long as no seed is in two of them.
 """
 
 from __future__ import annotations
@@ -10,119 +11,26 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Final
 
-from benchmarks.fill import asked, check, option, publish
+from benchmarks.fill import asked, check, fill, option
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.soak.checks import KINDS
 
-
-class BadRun(Exception):
-    """A file that is not what a run has written, or seeds that two runs share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of the soak."""
-
-    seed: int
-    """Of its first schedule; the next ones have the following numbers."""
-    schedules: int
-    failures: tuple[str, ...]
-    """Seed and reason of each schedule that broke an invariant."""
-    wall_time_s: float
-    recoveries: int
-    median_round_trips: float
-    """Round trips per packet that the median recovery took after the last fault."""
-    worst_round_trips: float
-    largest_share: float
-    """The most that a recovery took of the time that it might take."""
-    happened: Mapping[str, int]
-    """Occurrences by "group: name"."""
-
-
-def main() -> None:
-    """Add up runs, and write the page."""
-    given = asked(
-        __doc__,
-        option("runs", nargs="+", type=Path, metavar="RUN.json"),
-        option("--output", type=Path, required=True, help="folder of soak.md and soak.json"),
-    )
-    try:
-        check(given.output / "soak.md")
-        runs = in_order([read(path) for path in given.runs])
-    except (BadRun, ValueError) as error:
-        raise SystemExit(f"benchmarks.soak: {error}") from None
-    publish(given.output, "soak", tables(runs), [asdict(run) for run in runs])
-
-
-def read(path: Path) -> Run:
-    """Return the run in a file. Raises BadRun."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        setup, metrics = document["setup"], document["metrics"]
-        return Run(
-            seed=int(setup["seed"]),
-            schedules=int(metrics["schedules"]),
-            failures=tuple(f"{each['seed']}: {each['reason']}" for each in metrics["failures"]),
-            wall_time_s=float(metrics["wall_time_s"]),
-            recoveries=int(metrics["recoveries"]),
-            median_round_trips=float(metrics["recovery_round_trips_per_packet_median"]),
-            worst_round_trips=float(metrics["recovery_round_trips_per_packet_worst"]),
-            largest_share=float(metrics["recovery_largest_share_of_allowed"]),
-            happened={str(name): int(number) for name, number in metrics["happened"].items()},
-        )
-    except OSError as error:
-        raise BadRun(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadRun(f"{path}: want the output of ina soak --json: {error!r}") from error
-
-
-class Seeded(Protocol):
-    """A run of `schedules` seeds, from `seed` on."""
-
-    @property
-    def seed(self) -> int:
-        """The first seed."""
-
-    @property
-    def schedules(self) -> int:
-        """The number of seeds."""
-
-
-SomeRun = TypeVar("SomeRun", bound=Seeded)
-
-
-def in_order(runs: Sequence[SomeRun]) -> list[SomeRun]:
-    """Return the runs by seed. Raises BadRun if a seed is in two of them."""
-    ordered = sorted(runs, key=lambda run: run.seed)
-    for one, other in pairwise(ordered):
-        if other.seed < one.seed + one.schedules:
-            raise BadRun(f"the runs from seed {one.seed} and {other.seed} have schedules in common")
-    return ordered
-
-
-def tables(runs: Sequence[Run]) -> str:
-    """Return runs, failures and what happened as Markdown."""
-    happened: Counter[str] = Counter()
-    for run in runs:
-        happened.update(run.happened)
-    schedules = sum(run.schedules for run in runs)
-    failures = [failure for run in runs for failure in run.failures]
-    parts = [
-        f"**{schedules:,} schedules, {len(failures)} of which broke an invariant.**",
-        markdown(_HEADS, [_row(run) for run in runs]),
-        *(f"- seed {failure}" for failure in failures),
-        *(_mix(group, names, happened, schedules) for group, names in KINDS.items()),
-    ]
-    return "\n\n".join(parts)
-
-
-_HEADS = ["seeds", "schedules", "failed", "per second", "recoveries", "median", "longest", "of the allowed"]
-_TITLES = {
+Run = Mapping[str, Any]
+SOAK, SERVICE = "soak", "service-schedules"
+NEEDED: Final = {
+    SOAK: {
+        *("seed", "schedules", "failures", "wall_time_s", "recoveries", "happened"),
+        *("recovery_round_trips_per_packet_median", "recovery_round_trips_per_packet_worst"),
+        "recovery_largest_share_of_allowed",
+    },
+    SERVICE: {"seed", "schedules", "wrong", "happened", "died_after", "jobs", "sums", "steps", "cpu_s"},
+}
+"""What a run has, by page."""
+TITLES: Final = {
     "kind": "Schedules",
     "event": "Events",
     "link": "Packets on links",
@@ -134,26 +42,124 @@ _TITLES = {
 """Headings of `KINDS`."""
 
 
-def _row(run: Run) -> list[str]:
-    return [
-        f"{run.seed}..{run.seed + run.schedules - 1}",
-        f"{run.schedules:,}",
-        str(len(run.failures)),
-        f"{run.schedules / run.wall_time_s:.0f}",
-        f"{run.recoveries:,}",
-        f"{run.median_round_trips:.1f}",
-        f"{run.worst_round_trips:,.1f}",
-        f"{run.largest_share:.0%}",
-    ]
+class BadRun(Exception):
+    """A file that is not what a run has written, or seeds that two runs share."""
 
 
-def _mix(group: str, names: Sequence[str], happened: Mapping[str, int], schedules: int) -> str:
-    rows = [
-        [name, f"{number:,}", f"{1000 * number / schedules:,.1f}"]
-        for name in names
-        for number in (happened.get(f"{group}: {name}", 0),)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Add up runs, and fill their page."""
+    given = asked(
+        __doc__,
+        option("runs", nargs="+", type=Path, metavar="RUN.json"),
+        option("--output", type=Path, required=True, help=f"folder of {SOAK}.md and {SERVICE}.md"),
+        words=arguments,
+    )
+    try:
+        name, runs = in_order([read(path) for path in given.runs])
+        page = given.output / f"{name}.md"
+        check(page)
+    except (BadRun, ValueError) as error:
+        raise SystemExit(f"benchmarks.soak: {error}") from None
+    fill(page, tables(runs) if name == SOAK else service_tables(runs))
+
+
+def read(path: Path) -> tuple[str, Run]:
+    """Return the page of the run in a file, and the run. Raises BadRun."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if "metrics" in document:
+            document = {**document["setup"], **document["metrics"]}
+        names = [name for name, needed in NEEDED.items() if needed <= document.keys()]
+    except OSError as error:
+        raise BadRun(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        names = []
+    if not names:
+        raise BadRun(f"{path}: want the output of ina soak --json or of tests.ina.service.schedules --json")
+    return names[0], document
+
+
+def in_order(runs: Sequence[tuple[str, Run]]) -> tuple[str, list[Run]]:
+    """Return the page of runs, and the runs by seed. Raises BadRun if a seed is in two of them."""
+    ordered = sorted((run for _, run in runs), key=lambda run: run["seed"])
+    if len({name for name, _ in runs}) > 1:
+        raise BadRun("the runs are of two kinds; they must all be of ina soak, or of the service")
+    for one, other in pairwise(ordered):
+        if other["seed"] < one["seed"] + one["schedules"]:
+            raise BadRun(f"the runs from seed {one['seed']} and {other['seed']} have schedules in common")
+    return runs[0][0], ordered
+
+
+def _seeds(run: Run) -> list[str]:
+    return [f"{run['seed']}..{run['seed'] + run['schedules'] - 1}", f"{run['schedules']:,}"]
+
+
+def _total(runs: Sequence[Run], name: str) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for run in runs:
+        total.update(run[name])
+    return total
+
+
+def tables(runs: Sequence[Run]) -> str:
+    """Return runs of ``ina soak``, failures and what happened as Markdown."""
+    happened = _total(runs, "happened")
+    schedules = sum(run["schedules"] for run in runs)
+    failures = [failure for run in runs for failure in run["failures"]]
+    heads = [
+        "seeds",
+        "schedules",
+        "failed",
+        "per second",
+        "recoveries",
+        "median",
+        "longest",
+        "of the allowed",
     ]
-    return f"### {_TITLES[group]}\n\n" + markdown(["", "count", "in 1,000 schedules"], rows)
+    lines = [
+        [
+            *_seeds(run),
+            str(len(run["failures"])),
+            f"{run['schedules'] / run['wall_time_s']:.0f}",
+            f"{run['recoveries']:,}",
+            f"{run['recovery_round_trips_per_packet_median']:.1f}",
+            f"{run['recovery_round_trips_per_packet_worst']:,.1f}",
+            f"{run['recovery_largest_share_of_allowed']:.0%}",
+        ]
+        for run in runs
+    ]
+    parts = [
+        f"**{schedules:,} schedules, {len(failures)} of which broke an invariant.**",
+        markdown(heads, lines),
+        *(f"- seed {failure['seed']}: {failure['reason']}" for failure in failures),
+    ]
+    for group, names in KINDS.items():
+        counts = [(name, happened[f"{group}: {name}"]) for name in names]
+        mix = [[name, f"{number:,}", f"{1000 * number / schedules:,.1f}"] for name, number in counts]
+        parts.append(f"### {TITLES[group]}\n\n{markdown(['', 'count', 'in 1,000 schedules'], mix)}")
+    return "\n\n".join(parts)
+
+
+def service_tables(runs: Sequence[Run]) -> str:
+    """Return runs of the service's schedules, what was wrong and what happened as Markdown."""
+    wrong = [each for run in runs for each in run["wrong"]]
+    jobs, deaths, happened = (_total(runs, name) for name in ("jobs", "died_after", "happened"))
+    schedules, sums = (sum(run[name] for run in runs) for name in ("schedules", "sums"))
+    lines = [
+        [*_seeds(run), str(len(run["wrong"])), f"{run['steps']:,}", f"{run['cpu_s']:,.0f}"] for run in runs
+    ]
+    after = Counter({name or "none of these": number for name, number in deaths.items()})
+    counted = {"Mishaps": happened, "The daemon died after": after, "Jobs ended": jobs}
+    parts = [
+        f"**{schedules:,} schedules with {jobs.total():,} jobs and {deaths.total():,} deaths of the daemon;"
+        f" {len(wrong) or 'none'} went wrong; {sums:,} sums in packets, all right.**",
+        markdown(["seeds", "schedules", "wrong", "steps of the daemon", "processor time, s"], lines),
+        *(f"- seed {each}" for each in wrong),
+    ]
+    for title, counts in counted.items():
+        table = markdown(["", "times"], [[name, f"{number:,}"] for name, number in counts.most_common()])
+        parts.append(f"### {title}\n\n{table}")
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Sequence
 from itertools import takewhile
 
-from benchmarks.pages import RESULTS
-from benchmarks.pages.index import QUESTIONS, source
+from benchmarks.pages import QUESTIONS, RESULTS, source
 from ina.cli import main
 
 LIST, ALL = "list", "all"

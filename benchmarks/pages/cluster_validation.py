@@ -1,159 +1,340 @@
 """Validation of the flow-level simulator: completion times beside the packet testbed's.
 
 Each scenario is run packet by packet in the virtual testbed, and as flows, in phases and on average: one to
-sixteen jobs on one switch or on two racks, with a policy for switch memory.
+sixteen jobs on one switch or on two racks, with a policy for switch memory. Nothing is fitted to a scenario:
+what the flows know of packets is the frame's size, the window, and a round trip, from the topology.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import statistics
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Literal
 
 import numpy as np
 
-from benchmarks.pages.cases import RESENT
-from benchmarks.pages.validation_runs import (
-    AVERAGE,
-    HELD,
-    JOBS,
-    MODELS,
-    PHASES,
-    POLICIES,
-    RACKS,
-    SETS,
-    SWITCH,
-    JobTimes,
-    correlations,
-    jobs_of,
-    means,
-    p95,
-    scenarios,
-    sizes,
-)
-from bmv2_topos.harness import Experiment, ResultRow, column, columns, markdown, number, selected
-from bmv2_topos.plots import draw_lines
+from bmv2_topos.harness import Call, Experiment, ResultRow, columns, grouped, markdown, number, selected
+from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
+from bmv2_topos.testbeds.virtual.allocation import Allocation, View
+from bmv2_topos.testbeds.virtual.report import JobReport
+from controller.policies.by_kind import FRAME_BYTES
+from controller.policies.memory.policy import Question
+from controller.policies.registry import MEMORIES
+from controller.simulator.network.run import Simulated, simulate_network
+from controller.simulator.network.speed import NetworkSettings
+from controller.vocabulary import Job, Region, Topology, float32_bytes
+from controller.vocabulary.graphs import with_memory
 
-FAR: Final = 0.15
-"""Jobs that are off by more are listed."""
-SAID: Final[Mapping[str, str]] = {SWITCH: "one switch", RACKS: "two racks", SETS: "sets under policies"}
+Model = Literal["phases", "average"]
+MODELS: Final[tuple[Model, ...]] = ("phases", "average")
+PHASES: Final = MODELS[0]
+SHARED: Final = "shared"
+POLICIES: Final = (SHARED, "static", "deadline", "preemptive")
+SWITCH, RACKS, SETS = "switch", "racks", "policies"
+"""First words of the scenarios' names."""
+SAID: Final = {SWITCH: "one switch", RACKS: "two racks", SETS: "sets under policies"}
+COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Jobs of random scenarios."""
+QUICK: Final = ("racks 32", "policies 2")
+WINDOW: Final = 64
+LANES: Final = 64
+COALESCE_S: Final = 5e-6
+PAYLOAD_BITS: Final = LANES * 32
+RESENT: Final = 0.005
+"""Part of the packets of a link that is sent again for each further job that fills it, as was counted in the
+testbed on two racks: 0.5 %, on scenarios with even numbers as on those with odd ones."""
+FORWARD: Final = 1 / 3
+"""Part of computing before gradients can be ready, in the testbed."""
+SAME: Final = 0.01
+"""Times that differ by less are of one rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Jobs on one switch, or on racks (`shape`), with so many slots at each, and deadlines in seconds."""
+
+    name: str
+    jobs: tuple[Job, ...]
+    slots: int
+    memory: str = SHARED
+    shape: tuple[int, ...] | None = None
+    deadlines: tuple[float | None, ...] = ()
+
+
+def cases() -> Iterator[Case]:
+    """Yield all scenarios: random ones, and sets of jobs under each policy, so that policies can be ranked.
+
+    The random ones are 1 to 16 jobs on one switch or two racks, with ample or scarce memory.
+    """
+    for seed in range(40):
+        rng = random.Random(seed)
+        count = COUNTS[seed % 8]
+        shape = (2, 2) if seed % 3 == 2 else None
+        jobs = tuple(
+            Job(
+                name=f"job{number}",
+                workers=rng.choice((2, 3, 4)) if shape is None else 4,
+                window=WINDOW,
+                iterations=rng.randrange(4, 10),
+                layers_bytes=float32_bytes(
+                    tuple(rng.choice((4096, 8192, 16384, 32768)) for _ in range(rng.choice((1, 2, 3))))
+                ),
+                compute_s=rng.choice((1e-4, 2e-4, 4e-4)),
+                jitter=rng.choice((0.0, 0.05, 0.1)),
+                congestion="aimd",
+                arrival_s=rng.choice((0.0, 1e-3, 2e-3)),
+            )
+            for number in range(1, count + 1)
+        )
+        slots = rng.choice((32 * count, 64 * count, 8192, 8192))
+        yield Case(f"{RACKS if shape else SWITCH} {seed}", jobs, slots, SHARED, shape)
+    for seed in range(6):
+        rng = random.Random(1000 + seed)
+        count = (4, 8)[seed % 2]
+        jobs = tuple(
+            Job(
+                name=f"job{number}",
+                workers=4,
+                window=WINDOW,
+                iterations=6,
+                layers_bytes=float32_bytes((rng.choice((8192, 16384)),)),
+                compute_s=rng.choice((1e-4, 3e-4)),
+                jitter=0.1,
+                congestion="aimd",
+            )
+            for number in range(1, count + 1)
+        )
+        slots = rng.choice((16, 24, 32)) * count
+        times_s = [alone_s(job) * job.iterations for job in jobs]
+        deadlines = tuple(
+            time_s * rng.uniform(1.15, 1.6) if number < count // 2 else None
+            for number, time_s in enumerate(times_s)
+        )
+        for memory in POLICIES:
+            yield Case(f"{SETS} {seed}", jobs, slots, memory, None, deadlines)
+
+
+def alone_s(job: Job) -> float:
+    """Return the time of an iteration of a job alone, from its packets."""
+    wire_bits = (sum(job.tensors) / LANES + WINDOW) * (LANES * 4 + FRAME_BYTES) * 8
+    return job.compute_s * (1 + skew(job)) + wire_bits / 10e9 + 10e-6
+
+
+def skew(job: Job) -> float:
+    """Return by what part of computing the slowest rank is later than on average: each pass is drawn anew."""
+    if not job.jitter:
+        return 0.0
+    draws = np.random.default_rng(0).uniform(-job.jitter, job.jitter, (4096, job.workers, 2))
+    passes = draws @ np.array([FORWARD, 1 - FORWARD])
+    return float(passes.max(axis=1).mean())
+
+
+def scenarios(quick: bool) -> Iterator[Call]:
+    """Return all runs."""
+    for case in cases():
+        if not quick or case.name in QUICK:
+            labels = {"case": case.name, "memory": case.memory, "jobs": len(case.jobs), "slots": case.slots}
+            elements = sum(job.workers * job.iterations * sum(job.tensors) for job in case.jobs)
+            yield Call(labels=labels, call=partial(both_ways, case), elements=elements)
+
+
+def described(case: Case) -> tuple[list[Job], Topology, Topology, tuple[Placement, ...]]:
+    """Return a scenario's jobs and cluster as files would describe them, and the testbed's.
+
+    A skewed job holds its slots for as long as its whole window takes on the link.
+    """
+    topology, placements = build(case.jobs, case.shape, servers=True)
+    rtt_s = 2 * (2 if case.shape else 1) * 2 * topology.links[0].delay_s + COALESCE_S
+    plain = with_memory(topology, slots=case.slots, gpus=1)
+    switches = tuple(replace(each, lanes=LANES, rtt_s=rtt_s) for each in plain.switches)
+    held_s = WINDOW * (PAYLOAD_BITS + FRAME_BYTES * 8) / topology.links[0].rate_bps
+    deadlines = case.deadlines or (None,) * len(case.jobs)
+    jobs = [
+        Job(
+            name=job.name,
+            workers=job.workers,
+            layers_bytes=tuple(4 * elements for elements in job.tensors),
+            iterations=job.iterations,
+            compute_s=job.compute_s,
+            overlap=(1 - FORWARD) * (1 - 1 / len(job.tensors)),
+            arrival_s=job.arrival_s,
+            deadline_s=deadline_s,
+            skew_s=skew(job) * job.compute_s,
+            hold_s=held_s if job.jitter else PAYLOAD_BITS / 10e9,
+            servers=placement.workers,
+            fallback=placement.server,
+        )
+        for job, placement, deadline_s in zip(case.jobs, placements, deadlines, strict=True)
+    ]
+    return jobs, replace(plain, switches=switches), topology, placements
+
+
+def as_flows(case: Case, model: Model) -> Simulated:
+    """Run a scenario in the flow-level simulator."""
+    jobs, cluster, _, _ = described(case)
+    settings = NetworkSettings(
+        memory=case.memory,
+        model=model,
+        window=WINDOW,
+        resent=RESENT,
+        iterations=10**6,
+        period_s=0.0,
+        margin=0.0,
+    )
+    return simulate_network(jobs, cluster, "fifo-backfill", settings)
+
+
+def as_packets(case: Case) -> dict[str, JobReport]:
+    """Run a scenario packet by packet; return what became of the jobs that were done."""
+    jobs, cluster, topology, placements = described(case)
+    settings = VirtualSettings(slots=max(case.slots, 1), lanes=LANES, samples=0)
+    policy = _Divide(case.memory, jobs, cluster)
+    allocation = None if case.memory == SHARED else Allocation(policy, period_s=50e-6)
+    report = VirtualTestbed(topology, case.jobs, placements, settings, allocation=allocation).run()
+    return {job.name: job for job in report.jobs if job.jct_s is not None}
+
+
+class _Divide:
+    """Has the testbed's controllers do what a memory policy says, when jobs come or go."""
+
+    def __init__(self, memory: str, jobs: Sequence[Job], topology: Topology) -> None:
+        self._memory = memory
+        self._jobs = {job.name: job for job in jobs}
+        self._topology = topology
+        self._seen: tuple[str, ...] = ()
+        self._held: dict[str, dict[str, Region]] = {}
+
+    def __call__(self, view: View) -> dict[str, dict[str, Region]]:
+        names = tuple(view.jobs)
+        if names == self._seen:
+            return {}
+        self._seen = names
+        told = []
+        for name, seen in view.jobs.items():
+            job = self._jobs[name]
+            left = max(1, seen.job.iterations - seen.iterations_done)
+            late = job.due_s is not None and job.due_s <= view.time_s
+            told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
+        question = Question(tuple(told), self._topology, view.time_s, "measured", self._held)
+        answer = MEMORIES[self._memory](question)
+        self._held = {name: dict(regions) for name, regions in answer.regions.items()}
+        return {
+            name: {at: self._held[name].get(at, Region(0, 0)) for at in view.jobs[name].regions}
+            for name in names
+        }
+
+
+def both_ways(case: Case) -> ResultRow:
+    """Return each job's completion times, packet by packet and as flows.
+
+    With deadlines also how many are missed, packet by packet and as flows.
+    """
+    packets = as_packets(case)
+    flows = {model: as_flows(case, model) for model in MODELS}
+    row: dict[str, float | int | None] = {}
+    due = {job.name: due_s for job, due_s in zip(case.jobs, case.deadlines, strict=False) if due_s}
+    if due:
+        row["due"] = len(due)
+        row["packets_missed"] = sum((packets[name].jct_s or math.inf) > due_s for name, due_s in due.items())
+        row |= {f"{model}_missed": len(flows[model].missed) for model in MODELS}
+    for name, packet in packets.items():
+        row[f"{name}.packets_s"] = packet.jct_s
+    for model in MODELS:
+        row |= {f"{each.spec.name}.{model}_s": each.jct_s for each in flows[model].result.jobs}
+    return row
+
+
+def times(rows: Sequence[ResultRow], way: str) -> list[float]:
+    """Return the completion times of all jobs of all rows, by "packets" or a model."""
+    return [number(row, name) for row in rows for name in row if name.endswith(f".{way}_s")]
+
+
+def errors(rows: Sequence[ResultRow], model: str) -> list[float]:
+    """Return the relative errors of all completion times as flows, signed, the smallest first."""
+    found = (
+        number(row, f"{name.removesuffix('.packets_s')}.{model}_s") / number(row, name) - 1
+        for row in rows
+        for name in row
+        if name.endswith(".packets_s")
+    )
+    return sorted(found, key=abs)
+
+
+def correlation(rows: Sequence[ResultRow], model: str) -> float:
+    """Return the rank correlation of policies in packets and as flows, in the rows of one set of jobs."""
+    a, b = (_ranks([statistics.fmean(times([row], way)) for row in rows]) for way in ("packets", model))
+    if np.std(a) == 0 or np.std(b) == 0:
+        return 1.0 if np.std(a) == np.std(b) else 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Return the ranks of values; those that are nearly the same are of one rank."""
+    return [
+        sum(other < value * (1 - SAME) for other in values)
+        + (sum(abs(other / value - 1) <= SAME for other in values) - 1) / 2
+        for value in values
+    ]
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return all tables."""
-    jobs = jobs_of(rows)
-    far = sorted((job for job in jobs if abs(job.error()) > FAR), key=lambda job: -abs(job.error()))
+    sets = [row for row in rows if str(row["case"]).startswith(SETS)]
     parts = {
-        "Errors of completion times": _errors(jobs),
-        "Packets that are sent again, for each further job on two racks": _resends(jobs),
-        "Mean completion times by policy, packets / phases, ms": _ranks(jobs),
-        "Missed deadlines by policy": _missed(rows),
-        f"Jobs that are off by more than {FAR:.0%} in phases: {len(far)} of {len(jobs)}": _far(far),
-        "An iteration of one job by slots, µs": _held(selected(rows, part=HELD)),
+        "Errors of completion times": _errors(rows),
+        "Mean completion times by policy, packets / phases, ms": _by_set(sets),
+        "Missed deadlines by policy": _missed(sets),
     }
-    return "\n\n".join(f"### {title}\n\n{table}".strip() for title, table in parts.items())
+    return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts.items())
 
 
-def _errors(jobs: Sequence[JobTimes]) -> str:
-    groups = {
-        "all": jobs,
-        **{SAID[kind]: [job for job in jobs if job.kind == kind] for kind in (SWITCH, RACKS)},
-        **{f"policies, {p}": [job for job in jobs if job.kind == SETS and job.memory == p] for p in POLICIES},
-    }
+def _errors(rows: Sequence[ResultRow]) -> str:
+    groups: dict[str, list[ResultRow]] = {"all": list(rows)}
+    for row in rows:
+        kind = str(row["case"]).split()[0]
+        name = f"{kind}, {row['memory']}" if kind == SETS else SAID[kind]
+        groups.setdefault(name, []).append(row)
     cells = []
     for name, chosen in groups.items():
-        for model in MODELS if chosen else ():
-            found = sizes(chosen, model)
-            cells.append(
-                [
-                    f"{name}, {model}",
-                    str(len({(job.case, job.memory) for job in chosen})),
-                    str(len(chosen)),
-                    *(f"{each:.1%}" for each in (statistics.median(found), p95(found), found[-1])),
-                    f"{statistics.fmean(job.error(model) for job in chosen):+.1%}",
-                ]
-            )
-    head = ["scenarios, model", "scenarios", "jobs", "median error", "p95", "worst", "mean, signed"]
-    return markdown(head, cells)
+        for model in MODELS:
+            found = errors(chosen, model)
+            size = [abs(error) for error in found]
+            shown = (statistics.median(size), size[math.ceil(0.95 * len(size)) - 1], size[-1])
+            counts = [str(len(chosen)), str(len(size))]
+            mean = f"{statistics.fmean(found):+.1%}"
+            cells.append([f"{name}, {model}", *counts, *(f"{each:.1%}" for each in shown), mean])
+    return markdown(
+        ["scenarios, model", "scenarios", "jobs", "median error", "p95", "worst", "mean, signed"], cells
+    )
 
 
-def _resends(jobs: Sequence[JobTimes]) -> str:
-    """Return the retransmissions of jobs on shared links, counted on every other scenario and the rest."""
-    racks = [job for job in jobs if job.kind == RACKS and job.jobs > 1]
+def _by_set(rows: Sequence[ResultRow]) -> str:
     cells = []
-    for odd, name in enumerate(("scenarios with even numbers", "with odd ones")):
-        chosen = [job for job in racks if int(job.case.split()[1]) % 2 == odd]
-        others = sum(job.sent * (job.jobs - 1) for job in chosen)
-        cells.append([name, f"{sum(job.resent for job in chosen) / others:.2%}" if others else "not run"])
-    return markdown(["", "sent again"], [*cells, ["as flows", f"{RESENT:.1%}"]])
-
-
-def _ranks(jobs: Sequence[JobTimes]) -> str:
-    by_model = {model: correlations(jobs, model) for model in MODELS}
-    cells = []
-    for case in by_model[PHASES]:
-        found = means(jobs, case)
-        times = zip(found["packets"], found[PHASES], strict=True)
-        said = [f"{packets * 1e3:.2f} / {phases * 1e3:.2f}" for packets, phases in times]
-        cells.append([case, *said, *(f"{by_model[model][case]:.2f}" for model in MODELS)])
-    total = [f"{statistics.fmean(found.values()):.2f}" for found in by_model.values()]
-    head = ["jobs", *POLICIES, f"rank correlation, {PHASES}", AVERAGE]
-    return markdown(head, [*cells, ["mean", *[""] * len(POLICIES), *total]])
+    found: Mapping[str, list[float]] = {model: [] for model in MODELS}
+    for (case,), of in grouped(rows, "case").items():
+        means = ([1e3 * statistics.fmean(times([row], way)) for way in ("packets", PHASES)] for row in of)
+        for model in MODELS:
+            found[model].append(correlation(of, model))
+        ranks = (f"{found[model][-1]:.2f}" for model in MODELS)
+        cells.append([case, *(f"{packets:.2f} / {phases:.2f}" for packets, phases in means), *ranks])
+    total = [f"{statistics.fmean(each):.2f}" for each in found.values()]
+    heads = ["jobs", *POLICIES, f"rank correlation, {PHASES}", "average"]
+    return markdown(heads, [*cells, ["mean", *[""] * len(POLICIES), *total]])
 
 
 def _missed(rows: Sequence[ResultRow]) -> str:
-    """Return the missed deadlines of the sets, and those of jobs that lost slots which they were granted."""
-    cells = []
-    for memory in POLICIES:
-        here = [row for row in selected(rows, part=JOBS, memory=memory) if "due" in row]
-        keys = ("due", "packets_missed", *(f"{model}_missed" for model in MODELS), "broken")
-        cells.append([memory, *(f"{sum(number(row, key) for row in here):.0f}" for key in keys)])
-    head = ["memory", "deadlines", "missed, packets", *(f"missed, {model}" for model in MODELS), "broken"]
-    return markdown(head, cells)
-
-
-def _far(jobs: Sequence[JobTimes]) -> str:
+    keys = ("due", "packets_missed", *(f"{model}_missed" for model in MODELS))
     cells = [
-        [
-            f"{job.case}, {job.memory}",
-            job.job,
-            *map(str, (job.jobs, job.slots)),
-            *(f"{time_s * 1e3:.2f}" for time_s in (job.packets_s, job.flows_s[PHASES])),
-            f"{job.error():+.0%}",
-        ]
-        for job in jobs
+        [memory, *(f"{sum(number(row, key) for row in selected(rows, memory=memory)):.0f}" for key in keys)]
+        for memory in POLICIES
     ]
-    head = ["scenario", "job", "jobs", "slots", "packets, ms", "phases, ms", "error"]
-    return markdown(head, cells) if cells else ""
-
-
-def _held(rows: Sequence[ResultRow]) -> str:
-    slots = list(dict.fromkeys(row["slots"] for row in rows))
-    cells = [
-        [
-            f"{number(of[0], 'jitter'):.0%}",
-            *(f"{time_s * 1e6:.0f}" for time_s in column(of, "iteration_s")),
-        ]
-        for of in (selected(rows, jitter=each) for each in dict.fromkeys(row["jitter"] for row in rows))
-    ]
-    return markdown(["jitter", *(f"{count} slots" for count in slots)], cells)
-
-
-def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw the errors that so many jobs stay within, by kind of scenario and model."""
-    jobs = jobs_of(rows)
-    lines = {}
-    for kind, said in SAID.items():
-        for model in MODELS if any(job.kind == kind for job in jobs) else ():
-            found = sizes([job for job in jobs if job.kind == kind], model)
-            shares = np.arange(0, 101, 5)
-            errors = 100 * np.percentile(found, shares)
-            lines[f"{said}, {model}"] = [(float(x), float(y)) for x, y in zip(shares, errors, strict=True)]
-    path = directory / "cluster-validation.svg"
-    dashed = [name for name in lines if name.endswith(AVERAGE)]
-    draw_lines(lines, path, x="jobs (%)", y="error of completion time at most (%)", dashed=dashed)
-    return [path]
+    return markdown(
+        ["memory", "deadlines", "missed, packets", *(f"missed, {model}" for model in MODELS)], cells
+    )
 
 
 EXPERIMENT = Experiment(
@@ -162,5 +343,4 @@ EXPERIMENT = Experiment(
     scenarios=scenarios,
     measure=columns,
     tables=tables,
-    plots=plots,
 )

@@ -1,177 +1,169 @@
 """Deadlines: who meets them when jobs fight over switch memory, and who pays, by policy for memory.
 
-As flows over memory, slack and load; packet by packet for the smallest setting; and one job whose region
-grows and shrinks while it runs.
+As flows, over memory and slack, over load, and where jobs also wait for GPUs.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Final
 
-from benchmarks.pages.deadlines_runs import (
-    CHANGES,
-    FLOWS,
-    PACKETS,
-    PARTS,
-    POLICIES,
-    SERVERS,
+from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, selected
+from controller.simulator.network.run import NetworkTask, run_network
+from controller.simulator.network.speed import NetworkSettings
+from controller.vocabulary import Job, Topology, fabrics
+
+SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)
+"""Of which the latter half was drawn after the policies were as they are."""
+SHARED: Final = "shared"
+POLICIES: Final = (
+    "static",
     SHARED,
-    Setting,
-    scenarios,
+    "preemptive",
+    "preemptive-ending",
+    "earliest",
+    "deadline",
+    "deadline-lazy",
 )
-from bmv2_topos.harness import Experiment, ResultRow, column, columns, markdown, selected
-from bmv2_topos.plots import draw_lines, ticks
+JOBS: Final = 24
+RATE_BPS: Final = 100e9 * 256 / 326
+"""Gradients on a link of 100 Gb/s."""
+HOLD_S: Final = 40e-6
+FULL: Final = round(RATE_BPS * HOLD_S / 8 / 256)
+"""Slots with which one job is summed at all of its link's rate."""
+SERVERS: Final = 12
+"""Servers that jobs have in common where they wait for GPUs."""
 
-Label = Callable[[Setting], str]
 
-LABELS: Final[Mapping[str, Label]] = {
-    "memory": lambda setting: f"{setting.memory:g} x, slack {setting.slack:g}",
-    "load": lambda setting: f"{setting.load:g} jobs at a time",
-    "waiting": lambda setting: f"{setting.scheduler}, {setting.memory:g} x, {SERVERS * setting.gpus} GPUs",
-    "reading": lambda setting: f"{setting.memory:g} x, slack {setting.slack:g}",
-    "period": lambda setting: f"{setting.period_s:g} s" if setting.period_s else "starts and ends only",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Memory in parts of `FULL`, jobs at a time, and GPUs of each of `SERVERS`, 0: jobs have their own."""
+
+    memory: float = 1.0
+    slack: float = 1.5
+    load: float = 6
+    gpus: int = 0
+    scheduler: str = "fifo-backfill"
+
+    @property
+    def shown(self) -> str:
+        """What differs between the settings of a part."""
+        if self.gpus:
+            return self.scheduler
+        return f"{self.memory:g} x, slack {self.slack:g}, {self.load:g} jobs at a time"
+
+
+MEMORY, LOAD, WAITING = "memory", "load", "waiting"
+PARTS: Final[Mapping[str, Sequence[Setting]]] = {
+    MEMORY: [Setting(memory=m, slack=s) for m in (0.5, 1.0, 2.0, 4.0) for s in (1.2, 1.5, 2.0)],
+    LOAD: [Setting(memory=2.0, slack=1.2, load=load) for load in (3, 6, 12)],
+    WAITING: [
+        Setting(memory=2.0, slack=2.0, gpus=2, scheduler=name) for name in ("fifo-backfill", "srsf", "edf")
+    ],
 }
-"""First columns of the tables of runs as flows, in the order of the page."""
+QUICK: Final = (Setting(), Setting(memory=2.0))
 TITLES: Final[Mapping[str, str]] = {
-    "memory": "Missed deadlines over memory and slack",
-    "load": "Missed deadlines over load, memory 2 x, slack 1.2",
-    "waiting": "Missed deadlines with GPUs that jobs wait for, slack 2",
-    "reading": "Missed deadlines with the article's formula",
-    "period": "Missed deadlines by how often memory is divided, memory 2 x, slack 1.2",
+    MEMORY: "Over memory and slack",
+    LOAD: "Over load",
+    WAITING: f"By scheduler, with GPUs that jobs wait for: memory 2 x, slack 2, {2 * SERVERS} GPUs",
 }
-TIMED: Final = ("memory", "load")
-"""Parts whose completion times have a table, too."""
 
 
-def of(rows: Sequence[ResultRow], part: str, setting: Setting, policy: str) -> list[ResultRow]:
-    """Return the rows of all seeds."""
-    return selected(selected(rows, part=part), **asdict(setting), policy=policy)
+def scenarios(quick: bool) -> Iterator[Call]:
+    """Return all runs, of a fifth of a second each."""
+    for part, settings in PARTS.items():
+        for setting in settings:
+            for policy in POLICIES if not quick or setting in QUICK else ():
+                for seed in SEEDS[:1] if quick else SEEDS:
+                    labels = {"part": part, **asdict(setting), "policy": policy, "seed": seed}
+                    yield Call(labels=labels, call=partial(simulated, setting, policy, seed))
 
 
-def settings_of(rows: Sequence[ResultRow], part: str) -> list[Setting]:
-    """Return the settings of a part that have rows."""
-    here = selected(rows, part=part)
-    return [setting for setting in PARTS[part] if selected(here, **asdict(setting))]
+def jobs_of(seed: int, setting: Setting) -> tuple[list[Job], Topology]:
+    """Return jobs of four workers, half of them with deadlines of `slack` times what they take alone."""
+    rng = random.Random(seed)
+    jobs: list[Job] = []
+    now_s = 0.0
+    for number in range(JOBS):
+        size = rng.choice((50, 100, 200)) * 10**6
+        sends_s = size * 8 / RATE_BPS
+        compute_s, iterations = sends_s * rng.choice((0.5, 1, 2)), rng.randrange(100, 400)
+        time_s = iterations * (compute_s + sends_s)
+        own = tuple(f"h{5 * number + place}" for place in range(1, 5))
+        job = Job(
+            name=f"j{number}",
+            workers=4,
+            layers_bytes=(size,),
+            iterations=iterations,
+            compute_s=compute_s,
+            arrival_s=now_s,
+            hold_s=HOLD_S,
+            deadline_s=setting.slack * time_s if rng.random() < 0.5 else None,
+        )
+        jobs.append(job if setting.gpus else replace(job, servers=own, fallback=f"h{5 * number + 5}"))
+        now_s += rng.expovariate(1.0) * time_s / setting.load
+    servers, gpus = (SERVERS, setting.gpus) if setting.gpus else (5 * JOBS, 1)
+    return jobs, fabrics.star(servers, fabrics.Parts(gpus=gpus, slots=round(setting.memory * FULL)))
 
 
-def policies_of(rows: Sequence[ResultRow], part: str) -> list[str]:
-    """Return the policies of a part, in order."""
-    found = {row["policy"] for row in selected(rows, part=part)}
-    return [policy for policy in POLICIES if policy in found]
-
-
-def ratio(rows: Sequence[ResultRow], base: Sequence[ResultRow], name: str) -> float | None:
-    """Return the mean ratio of a time to that of `base`, over the seeds that have both; None: none has."""
-    pairs = [(a[name], b[name]) for a, b in zip(rows, base, strict=True)]
-    found = [a / b for a, b in pairs if isinstance(a, float) and isinstance(b, float)]
-    return statistics.fmean(found) if found else None
+def simulated(setting: Setting, policy: str, seed: int) -> ResultRow:
+    """Return misses and mean times of the jobs, as flows."""
+    jobs, topology = jobs_of(seed, setting)
+    chosen = NetworkSettings(placement="gpu-balance", memory=policy, period_s=5.0, window=0, seed=seed)
+    task = NetworkTask(jobs=jobs, topology=topology, scheduler=setting.scheduler, settings=chosen)
+    outcome = run_network(task)
+    found, metrics = outcome.simulated, outcome.metrics
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for each in found.result.jobs:
+        if each.completed:
+            times[found.jobs[each.spec.name].deadline_s is not None].append(each.jct_s)
+    return {
+        "deadlines": metrics.deadlines,
+        "missed": metrics.missed,
+        "broken": metrics.broken,
+        "ended": metrics.ended,
+        "due_s": statistics.fmean(times[True]) if times[True] else None,
+        "others_s": statistics.fmean(times[False]) if times[False] else None,
+    }
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
-    """Return all tables of what was run."""
+    """Return misses and times of all settings, part by part."""
     parts = []
-    for part, label in LABELS.items():
-        if not settings_of(rows, part):
-            continue
-        parts.append(f"### {TITLES[part]}\n\n{_misses(rows, part, label)}")
-        if part in TIMED:
-            parts.append(
-                f"### Completion times over {part}, against `{SHARED}`\n\n{_times(rows, part, label)}"
-            )
-    return "\n\n".join([*parts, *_small(rows), *_changes(rows)])
-
-
-def _misses(rows: Sequence[ResultRow], part: str, label: Label) -> str:
-    names = policies_of(rows, part)
-    cells = []
-    for setting in settings_of(rows, part):
-        here = [of(rows, part, setting, name) for name in names]
-        deadlines = sum(column(here[0], "deadlines"))
-        cells.append([label(setting), *map(_missed, here), f"{deadlines:.0f}"])
-    return markdown(["setting", *names, "deadlines"], cells)
+    for (part,), here in grouped(rows, "part").items():
+        missed, times = [], []
+        for setting in PARTS[part]:
+            of = {
+                name: each for (name,), each in grouped(selected(here, **asdict(setting)), "policy").items()
+            }
+            if of:
+                deadlines = f"{sum(column(of[SHARED], 'deadlines')):.0f}"
+                missed.append([setting.shown, *(_missed(each) for each in of.values()), deadlines])
+                times.append([setting.shown, *(_times(each, of[SHARED]) for each in of.values())])
+        parts += [f"### {TITLES[part]}", markdown(["missed", *POLICIES, "deadlines"], missed)]
+        parts.append(markdown([f"times ÷ {SHARED}", *POLICIES], times))
+    return "\n\n".join(parts)
 
 
 def _missed(rows: Sequence[ResultRow]) -> str:
-    ended, broken = sum(column(rows, "ended")), sum(column(rows, "broken"))
-    shown = _counts(column(rows, "missed"))
-    shown += f", {ended:.0f} ended" if ended else ""
-    return shown + (f", {broken:.0f} broken" if broken else "")
+    counts = column(rows, "missed")
+    more = [(sum(column(rows, name)), name) for name in ("ended", "broken")]
+    shown = [f"{count:.0f} {name}" for count, name in more if count]
+    return ", ".join([f"{sum(counts):.0f} ({min(counts):.0f}..{max(counts):.0f})", *shown])
 
 
-def _counts(counts: Sequence[float]) -> str:
-    return f"{sum(counts):.0f} ({min(counts):.0f}..{max(counts):.0f})"
-
-
-def _times(rows: Sequence[ResultRow], part: str, label: Label) -> str:
-    names = policies_of(rows, part)
+def _times(rows: Sequence[ResultRow], base: Sequence[ResultRow]) -> str:
+    """Return the mean ratios of the times of jobs with and without deadlines, of the seeds that have both."""
     cells = []
-    for setting in settings_of(rows, part):
-        shared = of(rows, part, setting, SHARED)
-        here = [of(rows, part, setting, name) for name in names]
-        times = [[_form(ratio(each, shared, name)) for name in ("due_s", "others_s")] for each in here]
-        cells.append([label(setting), *map(" / ".join, times)])
-    return markdown(["setting", *names], cells)
-
-
-def _form(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _small(rows: Sequence[ResultRow]) -> list[str]:
-    cells = []
-    for slots in dict.fromkeys(row["slots"] for row in selected(rows, part=PACKETS)):
-        for policy in policies_of(rows, PACKETS):
-            here = selected(selected(rows, part=PACKETS), slots=slots, policy=policy)
-            missed = [_counts(column(here, f"{way}_missed")) for way in (PACKETS, FLOWS)]
-            times = [f"{statistics.fmean(column(here, f'{way}_s')) * 1e3:.2f}" for way in (PACKETS, FLOWS)]
-            deadlines = f"{sum(column(here, 'deadlines')):.0f}"
-            cells.append([f"{slots} slots, {policy}", *missed, deadlines, *times])
-    columns = ["memory, policy", "missed, packets", "missed, flows", "deadlines", "packets, ms", "flows, ms"]
-    return [f"### Six jobs, packet by packet and as flows\n\n{markdown(columns, cells)}"] if cells else []
-
-
-def _changes(rows: Sequence[ResultRow]) -> list[str]:
-    cells = []
-    for sizes in dict.fromkeys(row["sizes"] for row in selected(rows, part=CHANGES)):
-        here = selected(selected(rows, part=CHANGES), sizes=sizes)
-        steady, across = (
-            [f"{statistics.fmean(column(here, f'{kind}_{place}_s')) * 1e6:.0f}" for place in range(3)]
-            for kind in ("steady", "across")
-        )
-        after = [f"{steady[place]} (first two {across[place]})" for place in (1, 2)]
-        cells.append([str(sizes), steady[0], *after, f"{again(here):.1%}"])
-    columns = ["slots", "before, µs", "after the first change", "after the second", "sent again"]
-    return [f"### Iterations of a job whose region changes\n\n{markdown(columns, cells)}"] if cells else []
-
-
-def again(rows: Sequence[ResultRow]) -> float:
-    """Return the share of packets that were sent again."""
-    return sum(column(rows, "resent")) / sum(column(rows, "sent"))
-
-
-def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw the share of missed deadlines over memory by policy, all slacks together."""
-    settings = settings_of(rows, "memory")
-    memory = list(dict.fromkeys(setting.memory for setting in settings))
-    here = selected(rows, part="memory")
-    lines = {
-        policy: [
-            (float(at), _share(selected(here, memory=each, policy=policy))) for at, each in enumerate(memory)
-        ]
-        for policy in policies_of(rows, "memory")
-    }
-    path = directory / "deadlines.svg"
-    labels = ticks(f"{each:g} x" for each in memory)
-    draw_lines(lines, path, x="memory", y="deadlines missed (%)", x_ticks=labels)
-    return [path]
-
-
-def _share(rows: Sequence[ResultRow]) -> float:
-    return 100 * sum(column(rows, "missed")) / sum(column(rows, "deadlines"))
+    for name in ("due_s", "others_s"):
+        pairs = [(a[name], b[name]) for a, b in zip(rows, base, strict=True)]
+        found = [a / b for a, b in pairs if isinstance(a, float) and isinstance(b, float)]
+        cells.append(f"{statistics.fmean(found):.2f}" if found else "-")
+    return " / ".join(cells)
 
 
 EXPERIMENT = Experiment(
@@ -180,5 +172,4 @@ EXPERIMENT = Experiment(
     scenarios=scenarios,
     measure=columns,
     tables=tables,
-    plots=plots,
 )

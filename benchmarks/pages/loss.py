@@ -6,14 +6,26 @@ tail probes and without.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Final, NamedTuple
+from statistics import fmean
+from typing import Final
 
-from bmv2_topos.harness import Experiment, ResultRow, Scenario, markdown, mean_iteration_s, number
-from bmv2_topos.plots import draw_lines
+from bmv2_topos.harness import (
+    Experiment,
+    ResultRow,
+    Scenario,
+    column,
+    grouped,
+    markdown,
+    mean_iteration_s,
+    number,
+    selected,
+    spread,
+)
+from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, Link, Straggler, float32_bytes
 
@@ -25,86 +37,61 @@ MORE_LOSSES: Final = (*LOSSES, 2e-2, 5e-2)
 """Losses of the runs with the largest tensors."""
 SIZES_KB: Final[Mapping[int, int]] = {16: 80, 64: 30, 256: 12, 1024: 5, 4096: 2}
 """Iterations by size of the tensor: about as many losses for each size."""
-PROBES: Final = ("on", "off")
-STRAGGLER_S, STRAGGLER_ITERATIONS = 2e-3, 20
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A program, and the number of packets that a worker may have in flight."""
-
-    program: str
-    in_flight: int
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "exclusive": Kind("exclusive", 256),
-    "shared": Kind("shared", 80),
-    "shared, 256 in flight": Kind("shared", 256),
+ON, OFF = "on", "off"
+DRAWN: Final = 1e-3
+"""Loss of the plot."""
+KINDS: Final[Mapping[str, tuple[str, int]]] = {
+    "exclusive": ("exclusive", 256),
+    "shared": ("shared", 80),
+    "shared, 256 in flight": ("shared", 256),
 }
+"""A program, and the number of packets that a worker may have in flight."""
+STRAGGLER_S: Final = 2e-3
 
 
-def scenarios(quick: bool) -> list[Scenario]:
-    """Return the sweep, and the runs with a straggler."""
-    return [*_losses(quick), *_stragglers(quick)]
+def scenarios(quick: bool) -> Iterator[Scenario]:
+    """Return the sweep, and runs in which one rank of four computes for longer.
 
-
-def _losses(quick: bool) -> Iterator[Scenario]:
-    for kind in KINDS:
-        for workers in WORKERS[:1] if quick else WORKERS:
-            for size_kb in (16, 64) if quick else SIZES_KB:
-                losses = MORE_LOSSES if size_kb == max(SIZES_KB) else LOSSES
-                for loss in (0.0, 1e-2) if quick else losses:
-                    for seed in SEEDS[:1] if quick or not loss else SEEDS:
-                        yield from _with_and_without(
-                            {
-                                "kind": kind,
-                                "workers": workers,
-                                "size_kb": size_kb,
-                                "loss": loss,
-                                "seed": seed,
-                            },
-                            Job(
-                                name="job",
-                                workers=workers,
-                                window=KINDS[kind].in_flight,
-                                numbers="fixed",
-                                iterations=10 if quick else SIZES_KB[size_kb],
-                                layers_bytes=float32_bytes((size_kb * 256,)),
-                                compute_s=0.0,
-                            ),
-                        )
-
-
-def _stragglers(quick: bool) -> Iterator[Scenario]:
-    """One rank of four computes for longer, and nothing is lost: all that is sent again is for nothing."""
-    for kind in KINDS:
-        yield from _with_and_without(
-            {"kind": kind, "workers": 4, "size_kb": 0, "loss": 0.0, "seed": 1},
-            Job(
-                name="straggling",
-                workers=4,
-                window=KINDS[kind].in_flight,
-                numbers="fixed",
-                iterations=3 if quick else STRAGGLER_ITERATIONS,
-                layers_bytes=float32_bytes((4096,) * 12),
-                compute_s=STRAGGLER_S / 8,
-                straggler=Straggler(1, STRAGGLER_S),
-            ),
+    Nothing is lost there: all that is sent again is for nothing. Their `size_kb` is 0.
+    """
+    job = Job(name="job", workers=4, numbers="fixed", compute_s=0.0)
+    for kind, workers, size_kb in product(
+        KINDS, WORKERS[:1] if quick else WORKERS, (16, 64) if quick else SIZES_KB
+    ):
+        summing = replace(
+            job,
+            workers=workers,
+            iterations=10 if quick else SIZES_KB[size_kb],
+            layers_bytes=float32_bytes((size_kb * 256,)),
         )
+        losses = MORE_LOSSES if size_kb == max(SIZES_KB) else LOSSES
+        for loss in (0.0, 1e-2) if quick else losses:
+            for seed in SEEDS[:1] if quick or not loss else SEEDS:
+                yield from _with_and_without(kind, summing, size_kb, loss, seed)
+    straggling = replace(
+        job,
+        name="straggling",
+        iterations=3 if quick else 20,
+        layers_bytes=float32_bytes((4096,) * 12),
+        compute_s=STRAGGLER_S / 8,
+        straggler=Straggler(1, STRAGGLER_S),
+    )
+    for kind in KINDS:
+        yield from _with_and_without(kind, straggling, 0, 0.0, 1)
 
 
-def _with_and_without(labels: ResultRow, job: Job) -> Iterator[Scenario]:
-    kind, loss, seed = KINDS[str(labels["kind"])], labels["loss"], labels["seed"]
-    assert isinstance(loss, float)
-    assert isinstance(seed, int)
-    for probes in PROBES:
-        settings = VirtualSettings(program=kind.program, slots=SLOTS, seed=seed, samples=0)
-        if probes == "off":
+def _with_and_without(kind: str, job: Job, size_kb: int, loss: float, seed: int) -> Iterator[Scenario]:
+    program, in_flight = KINDS[kind]
+    labels: ResultRow = {
+        "kind": kind, "workers": job.workers, "size_kb": size_kb, "loss": loss, "seed": seed
+    }  # fmt: skip
+    for probes in (ON, OFF):
+        settings = VirtualSettings(program=program, slots=SLOTS, seed=seed, samples=0)
+        if probes == OFF:
             settings = replace(settings, rto=replace(settings.rto, probe_s=None))
         yield Scenario(
             labels={**labels, "probes": probes},
-            jobs=(job,),
+            jobs=(replace(job, window=in_flight),),
             settings=settings,
             link=Link("a", "b", loss=loss),
         )
@@ -122,109 +109,51 @@ def measure(report: Report) -> ResultRow:
     }
 
 
-class Target(NamedTuple):
-    """A least share of the lossless goodput, for one size of tensors and one loss."""
-
-    size_kb: int
-    loss: float
-    least: float
+def relative(rows: Sequence[ResultRow], loss: float) -> list[float]:
+    """Return goodputs relative to those without loss, in the rows of one kind, workers, size and probes."""
+    whole = fmean(column(rows, "goodput_bps", loss=0.0))
+    return [goodput / whole for goodput in column(rows, "goodput_bps", loss=loss)]
 
 
-TARGETS: Final = (Target(64, 1e-3, 0.8), Target(1024, 1e-3, 0.9), Target(4096, 1e-2, 0.8))
-
-
-class Spread(NamedTuple):
-    """One figure over several seeds."""
-
-    mean: float
-    least: float
-    most: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.0%} ({self.least:.0%}..{self.most:.0%})"
-
-
-def select(rows: Sequence[ResultRow], **labels: object) -> list[ResultRow]:
-    """Return the rows with these labels."""
-    return [row for row in rows if all(row[name] == value for name, value in labels.items())]
-
-
-def values(rows: Sequence[ResultRow], label: str) -> list[float]:
-    """Return a label's numbers, each once, leaving out the runs with a straggler."""
-    return list(dict.fromkeys(number(row, label) for row in rows if row["size_kb"]))
-
-
-def lossless(
-    rows: Sequence[ResultRow], kind: str, workers: float, size_kb: float, probes: str = "on"
-) -> float:
-    """Return the goodput without loss, bits per second."""
-    of = select(rows, kind=kind, workers=workers, size_kb=size_kb, loss=0.0, probes=probes)
-    return statistics.fmean(number(row, "goodput_bps") for row in of)
-
-
-def relative(
-    rows: Sequence[ResultRow], kind: str, workers: float, size_kb: float, loss: float, probes: str = "on"
-) -> Spread:
-    """Return the goodput relative to that without loss."""
-    whole = lossless(rows, kind, workers, size_kb, probes)
-    of = select(rows, kind=kind, workers=workers, size_kb=size_kb, loss=loss, probes=probes)
-    left = [number(row, "goodput_bps") / whole for row in of]
-    return Spread(statistics.fmean(left), min(left), max(left))
-
-
-def resent(rows: Sequence[ResultRow], **labels: object) -> float:
-    """Return the packets sent again relative to those sent once."""
-    return statistics.fmean(number(row, "resent_share") for row in select(rows, **labels))
+def by_kind(rows: Sequence[ResultRow]) -> Iterator[tuple[str, str, list[ResultRow]]]:
+    """Return the rows of each kind, with probes and without."""
+    for kind, probes in product(KINDS, (ON, OFF)):
+        yield kind, probes, selected(rows, kind=kind, probes=probes)
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
     """Return a table per number of workers, that of the goodput without loss, and that of the straggler."""
-    parts = [_of_workers(rows, workers) for workers in values(rows, "workers")]
-    return "\n\n".join([*parts, _without_loss(rows), _straggler(rows)])
-
-
-def _of_workers(rows: Sequence[ResultRow], workers: float) -> str:
-    columns = ["tensor", "loss"]
-    for kind in KINDS:
-        columns += [kind, "again", "no probes", "again"]
-    lines = []
-    for size_kb in values(rows, "size_kb"):
-        for loss in values(select(rows, size_kb=size_kb), "loss"):
-            if not loss:
-                continue
-            line = [_size(size_kb), f"{loss:.2%}"]
-            for kind in KINDS:
-                for probes in ("on", "off"):
-                    again = resent(
-                        rows, kind=kind, workers=workers, size_kb=size_kb, loss=loss, probes=probes
-                    )
-                    line += [str(relative(rows, kind, workers, size_kb, loss, probes)), f"{again:.1%}"]
-            lines.append(line)
-    return f"### {workers:g} workers\n\n{markdown(columns, lines)}"
-
-
-def _without_loss(rows: Sequence[ResultRow]) -> str:
-    lines = []
-    for workers in values(rows, "workers"):
-        for size_kb in values(rows, "size_kb"):
-            line = [f"{workers:g} workers, {_size(size_kb)}"]
-            for kind in KINDS:
-                on, off = (lossless(rows, kind, workers, size_kb, probes) / 1e9 for probes in ("on", "off"))
-                line += [f"{on:.2f} Gb/s", f"{off:.2f} Gb/s"]
-            lines.append(line)
-    columns = ["goodput"]
-    for kind in KINDS:
-        columns += [kind, "no probes"]
-    return f"### Without loss\n\n{markdown(columns, lines)}"
-
-
-def _straggler(rows: Sequence[ResultRow]) -> str:
-    lines = [
-        [kind, *(f"{resent(rows, kind=kind, size_kb=0, probes=probes):.2%}" for probes in ("on", "off"))]
+    parts, without = [], []
+    sums = [row for row in rows if row["size_kb"]]
+    for (workers,), here in grouped(sums, "workers").items():
+        lines = []
+        for (size_kb,), of in grouped(here, "size_kb").items():
+            whole = [fmean(column(each, "goodput_bps", loss=0.0)) / 1e9 for _, _, each in by_kind(of)]
+            size = _size(size_kb)
+            without.append([f"{workers} workers, {size}", *(f"{goodput:.2f} Gb/s" for goodput in whole)])
+            for (loss,) in grouped(of, "loss"):
+                if loss:
+                    cells = (cell for _, _, each in by_kind(of) for cell in _cells(each, loss))
+                    lines.append([size, f"{loss:.2%}", *cells])
+        heads = [head for kind in KINDS for head in (kind, "again", "no probes", "again")]
+        parts.append(f"### {workers} workers\n\n{markdown(['tensor', 'loss', *heads], lines)}")
+    heads = [head for kind in KINDS for head in (kind, "no probes")]
+    parts.append(f"### Without loss\n\n{markdown(['goodput', *heads], without)}")
+    straggling = selected(rows, size_kb=0)
+    again = [
+        [
+            kind,
+            *(f"{fmean(column(straggling, 'resent_share', kind=kind, probes=of)):.2%}" for of in (ON, OFF)),
+        ]
         for kind in KINDS
     ]
     title = "### Packets sent again for a straggler, nothing being lost"
-    return f"{title}\n\n{markdown(['', 'probes', 'no probes'], lines)}"
+    return "\n\n".join([*parts, f"{title}\n\n{markdown(['', 'probes', 'no probes'], again)}"])
+
+
+def _cells(rows: Sequence[ResultRow], loss: float) -> list[str]:
+    again = fmean(column(rows, "resent_share", loss=loss))
+    return [spread(relative(rows, loss), ".0%"), f"{again:.1%}"]
 
 
 def _size(size_kb: float) -> str:
@@ -232,26 +161,24 @@ def _size(size_kb: float) -> str:
 
 
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw the goodput left by size of tensor, for the most workers and the loss of the first target."""
-    workers, loss = max(values(rows, "workers")), TARGETS[0].loss
-    if loss not in values(rows, "loss"):
-        loss = max(values(rows, "loss"))
-    sizes = values(rows, "size_kb")
-    places = {size: float(at) for at, size in enumerate(sizes)}
-    lines = {}
-    for kind in KINDS:
-        for probes, name in (("on", kind), ("off", f"{kind}, no probes")):
-            lines[name] = [
-                (places[size], 100 * relative(rows, kind, workers, size, loss, probes).mean) for size in sizes
-            ]
+    """Draw the goodput left by size of tensor, for the most workers and one loss."""
+    sums = [row for row in rows if row["size_kb"]]
+    loss = DRAWN if selected(sums, loss=DRAWN) else max(number(row, "loss") for row in sums)
+    workers = max(int(number(row, "workers")) for row in sums)
+    sizes = grouped(selected(sums, workers=workers), "size_kb")
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for place, of in enumerate(sizes.values()):
+        for kind, probes, here in by_kind(of):
+            name = kind if probes == ON else f"{kind}, no probes"
+            lines.setdefault(name, []).append((float(place), 100 * fmean(relative(here, loss))))
     path = directory / "loss.svg"
     draw_lines(
         lines,
         path,
         x="tensor",
         y="goodput (% of lossless)",
-        title=f"{workers:g} workers, {loss:.1%} loss on every link, each way",
-        x_ticks=[(at, _size(size)) for size, at in places.items()],
+        title=f"{workers} workers, {loss:.1%} loss on every link, each way",
+        x_ticks=ticks(_size(size_kb) for (size_kb,) in sizes),
         dashed=[name for name in lines if name.endswith("no probes")],
     )
     return [path]

@@ -1,39 +1,72 @@
-"""MINA (INFOCOM'25), which divides switches among jobs sum by sum, beside our policies.
-
-Its replica beside what it published, our policies on its jobs, and its policies on ours.
-"""
+"""MINA (INFOCOM'25), which divides switches among jobs sum by sum: its replica beside what it published."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
 
-from benchmarks.pages.mina_runs import (
-    HERE,
-    OURS,
-    PUBLISHED,
-    SIMPLEST,
-    STACKS,
-    THERE,
-    scenarios,
-)
-from benchmarks.replicas.mina.steps import MODELS, Kinds, Rates
-from bmv2_topos.harness import Experiment, ResultRow, column, columns, markdown, number, selected
+from benchmarks.replicas.mina.cluster import Cluster, Tries, queue
+from benchmarks.replicas.mina.fabric import Fabric
+from benchmarks.replicas.mina.hosts import FewestFragments, first_fit
+from benchmarks.replicas.mina.steps import MODELS, Kinds, Rates, Turns
+from benchmarks.replicas.mina.trees import FirstTrees, MinaTrees
+from bmv2_topos.harness import Call, Experiment, ResultRow, columns, markdown, number
+
+FIGURES: Final[Mapping[str, Mapping[str, float]]] = {
+    "all sizes": {
+        "": 0.1709,
+        "hosts": 0.5481,
+        "trees": 0.2986,
+        "trees turns": 0.8523,
+        "hosts trees": 0.6226,
+        "hosts trees turns": 0.9392,
+    },
+    "many on one host": {"": 0.2897, "hosts trees turns": 0.84},
+    "from two hosts": {"": 0.2474, "hosts trees turns": 0.9468},
+    "from eight hosts": {"": 0.8995, "hosts trees turns": 0.9989},
+}
+"""Efficiencies in the result files of the public simulator, by mix and by what of MINA is used.
+
+The weighted scores of its ablation study and of its large-scale simulation (commit 46c02f4).
+"""
+
+FRAGMENTS: Final = FewestFragments()
+
+
+def scenarios(quick: bool) -> Iterator[Call]:
+    """Return a call for each row."""
+    for mix, figures in FIGURES.items():
+        for used, figure in figures.items():
+            if quick and (mix, used) != ("from eight hosts", ""):
+                continue
+            yield Call(
+                labels={"mix": mix, "uses": used, "published": figure},
+                call=partial(replayed, mix, used),
+                elements=10**9 if "trees" in used else 10**6,
+            )
+
+
+def replayed(mix: str, used: str) -> ResultRow:
+    """Return the replica's efficiency for the jobs, the cluster and the policies of a published figure."""
+    kinds, fabric = Kinds([*MODELS.values()], Rates()), Fabric()
+    cluster = Cluster(
+        fabric,
+        kinds,
+        FRAGMENTS if "hosts" in used else first_fit,
+        MinaTrees(fabric, Tries(kinds)) if "trees" in used else FirstTrees(fabric),
+        Turns.GAIN if "turns" in used else Turns.FIRST_COME,
+    )
+    outcome = cluster.run(queue(mix, len(MODELS)))
+    score = outcome.score()
+    return {"efficiency": score.efficiency, "gain": 1 - score.took / score.worst}
+
 
 Rows = Sequence[ResultRow]
 
 
-def tables(rows: Rows) -> str:
-    """Return the three tables."""
-    parts = (
-        ("As published", _published(selected(rows, part=PUBLISHED))),
-        ("On its workload", _there(selected(rows, part=THERE))),
-        ("On ours", _here(selected(rows, part=HERE))),
-    )
-    return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts)
-
-
-def _published(rows: Rows) -> str:
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return the table."""
     return markdown(
         ["jobs", "of MINA", "published", "replica", "deviation", "time saved by the network"],
         [
@@ -50,72 +83,9 @@ def _published(rows: Rows) -> str:
     )
 
 
-def _there(rows: Rows) -> str:
-    rates = list(dict.fromkeys(number(row, "rate_gbps") for row in rows))
-    by_rate = {rate: selected(rows, rate_gbps=int(rate)) for rate in rates}
-    heads = [
-        head
-        for rate in rates
-        for head in (f"efficiency at {rate:.0f} Gb/s", "least", "time saved", "slower", "worst")
-    ]
-    return markdown(
-        ["policies", *heads],
-        [[name, *(cell for of in by_rate.values() for cell in _cells_there(of, name))] for name in STACKS],
-    )
-
-
-def _cells_there(rows: Rows, name: str) -> list[str]:
-    values = column(rows, f"{name}.efficiency")
-    return [
-        f"{statistics.fmean(values):.3f}",
-        f"{min(values):.3f}",
-        f"{_mean(rows, f'{name}.gain'):.2%}",
-        f"{_mean(rows, f'{name}.slower'):.1%}",
-        f"{max(column(rows, f'{name}.worst')):+.0%}",
-    ]
-
-
-def _mean(rows: Rows, name: str) -> float:
-    return statistics.fmean(column(rows, name))
-
-
-def _families(rows: Rows) -> list[str]:
-    return list(dict.fromkeys(str(row["family"]) for row in rows))
-
-
-def against_simplest(rows: Rows, name: str) -> float:
-    """Return how much longer jobs take, on average, than with the simplest policies; negative: less long."""
-    return _mean(rows, f"{name}.mean_s") / _mean(rows, f"{SIMPLEST}.mean_s") - 1
-
-
-def _here(rows: Rows) -> str:
-    families = _families(rows)
-    return markdown(
-        ["policies", *families, "slower"],
-        [
-            [
-                name,
-                *(f"{against_simplest(selected(rows, family=family), name):+.1%}" for family in families),
-                f"{_mean(rows, f'{name}.slower'):.0%}",
-            ]
-            for name in OURS
-        ],
-    )
-
-
-def gaining_models(rate_gbps: float) -> list[str]:
-    """Return the models whose steps take less long with sums in the network, at this rate of links."""
-    kinds = Kinds([*MODELS.values()], Rates(by_hosts_bytes=rate_gbps * 1e9 / 8))
-    return [
-        name
-        for number_, name in enumerate(MODELS)
-        if kinds.step_s(number_, 2, in_network=True) < kinds.step_s(number_, 2, in_network=False)
-    ]
-
-
 EXPERIMENT = Experiment(
     name="mina",
-    title="MINA beside our policies",
+    title="MINA as published",
     scenarios=scenarios,
     measure=columns,
     tables=tables,

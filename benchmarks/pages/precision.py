@@ -1,95 +1,54 @@
-"""Accuracy of a trained model against the scaling factor of its gradients, which go as integers."""
+"""Loss and accuracy of a trained model by how its gradients become integers: scales, exponents, few bits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from itertools import product
 from statistics import fmean
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.harness import (
-    Experiment,
-    ResultRow,
-    Value,
-    column,
-    markdown,
-    spread,
-)
-from bmv2_topos.plots import draw_lines
+from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, spread
 from hostlib.demos import digits
-from tests.twins import quantize as numbers
+from hostlib.wire import encodings
+from tests.twins import quantize
 
-WORKERS = 4
-EPOCHS, BATCH = 20, 300
-LANES = 64
-SEEDS = (1, 2, 3, 4, 5)
 EXACT, EXPONENT = "float32", "exponent"
-BITS = (2, 4, 6, 8, 10, 14, 20, 26, 30, 34, 38)
+BITS: Final = (2, 4, 6, 8, 10, 14, 20, 26, 30, 34, 38)
 """Gradients times 2 to the power of this: the fixed scales."""
+FEEDBACK: Final = " with feedback"
+SCALES: Final = (EXPONENT, *map(str, BITS))
+"""Ways that four workers are tried with."""
+FEW: Final = (
+    EXACT,
+    f"block16{FEEDBACK}",
+    *(f"{b}{kept}" for b in ("block8", "block4") for kept in ("", FEEDBACK)),
+)
+"""Ways that each number of workers is tried with."""
+WORKERS: Final = (2, 4, 7, 32)
+USUAL: Final = 4
+SEEDS: Final = (1, 2, 3, 4, 5)
+EPOCHS, BATCH = 20, 224
+"""The batch can be divided among all numbers of workers."""
+LANES: Final = 256
 
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """One training in this process."""
-
-    scale: str
-    seed: int
-    epochs: int
-
-    @property
-    def labels(self) -> ResultRow:
-        """Scale and seed."""
-        return {"scale": self.scale, "seed": self.seed}
-
-    @property
-    def real(self) -> bool:
-        """False: nothing is timed."""
-        return False
-
-    @property
-    def missing(self) -> str:
-        """Nothing."""
-        return ""
-
-    @property
-    def elements(self) -> int:
-        """Elements that all workers send."""
-        weights = sum(parameter.size for parameter in digits.initial_parameters())
-        return weights * WORKERS * self.epochs * (digits.TRAINING_IMAGES // BATCH)
-
-    def run(self) -> ResultRow:
-        """Train, and return what came of it."""
-        images, labels = digits.load()
-        parameters = _initial(self.seed)
-        sums = Sums(self.scale)
-        for chosen in digits.batches(self.epochs, BATCH):
-            pieces = np.array_split(chosen, WORKERS)
-            gradients = [digits.gradient(parameters, images[piece], labels[piece]) for piece in pieces]
-            for parameter, tensors in zip(parameters, zip(*gradients, strict=True), strict=True):
-                parameter -= digits.LEARNING_RATE * sums.average(np.stack(tensors))
-        test = slice(digits.TRAINING_IMAGES, None)
-        score = digits.accuracy(parameters, images[test], labels[test])
-        return {"accuracy": round(score, 4), "zeros": sums.zeros, "too_large": sums.too_large}
-
-
-def _initial(seed: int) -> digits.Parameters:
-    rng = np.random.default_rng(seed)
-    return [
-        np.asarray(rng.permuted(parameter), np.float32) if parameter.any() else parameter
-        for parameter in digits.initial_parameters()
-    ]
+def block_of(way: str) -> encodings.Block | None:
+    """Return the encoding of a way; None: it has no fields."""
+    return next((block for block in encodings.BLOCKS if block == way.removesuffix(FEEDBACK)), None)
 
 
 class Sums:
-    """Averages gradients as the switch would, and counts what is lost."""
+    """Averages gradients as the switch would, keeps what rounding leaves out, and counts what is lost."""
 
-    def __init__(self, scale: str) -> None:
-        self._scale = scale
+    def __init__(self, way: str) -> None:
+        self._way, self._block = way, block_of(way)
+        self._rest: dict[str, Floats] = {}
         self._packets = self._large = self._values = self._zeros = 0
 
     @property
@@ -102,35 +61,45 @@ class Sums:
         """Share of packets that did not fit."""
         return round(self._large / max(1, self._packets), 4)
 
-    def average(self, stack: Floats) -> Floats:
-        """Return the average of the workers' tensors, one per row of `stack`."""
-        if self._scale == EXACT:
+    def average(self, name: str, stack: Floats) -> Floats:
+        """Return the average of the workers' tensors of a name, one per row of `stack`."""
+        if self._way == EXACT:
             return _exact(stack)
-        size = stack[0].size
-        rows = np.zeros((WORKERS, -(-size // LANES) * LANES), np.float32)
-        rows[:, :size] = stack.reshape(WORKERS, size)
-        packets = rows.reshape(WORKERS, -1, LANES)
-        of = self._by_exponent(packets) if self._scale == EXPONENT else self._fixed(packets)
-        return of.reshape(-1)[:size].reshape(stack[0].shape)
+        workers, size = len(stack), stack[0].size
+        values = LANES * (encodings.per_lane(self._block) if self._block else 1)
+        rows = np.zeros((workers, -(-size // values), values), np.float32)
+        rows.reshape(workers, -1)[:, :size] = stack.reshape(workers, size)
+        if self._way.endswith(FEEDBACK):
+            rows += self._rest.get(name, np.float32(0))
+        if self._way.isdigit():
+            found = self._fixed(rows)
+        elif self._block:
+            found = self._in_fields(name, rows)
+        else:
+            exponent = np.max([quantize.exponents(of) for of in rows], axis=0)
+            integers = np.stack([quantize.quantize(of, exponent, workers) for of in rows])
+            self._count(rows, integers)
+            found = quantize.dequantize(integers.sum(axis=0, dtype=np.int32), exponent, workers, average=True)
+        return found.reshape(-1)[:size].reshape(stack[0].shape)
 
-    def _by_exponent(self, packets: Floats) -> Floats:
-        exponent = np.max([numbers.exponents(of) for of in packets], axis=0)
-        integers = [numbers.quantize(of, exponent, WORKERS) for of in packets]
-        self._count(packets, np.stack(integers))
-        total = np.stack(integers).sum(axis=0, dtype=np.int32)
-        return numbers.dequantize(total, exponent, WORKERS, average=True)
+    def _in_fields(self, name: str, rows: Floats) -> Floats:
+        assert self._block is not None
+        workers, fields = len(rows), encodings.per_lane(self._block)
+        exponent = np.max([quantize.exponents(of) for of in rows], axis=0)
+        lanes = np.stack([quantize.pack(of, exponent, workers, fields) for of in rows])
+        self._rest[name] = np.stack([quantize.rest(of, exponent, workers, fields) for of in rows])
+        return quantize.unpack(lanes.sum(axis=0, dtype=np.int32), exponent, workers, fields, average=True)
 
-    def _fixed(self, packets: Floats) -> Floats:
-        bits = int(self._scale)
-        pairs = [numbers.quantize_fixed(of, bits, WORKERS) for of in packets]
+    def _fixed(self, rows: Floats) -> Floats:
+        workers, bits = len(rows), int(self._way)
+        pairs = [quantize.quantize_fixed(of, bits, workers) for of in rows]
         fits = np.logical_and.reduce([fit for _, fit in pairs])
         integers = np.stack([values for values, _ in pairs])
-        self._count(packets[:, fits], integers[:, fits])
+        self._count(rows[:, fits], integers[:, fits])
         self._packets += fits.size
         self._large += int((~fits).sum())
-        total = integers.sum(axis=0, dtype=np.int32)
-        fixed = numbers.dequantize_fixed(total, bits, WORKERS, average=True)
-        return np.where(fits[:, None], fixed, _exact(packets))
+        fixed = quantize.dequantize_fixed(integers.sum(axis=0, dtype=np.int32), bits, workers, average=True)
+        return np.where(fits[:, None], fixed, _exact(rows))
 
     def _count(self, values: Floats, integers: NDArray[np.int32]) -> None:
         self._values += int(np.count_nonzero(values))
@@ -142,55 +111,69 @@ def _exact(stack: Floats) -> Floats:
     return average
 
 
-def scenarios(quick: bool) -> list[Training]:
-    """Return all scales with all seeds."""
-    return list(_scenarios(quick))
+def trained(way: str, workers: int, seed: int, epochs: int) -> ResultRow:
+    """Train the perceptron on digits in this process; return its results on the test images, and losses."""
+    images, labels = digits.load()
+    rng = np.random.default_rng(seed)
+    parameters = [
+        np.asarray(rng.permuted(parameter), np.float32) if parameter.any() else parameter
+        for parameter in digits.initial_parameters()
+    ]
+    sums = Sums(way)
+    for chosen in digits.batches(epochs, BATCH):
+        pieces = np.array_split(chosen, workers)
+        gradients = [digits.gradient(parameters, images[piece], labels[piece]) for piece in pieces]
+        for name, parameter, *tensors in zip(digits.NAMES, parameters, *gradients, strict=True):
+            parameter -= digits.LEARNING_RATE * sums.average(name, np.stack(tensors))
+    test = slice(digits.TRAINING_IMAGES, None)
+    odds = digits.predict(parameters, images[test])[1][np.arange(len(labels[test])), labels[test]]
+    return {
+        "loss": round(float(-np.log(odds.clip(1e-12)).mean()), 4),
+        "accuracy": round(digits.accuracy(parameters, images[test], labels[test]), 4),
+        "zeros": sums.zeros,
+        "too_large": sums.too_large,
+    }
 
 
-def _scenarios(quick: bool) -> Iterator[Training]:
-    for scale in (EXACT, EXPONENT, *map(str, BITS[::3] if quick else BITS)):
-        for seed in SEEDS[:1] if quick else SEEDS:
-            yield Training(scale, seed, epochs=1 if quick else EPOCHS)
-
-
-def measure(row: ResultRow) -> ResultRow:
-    """Return the training's results."""
-    return row
-
-
-def _scales(rows: Sequence[ResultRow]) -> list[Value]:
-    return list(dict.fromkeys(row["scale"] for row in rows))
-
-
-def _mean(rows: Sequence[ResultRow], scale: Value) -> float:
-    return fmean(column(rows, "accuracy", scale=scale))
+def scenarios(quick: bool) -> Iterator[Call]:
+    """Return all ways with all seeds."""
+    wanted = [*product(SCALES, (USUAL,)), *product(FEW, WORKERS)]
+    for (way, workers), seed in product(wanted[::4] if quick else wanted, SEEDS[:1] if quick else SEEDS):
+        block = block_of(way)
+        if block is None or workers <= encodings.most_ranks(block):
+            epochs = 1 if quick else EPOCHS
+            yield Call(
+                labels={"way": way, "workers": workers, "seed": seed},
+                call=partial(trained, way, workers, seed, epochs),
+                elements=10**4 * workers * epochs,
+            )
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
-    """Return one table."""
+    """Return a table of all ways with four workers, and one of few bits by number of workers."""
     lines = []
-    for scale in _scales(rows):
-        shares = (spread(column(rows, name, scale=scale), ".1%") for name in ("zeros", "too_large"))
-        lines.append([str(scale), spread(column(rows, "accuracy", scale=scale), ".3f"), *shares])
-    return markdown(["scale", "accuracy", "zeros", "too large"], lines)
+    found = grouped(rows, "way", "workers")
+    for (way, workers), of in found.items():
+        if workers == USUAL and (way == EXACT or way in SCALES):
+            shares = (spread(column(of, name), ".1%") for name in ("zeros", "too_large"))
+            lines.append([way, spread(column(of, "accuracy"), ".3f"), *shares])
+    counts = [workers for (workers,) in grouped(rows, "workers")]
+    few = [[way, *(_cell(found.get((way, count), [])) for count in sorted(counts))] for way in FEW]
+    heads = ["loss, accuracy", *(f"{count} workers" for count in sorted(counts))]
+    scales = markdown(["scale", "accuracy", "zeros", "too large"], lines)
+    return f"### Scales, {USUAL} workers\n\n{scales}\n\n### Few bits\n\n{markdown(heads, few)}"
 
 
-def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw accuracy over the scale."""
-    fixed = [scale for scale in _scales(rows) if str(scale).isdigit()]
-    lines = {"fixed scale": [(float(str(scale)), _mean(rows, scale)) for scale in fixed]}
-    for name in (EXACT, EXPONENT):
-        lines[name] = [(float(str(scale)), _mean(rows, name)) for scale in (fixed[0], fixed[-1])]
-    path = directory / "precision.svg"
-    draw_lines(lines, path, x="fixed scale, power of 2", y="accuracy")
-    return [path]
+def _cell(rows: Sequence[ResultRow]) -> str:
+    if not rows:
+        return "no room"
+    return f"{spread(column(rows, 'loss'), '.3f')}, {fmean(column(rows, 'accuracy')):.3f}"
 
 
 EXPERIMENT = Experiment(
     name="precision",
-    title="Accuracy against the scaling factor",
+    title="Accuracy of gradients as integers",
     scenarios=scenarios,
-    measure=measure,
+    measure=columns,
     tables=tables,
-    plots=plots,
 )

@@ -1,4 +1,4 @@
-"""Mixes of jobs that compete for the slots of one switch, for the experiment `preemption`. Plain data.
+"""Mixes of jobs that compete for the slots of one switch, for the experiment `preemption` and others.
 
 Every job has eight workers on hosts of their own and a fallback server of its own. Windows are fixed, so that
 a mix under two policies differs in nothing but who gets a slot. 64 packets in flight are what a link of
@@ -12,11 +12,13 @@ tensor's layer and the time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from bmv2_topos.harness import Value
+from bmv2_topos.testbeds.virtual import Report
 from bmv2_topos.testbeds.virtual.settings import Prioritize
 from controller.switches.model import AGEING
 from controller.vocabulary import Job, Straggler, float32_bytes
@@ -184,6 +186,20 @@ MIXES: Final[Mapping[str, tuple[Job, ...]]] = {
 """By name. In all of them priorities are the policy's own, measured while the jobs run."""
 
 FAVOURABLE: Final = "straggling + 2 communicating"
+
+
+def completion(report: Report, **more: Value) -> dict[str, Value]:
+    """Return the mean completion time, more columns, and each job's time, numbered in the mix's order."""
+    times = {f"jct_{place}_s": job.jct_s for place, job in enumerate(report.jobs, start=1)}
+    return {"mean_jct_s": report.mean_jct_s, **more, **times}
+
+
+def by_job(mix: str, ratio: Callable[[str], float]) -> tuple[str, float]:
+    """Return the job of a mix for which `ratio`, given the column of its times, is greatest; and that."""
+    found = {job.name: ratio(f"jct_{place}_s") for place, job in enumerate(MIXES[mix], start=1)}
+    slowest = max(found, key=lambda job: found[job])
+    return slowest, found[slowest]
+
 
 LOWEST: Final = (
     replace(communicating("lowest", 2), priority=1),

@@ -12,19 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 
 from bmv2_topos.harness import ResultRow, Scenario
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import bmv2
-from bmv2_topos.testbeds.virtual import VirtualSettings
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, Link, Topology, float32_bytes
 from controller.vocabulary.catalog import star
 from hostlib.core.state import RtoLimits
 from hostlib.launch import command_line
 from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
-from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.jobs import run_jobs
+from ina.runtime.launch import JobRun
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
 
@@ -114,6 +116,24 @@ class Times:
     """Processor time of the switch from its first packet to its last, gloo's included."""
 
 
+def measured(found: Report | Times) -> ResultRow:
+    """Return the columns of a run in virtual time or of real processes: the `measure` of pages of both."""
+    if isinstance(found, Report):
+        (job,) = found.jobs
+        counts = {"resent_packets": job.resent_packets, "sent_packets": job.sent_packets}
+        return {"time_s": job.iteration_s[-1], **counts}
+    times = {"time": found.ina_s, "processor": found.processor_s, "gloo": found.gloo_s, **found.blocks_s}
+    return {
+        **{f"{name}_s": median(of) for name, of in times.items() if of},
+        "best_s": min(found.ina_s),
+        "worst_s": max(found.ina_s),
+        "load": found.load,
+        "resent_packets": found.resent_packets,
+        "sent_packets": found.sent_packets,
+        "switch_s": found.switch_s,
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealAllreduce:
     """Allreduces of one job, a worker on each host of one switch, in network namespaces."""
@@ -171,7 +191,7 @@ class RealAllreduce:
         ):
             command = tuple(self._command(folder))
             job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
-            end = JobEnd(LaunchSpec(job=job))
+            end = JobRun(LaunchSpec(job=job))
             before_s = _processor_s(state.switches.values())
             run_jobs(FabricLauncher(fabric), [end], on_output=to_stderr)
             switch_s = _processor_s(state.switches.values()) - before_s

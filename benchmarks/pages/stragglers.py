@@ -1,50 +1,44 @@
-"""Cost of a job with a straggler to a healthy one beside it, with AIMD's one window and with A2TP's two.
+"""A job with a straggler beside a healthy one: AIMD's one window against A2TP's two.
 
-The straggling job's quick ranks fill slots that wait for the slow one. What the healthy job sends then finds
-them taken and goes through its fallback server. A2TP lets a job that waits give up slots.
+One of its workers computes slowly, or has a slow link.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import Any, Final
 
-from bmv2_topos.harness import (
-    Experiment,
-    ResultRow,
-    Scenario,
-    column,
-    markdown,
-    number,
-    selected,
-    spread,
-)
+from bmv2_topos.harness import Experiment, ResultRow, Scenario, column, grouped, markdown, selected, spread
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, Straggler, float32_bytes
 
-WORKERS = 4
-WINDOW = 64
-TENSORS = (4096,) * 12
-COMPUTE_S = 200e-6
-ITERATIONS = 25
-SETTLED = 10
+WORKERS: Final = 4
+TENSORS: Final = (4096,) * 12
+COMPUTE_S: Final = 200e-6
+SETTLED: Final = 10
 """Iterations of the healthy job that are left out, while windows find their size."""
-CONTROLS: Final[tuple[str, ...]] = ("aimd", "a2tp")
-SLOTS = (128, 256, 512)
-FACTORS = (1, 2, 4, 8)
-SEEDS = (1, 2, 3, 4, 5)
+COMPUTES, LINK = "worker", "link"
+"""What is slow."""
+CONTROLS: Final = {COMPUTES: ("aimd", "a2tp"), LINK: ("fixed", "aimd", "a2tp")}
+SLOTS: Final = {COMPUTES: (128, 256, 512), LINK: (128, 512)}
+FACTORS: Final = {COMPUTES: (1, 2, 4, 8), LINK: (1, 4, 16)}
+"""How many times as slow it is."""
+ITERATIONS: Final = {COMPUTES: 25, LINK: 20}
+SEEDS: Final = (1, 2, 3, 4, 5)
+RATE_BPS: Final = 10e9
+SLOW_HOST: Final = f"h{2 * WORKERS}"
+JOBS: Final = ("healthy", "straggling")
 
 
-def job(name: str, control: str, *, iterations: int, factor: int = 1) -> Job:
-    """Return a job, one of whose ranks takes `factor` times as long."""
+def job(name: str, control: Any, iterations: int, factor: int = 1) -> Job:
+    """Return a job, one of whose ranks takes `factor` times as long to compute."""
     return Job(
         name=name,
         workers=WORKERS,
-        window=WINDOW,
+        window=64,
         congestion=control,
         numbers="fixed",
         iterations=iterations,
@@ -55,27 +49,36 @@ def job(name: str, control: str, *, iterations: int, factor: int = 1) -> Job:
     )
 
 
-def scenarios(quick: bool) -> list[Scenario]:
-    """Return each control and number of slots with each job alone and both together."""
-    return list(_scenarios(quick))
+def scenarios(quick: bool) -> Iterator[Scenario]:
+    """Return each kind of straggler with each control, number of slots and factor; `quick`: one of each."""
+    for slow, controls in CONTROLS.items():
+        factors, slots = FACTORS[slow], SLOTS[slow]
+        for of in slots[-2:-1] if quick else slots:
+            for control in controls:
+                for seed in SEEDS[:1] if quick else SEEDS:
+                    labels: ResultRow = {"slow": slow, "slots": of, "control": control, "seed": seed}
+                    chosen = (factors[0], factors[-1]) if quick else factors
+                    yield from _runs(labels, chosen, SETTLED + 4 if quick else ITERATIONS[slow])
 
 
-def _scenarios(quick: bool) -> Iterator[Scenario]:
-    iterations = SETTLED + 4 if quick else ITERATIONS
-    for control in CONTROLS:
-        for slots in SLOTS[1:2] if quick else SLOTS:
-            for seed in SEEDS[:1] if quick else SEEDS:
-                settings = VirtualSettings(slots=slots, seed=seed, samples=0)
-                labels: ResultRow = {"control": control, "slots": slots, "seed": seed}
-                healthy = job("healthy", control, iterations=iterations)
-                yield Scenario(labels={**labels, "factor": 0}, jobs=(healthy,), settings=settings)
-                for factor in FACTORS[-1:] if quick else FACTORS:
-                    # As long as the healthy job, and longer: it computes for longer, too.
-                    lasts = max(iterations // 2, 2 * iterations // factor)
-                    straggling = job("straggling", control, iterations=lasts, factor=factor)
-                    of = {**labels, "factor": factor}
-                    yield Scenario(labels=of, jobs=(straggling,), settings=settings)
-                    yield Scenario(labels=of, jobs=(healthy, straggling), settings=settings)
+def _runs(labels: ResultRow, factors: Sequence[int], iterations: int) -> Iterator[Scenario]:
+    """Return the runs side by side, and those of jobs alone where the straggler is a worker."""
+    control, by_link = labels["control"], labels["slow"] == LINK
+    settings = VirtualSettings(slots=int(str(labels["slots"])), seed=int(str(labels["seed"])), samples=0)
+    healthy = job(JOBS[0], control, iterations)
+    if not by_link:
+        yield Scenario(labels={**labels, "factor": 0}, jobs=(healthy,), settings=settings)
+    for factor in factors:
+        at: ResultRow = {**labels, "factor": factor}
+        if by_link:
+            other = job(JOBS[1], control, max(4, 2 * iterations // factor))
+            rates = {SLOW_HOST: RATE_BPS / factor}
+            yield Scenario(labels=at, jobs=(healthy, other), settings=settings, rates=rates)
+        else:
+            # As long as the healthy job, and longer: it computes for longer, too.
+            other = job(JOBS[1], control, max(iterations // 2, 2 * iterations // factor), factor)
+            yield Scenario(labels=at, jobs=(other,), settings=settings)
+            yield Scenario(labels=at, jobs=(healthy, other), settings=settings)
 
 
 def measure(report: Report) -> ResultRow:
@@ -105,66 +108,54 @@ def _settled(iteration_s: Sequence[float], until_s: float) -> float | None:
     return fmean(taken) if taken else None
 
 
-class Cost(NamedTuple):
-    """Iterations of both jobs side by side relative to each alone, seed by seed."""
+def cost(
+    rows: Sequence[ResultRow], slow: str, slots: int, control: str, factor: int, name: str
+) -> list[float]:
+    """Return the iterations of a job side by side by those of the base, seed by seed.
 
-    healthy: list[float]
-    straggling: list[float]
-
-
-def cost(rows: Sequence[ResultRow], control: str, slots: int, factor: int) -> Cost:
-    """Return the slowdown of both jobs side by side."""
-
-    def times(jobs: str, name: str, at: int) -> list[float]:
-        labels: ResultRow = {"control": control, "slots": slots, "factor": at, "jobs": jobs}
-        return column(rows, f"{name}_iteration_s", **labels)
-
-    found = []
-    for name, at in (("healthy", 0), ("straggling", factor)):
-        both, alone = times("healthy+straggling", name, factor), times(name, name, at)
-        found.append([one / other for one, other in zip(both, alone, strict=True)])
-    return Cost(*found)
-
-
-def _settings(rows: Sequence[ResultRow]) -> list[tuple[int, int]]:
-    """Return the slots and factors that were run."""
-    found = [(int(number(row, "slots")), int(number(row, "factor"))) for row in rows if row["factor"]]
-    return sorted(dict.fromkeys(found))
+    That is the job alone, and, where a link is slow, beside one without a slow link, with fixed windows.
+    """
+    here = selected(rows, slow=slow, slots=slots)
+    base: ResultRow = {"control": control, "jobs": name, "factor": factor * (name == JOBS[1])}
+    if slow == LINK:
+        base = {"control": "fixed", "factor": 1}
+    both = column(here, f"{name}_iteration_s", control=control, factor=factor, jobs="+".join(JOBS))
+    return [one / other for one, other in zip(both, column(here, f"{name}_iteration_s", **base), strict=True)]
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
-    """Return a table per number of slots."""
+    """Return a table for each kind of straggler."""
     parts = []
-    for slots, settings in itertools.groupby(_settings(rows), key=lambda at: at[0]):
-        lines = []
-        for (_, factor), control in itertools.product(settings, CONTROLS):
-            of = selected(rows, control=control, slots=slots, factor=factor, jobs="healthy+straggling")
-            both = cost(rows, control, slots, factor)
-            lines.append(
-                [
-                    f"{factor}",
-                    control,
-                    spread(both.healthy),
-                    spread(both.straggling),
-                    spread(column(of, "healthy_share"), ".0%"),
-                    spread(column(of, "straggling_share"), ".0%"),
-                    spread(column(of, "straggling_pulled"), ".1f"),
-                ]
-            )
-        columns = ["factor", "control", "healthy", "straggling", "in the switch: healthy", "straggling"]
-        parts.append(f"### {slots} slots\n\n{markdown([*columns, 'pulled'], lines)}")
+    for slow in CONTROLS:
+        found = grouped(selected(rows, slow=slow, jobs="+".join(JOBS)), "slots", "factor", "control")
+        lines = [
+            [
+                f"{slots}, {factor}",
+                control,
+                *(spread(cost(rows, slow, slots, control, factor, name)) for name in JOBS),
+                *(spread(column(of, f"{name}_share"), ".0%") for name in JOBS),
+                spread(column(of, "straggling_pulled"), ".1f"),
+            ]
+            for (slots, factor, control), of in sorted(found.items(), key=lambda each: each[0][:2])
+        ]
+        heads = ["slots, factor", "control", *JOBS, "in the switch: healthy", "straggling", "pulled"]
+        parts.append(f"### A slow {slow}\n\n{markdown(heads, lines)}")
     return "\n\n".join(parts)
 
 
 def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw both jobs' slowdown over the slots, for the slowest straggler."""
-    slowest = max(factor for _, factor in _settings(rows))
-    used = [slots for slots, factor in _settings(rows) if factor == slowest]
-    lines = {}
-    for control, (place, name) in itertools.product(CONTROLS, enumerate(("healthy", "straggling"))):
-        lines[f"{control}, {name} job"] = [
-            (float(at), fmean(cost(rows, control, slots, slowest)[place])) for at, slots in enumerate(used)
+    """Draw both jobs' slowdown over the slots, for the slowest worker."""
+    here = selected(rows, slow=COMPUTES)
+    slowest = max(factor for (factor,) in grouped(here, "factor"))
+    slots = sorted(of for (of,) in grouped(here, "slots"))
+    lines = {
+        f"{control}, {name} job": [
+            (float(at), fmean(cost(rows, COMPUTES, of, control, slowest, name)))
+            for at, of in enumerate(slots)
         ]
+        for control in CONTROLS[COMPUTES]
+        for name in JOBS
+    }
     path = directory / "stragglers.svg"
     draw_lines(
         lines,
@@ -172,7 +163,7 @@ def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
         x="slots of the switch",
         y="iteration, relative to alone",
         title=f"one worker computes {slowest} times as long",
-        x_ticks=ticks(used),
+        x_ticks=ticks(slots),
         dashed=[name for name in lines if name.endswith("straggling job")],
     )
     return [path]

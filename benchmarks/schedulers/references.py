@@ -99,7 +99,6 @@ MURI_PRINTED: dict[tuple[str, str], Reference] = {
 """Numbers of Muri's authors for figures 9 to 13, by trace and policy, where the code still prints them."""
 
 MURI_RUN: dict[tuple[str, str], Reference] = {
-    ("trace3", "muri-replica:themis"): Reference(411_777, 8_174_135, 4_272_231, 248),
     ("trace3", "muri-replica:muri-s"): Reference(83_242.46, 8_174_135, 947_437, 75),
     ("trace3", "muri-replica:muri-l"): Reference(88_686.97, 8_174_135, 926_787, 70),
     ("trace3_pr", "muri-replica:muri-s"): Reference(540_358, 4_495_394, 3_948_554, 583),
@@ -119,7 +118,6 @@ MURI_RUN: dict[tuple[str, str], Reference] = {
     ("sample", "muri-replica:muri-s-keep"): Reference(8_370.04, 44_385.85, 41_396.96),
     ("sample", "muri-replica:muri-s"): Reference(8_288.27, 43_928.76, 42_999.76),
     ("sample", "muri-replica:muri-l"): Reference(8_463.55, 43_543.32, 40_329.46),
-    ("sample", "muri-replica:themis"): Reference(9_684.38, 45_722.28, 39_854.27),
 }
 """Figures printed by their code here; ``sample`` is the shipped trace, on two nodes of eight GPUs."""
 

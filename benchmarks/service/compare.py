@@ -10,24 +10,26 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any, Final
 
-from benchmarks.fill import asked, check, option, publish
-from benchmarks.service.jobs import CLUSTER, Workload, workload
+from benchmarks.fill import asked, check, fill, option
 from benchmarks.service.live import (
+    CLUSTER,
     PERIOD_S,
     POLICIES,
+    SIZE_BYTES,
     Controller,
     TrialFailed,
-    reports,
+    command,
     running,
-    submit,
     testbed,
 )
-from benchmarks.service.worker import Report
+from benchmarks.service.live import ROOT as CLONE
+from benchmarks.service.worker import Report, last_report
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds import netns
 from controller.core import Log
@@ -40,134 +42,128 @@ from controller.vocabulary.files import read_jobs
 from ina.service.client import Client
 from ina.service.views import DecisionView, JobView
 
-MOST_S = 600.0
+NAME: Final = "service-simulated"
+MOST_S: Final = 600.0
+HOLD_S: Final = 0.05
+"""How long a slot is held, by the file: on a busy machine, a rank is that much later than another."""
+WIDE: Final = (("left1", "right1"), ("left2", "right2"))
+"""Servers of jobs with one in each rack, so that their trees go over a spine."""
+JOBS: Final[Mapping[str, tuple[int, float | None, tuple[str, ...]]]] = {
+    "urgent": (20, 60, WIDE[0]),
+    "wide": (25, None, WIDE[1]),
+    "near": (20, None, ()),
+    "soon": (25, 90, ()),
+    "later": (20, 150, WIDE[0]),
+    "far": (20, None, WIDE[1]),
+    "small": (10, None, ()),
+    "last": (15, None, ()),
+}
+"""Tens of iterations, deadline and servers of each job, of two workers. Four run at once."""
+PARTS: Final = ("waiting", "starting", "computing", "summing", "rest", "ending")
+"""Of the difference in seconds, live less simulated: waiting for servers; from the start to the first
+iteration; computing longer than asked; summing; comparing and saving; until the service knows of the end."""
+
+Row = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+def jobs_file(saved: Path, *, quick: bool) -> str:
+    """Return the file of the jobs, which save how far they are in a folder; `quick`: of seconds."""
+    compute_s, size_bytes = (0.05, SIZE_BYTES // 4) if quick else (0.08, SIZE_BYTES)
+    tables = []
+    for name, (tens, deadline_s, servers) in JOBS.items():
+        iterations = tens * (3 if quick else 10)
+        words = (
+            f"{sys.executable} -m benchmarks.service.worker --iterations {iterations} --compute {compute_s}"
+            f" --bytes {size_bytes} --saved {saved / name}"
+        )
+        tables.append(
+            f'[[job]]\nname = "{name}"\nworkers = 2\niterations = {iterations}\ncompute_s = {compute_s}\n'
+            f'model_bytes = {size_bytes}\nhold_s = {HOLD_S}\ncommand = "{words}"\n'
+            + (f"deadline_s = {120.0 if quick else deadline_s:g}\n" if deadline_s else "")
+            + (f"servers = [{', '.join(map(repr, servers))}]\n" if servers else "")
+        )
+    return "\n".join(tables)
+
+
+@dataclass(slots=True)
 class Decided:
-    """What was decided, in the words of the core's log.
+    """What was decided, in the words of the core's log: jobs in the order of starts, and their slots."""
 
-    Attributes:
-        order: The jobs in the order in which they were placed first.
-        places: Servers and tree of each job.
-        slots: The slots of each job, each division that changed them.
-    """
-
-    order: tuple[str, ...]
-    places: Mapping[str, str]
-    slots: Mapping[str, tuple[str, ...]]
+    places: dict[str, str] = field(default_factory=dict)
+    slots: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, said: Sequence[tuple[str, str, str]]) -> Decided:
+    def of(cls, said: Iterable[tuple[str, str, str]]) -> Decided:
         """Return the event, job and text of each line of a log."""
-        places: dict[str, str] = {}
-        slots: dict[str, tuple[str, ...]] = {}
+        found = cls()
         for event, job, text in said:
             if event == "placed":
-                places.setdefault(job, text)
+                found.places.setdefault(job, text)
             elif event == "memory":
-                slots[job] = (*slots.get(job, ()), text)
-        return cls(tuple(places), places, slots)
+                found.slots.setdefault(job, []).append(text)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A job, simulated and live. Times are seconds; those that end in `more_s` are live less simulated.
+class Live:
+    """The jobs at the end, the log, what rank 0 of each reports, when the service began, and the load."""
 
-    Attributes:
-        job: Its name.
-        simulated_s: From submission to end, simulated.
-        live_s: The same, live.
-        told_s: The same, simulated with the time that the job's iterations took live.
-        waiting_more_s: Before it was started.
-        starting_s: From the decision to start it to its first iteration.
-        computing_more_s: Asleep.
-        summing_more_s: Waiting for sums.
-        rest_s: Between the iterations: comparing sums, and saving.
-        ending_s: From its last iteration to its end as the service knows it.
-    """
-
-    job: str
-    simulated_s: float
-    live_s: float
-    told_s: float
-    waiting_more_s: float
-    starting_s: float
-    computing_more_s: float
-    summing_more_s: float
-    rest_s: float
-    ending_s: float
-
-    @property
-    def off(self) -> float:
-        """Live relative to simulated, less 1."""
-        return self.live_s / self.simulated_s - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Both runs, and the load of the machine when the live one began."""
-
-    rows: Sequence[Row]
-    simulated: Decided
-    live: Decided
-    load: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Live:
-    jobs: Sequence[JobView]
+    jobs: Mapping[str, JobView]
     decisions: Sequence[DecisionView]
     reports: Mapping[str, Report]
     began_at: float
     load: float
 
 
-def compare(work: Workload, name: str) -> Comparison:
+def compare(name: str, *, quick: bool) -> str:
     """Simulate the jobs, and run them on a testbed of this name, which is gone afterwards.
 
-    Raises TrialFailed.
+    Returns times, decisions and the parts of the difference as Markdown. Raises TrialFailed.
     """
     with tempfile.TemporaryDirectory(prefix="ina-compare-") as text:
         folder = Path(text)
         cluster, file, saved = folder / "cluster.toml", folder / "jobs.toml", folder / "saved"
         cluster.write_text(CLUSTER)
         saved.mkdir()
-        file.write_text(work.toml(saved))
+        file.write_text(jobs_file(saved, quick=quick))
         topology, jobs = read_topology(cluster), read_jobs(file)
         live = _run_live(name, folder, cluster, file)
-        simulated = _simulate(jobs, topology)
-        told = _simulate(_as_measured(jobs, simulated, live), topology)
-    return Comparison(_rows(jobs, simulated, told, live), _of_simulated(simulated), _of_live(live), live.load)
+    simulated = _simulate(jobs, topology)
+    told = _simulate(_as_measured(jobs, simulated, live), topology)
+    rows = {job.name: _row(job, simulated, told, live) for job in jobs}
+    return tables(rows, _of_simulated(simulated), _of_live(live), live.load)
 
 
-def _run_live(name: str, folder: Path, cluster: Path, jobs: Path) -> _Live:
+def _run_live(name: str, folder: Path, cluster: Path, jobs: Path) -> Live:
     load = os.getloadavg()[0]
     controller = Controller(folder, name)
     with testbed(name, cluster, "embedded"), running(controller), Client(controller.url) as client:
-        submit(controller, jobs)
+        done = command("submit", jobs, "--controller", controller.url, "--folder", CLONE)
+        if done.returncode:
+            raise TrialFailed(f"ina submit: {done.stderr.strip()}")
         give_up_s = time.monotonic() + MOST_S
         while not all(job["over"] for job in client.jobs()):
             if time.monotonic() > give_up_s:
                 raise TrialFailed(f"the jobs are not over within {MOST_S:g} s")
             time.sleep(0.25)
-        found = client.jobs()
-        reported = reports(client, [job["name"] for job in found])
-        for job in found:
-            if job["state"] != "completed" or not reported[job["name"]]:
+        found = {job["name"]: job for job in client.jobs()}
+        reports = {}
+        for job in found.values():
+            report = last_report(client.log(job["name"], 0, -4096)["text"])
+            if job["state"] != "completed" or report is None:
                 raise TrialFailed(f"job {job['name']}: {job['state']}: {job['reason']}")
-        first = {name: ranks[0] for name, ranks in reported.items()}
-        return _Live(found, client.decisions(), first, client.cluster()["began_at"], load)
+            reports[job["name"]] = report
+        return Live(found, client.decisions(), reports, client.cluster()["began_at"], load)
 
 
 def _simulate(jobs: Sequence[Job], topology: Topology) -> Simulated:
     """Simulate as ``ina cluster simulate`` does. Raises TrialFailed if a job does not complete."""
-    names = {kind: name for kind, name in POLICIES.items() if kind != "scheduler"}
+    names: Any = {kind: name for kind, name in POLICIES.items() if kind != "scheduler"}
     task = NetworkTask(
         jobs=jobs,
         topology=topology,
         scheduler=POLICIES["scheduler"],
-        settings=NetworkSettings(period_s=PERIOD_S, **names),  # type: ignore[arg-type]
+        settings=NetworkSettings(period_s=PERIOD_S, **names),
         keep_log=True,
     )
     simulated = run_network(task).simulated
@@ -176,44 +172,37 @@ def _simulate(jobs: Sequence[Job], topology: Topology) -> Simulated:
     return simulated
 
 
-def _as_measured(jobs: Sequence[Job], simulated: Simulated, live: _Live) -> list[Job]:
+def _as_measured(jobs: Sequence[Job], simulated: Simulated, live: Live) -> list[Job]:
     """Return the jobs with computing times with which each is simulated to run for as long as it did live."""
     run_s = {each.spec.name: each.finish_s - each.start_s for each in simulated.result.jobs}
-    took_s = {job["name"]: (job["ended_s"] or 0.0) - (job["started_s"] or 0.0) for job in live.jobs}
+    took_s = {name: (job["ended_s"] or 0.0) - (job["started_s"] or 0.0) for name, job in live.jobs.items()}
     return [
         replace(job, compute_s=job.compute_s + (took_s[job.name] - run_s[job.name]) / job.iterations)
         for job in jobs
     ]
 
 
-def _rows(jobs: Sequence[Job], simulated: Simulated, told: Simulated, live: _Live) -> list[Row]:
-    modelled = {each.spec.name: each for each in simulated.result.jobs}
-    again = {each.spec.name: each for each in told.result.jobs}
-    found = {job["name"]: job for job in live.jobs}
-    rows = []
-    for job in jobs:
-        model, real, report = modelled[job.name], found[job.name], live.reports[job.name]
-        assert real["started_s"] is not None
-        assert real["ended_s"] is not None
-        computing_s = job.iterations * job.compute_s
-        began_s, ended_s = (at - live.began_at for at in (report.began_at, report.ended_at))
-        rows.append(
-            Row(
-                job=job.name,
-                simulated_s=model.jct_s,
-                live_s=real["ended_s"] - real["submitted_s"],
-                told_s=again[job.name].jct_s,
-                waiting_more_s=real["started_s"]
-                - real["submitted_s"]
-                - (model.start_s - model.spec.arrival_s),
-                starting_s=began_s - real["started_s"],
-                computing_more_s=report.compute_s - computing_s,
-                summing_more_s=report.network_s - (model.finish_s - model.start_s - computing_s),
-                rest_s=ended_s - began_s - report.compute_s - report.network_s,
-                ending_s=real["ended_s"] - ended_s,
-            )
-        )
-    return rows
+def _row(job: Job, simulated: Simulated, told: Simulated, live: Live) -> Row:
+    """Return a job's times from submission to end in seconds, and the parts of the difference."""
+    model, again = (
+        next(each for each in run.result.jobs if each.spec.name == job.name) for run in (simulated, told)
+    )
+    real, report = live.jobs[job.name], live.reports[job.name]
+    started_s, real_ended_s = real["started_s"] or 0.0, real["ended_s"] or 0.0
+    computing_s = job.iterations * job.compute_s
+    began_s, ended_s = (at - live.began_at for at in (report.began_at, report.ended_at))
+    waited_s = model.start_s - model.spec.arrival_s
+    return {
+        "simulated": model.jct_s,
+        "live": real_ended_s - real["submitted_s"],
+        "told": again.jct_s,
+        "waiting": started_s - real["submitted_s"] - waited_s,
+        "starting": began_s - started_s,
+        "computing": report.compute_s - computing_s,
+        "summing": report.network_s - (model.finish_s - model.start_s - computing_s),
+        "rest": ended_s - began_s - report.compute_s - report.network_s,
+        "ending": real_ended_s - ended_s,
+    }
 
 
 def _of_simulated(simulated: Simulated) -> Decided:
@@ -225,119 +214,71 @@ def _of_simulated(simulated: Simulated) -> Decided:
         watcher.placed(at_s, job)
     for at_s, question, answer in simulated.log.memory:
         watcher.divided(at_s, question, answer)
-    return Decided.of([(each.event, each.jobs[0], each.text) for each in log.entries])
+    return Decided.of((each.event, each.jobs[0], each.text) for each in log.entries)
 
 
-def _of_live(live: _Live) -> Decided:
-    said = [each for each in live.decisions if each["jobs"]]
-    return Decided.of([(each["event"], each["jobs"][0], each["text"]) for each in said])
-
-
-def tables(found: Comparison) -> str:
-    """Return times, decisions and the parts of the difference as Markdown."""
-    jobs = [row.job for row in found.rows]
-    live, simulated = found.live, found.simulated
-    same_place = [job for job in jobs if live.places.get(job) == simulated.places.get(job)]
-    same_first = [job for job in jobs if live.slots.get(job, ())[:1] == simulated.slots.get(job, ())[:1]]
-    same_all = [job for job in jobs if live.slots.get(job) == simulated.slots.get(job)]
-    off, told = (
-        [abs(value) for value in values]
-        for values in (
-            [row.off for row in found.rows],
-            [row.live_s / row.told_s - 1 for row in found.rows],
-        )
+def _of_live(live: Live) -> Decided:
+    return Decided.of(
+        (each["event"], each["jobs"][0], each["text"]) for each in live.decisions if each["jobs"]
     )
-    parts = [
-        f"**Completion times are off by {fmean(off):.0%} on average, {max(off):.0%} at most; by"
-        f" {fmean(told):.0%} and {max(told):.0%} when the simulation is told how long iterations took"
-        f" (load {found.load:.1f}).**",
-        markdown(
-            ["job", "simulated, s", "live, s", "off by", "simulated as measured, s", "off by"],
-            [
-                [
-                    row.job,
-                    f"{row.simulated_s:.1f}",
-                    f"{row.live_s:.1f}",
-                    f"{row.off:+.0%}",
-                    f"{row.told_s:.1f}",
-                    f"{row.live_s / row.told_s - 1:+.0%}",
-                ]
-                for row in found.rows
-            ],
-        ),
-        "### Decisions",
-        markdown(
-            ["decision", "the same"],
-            [
-                ["order of starts", "yes" if live.order == simulated.order else "no"],
-                ["servers and tree", f"{len(same_place)} of {len(jobs)} jobs"],
-                ["slots at the start", f"{len(same_first)} of {len(jobs)} jobs"],
-                ["all divisions of slots", f"{len(same_all)} of {len(jobs)} jobs"],
-            ],
-        ),
-        *_others(found, jobs),
-        "### What the difference is made of",
-        markdown(
-            ["job", "live less simulated, s", *_PARTS],
-            [
-                [
-                    row.job,
-                    f"{row.live_s - row.simulated_s:+.1f}",
-                    *(f"{getattr(row, key):+.1f}" for key in _PARTS.values()),
-                ]
-                for row in found.rows
-            ],
-        ).replace("live less simulated, s", "in all, s"),
+
+
+def tables(rows: Mapping[str, Row], simulated: Decided, live: Decided, load: float) -> str:
+    """Return times, decisions and the parts of the difference as Markdown."""
+    off = {name: [row["live"] / row[of] - 1 for of in ("simulated", "told")] for name, row in rows.items()}
+    first, told = ([abs(each) for each in every] for every in zip(*off.values(), strict=True))
+    same = {
+        "servers and tree": [live.places.get(job) == simulated.places.get(job) for job in rows],
+        "slots at the start": [
+            live.slots.get(job, [])[:1] == simulated.slots.get(job, [])[:1] for job in rows
+        ],
+        "all divisions of slots": [live.slots.get(job) == simulated.slots.get(job) for job in rows],
+    }
+    order = "yes" if list(live.places) == list(simulated.places) else "no"
+    decisions = [
+        ["order of starts", order],
+        *([what, f"{sum(of)} of {len(of)} jobs"] for what, of in same.items()),
     ]
-    return "\n\n".join(parts)
-
-
-_PARTS = {
-    "waiting": "waiting_more_s",
-    "starting": "starting_s",
-    "computing": "computing_more_s",
-    "summing": "summing_more_s",
-    "rest": "rest_s",
-    "ending": "ending_s",
-}
-
-
-def _others(found: Comparison, jobs: Sequence[str]) -> list[str]:
-    """Return the decisions that are not the same, of both."""
-    lines = []
-    if found.live.order != found.simulated.order:
-        lines.append(
-            f"- order: live {', '.join(found.live.order)}; simulated {', '.join(found.simulated.order)}"
-        )
-    for job in jobs:
-        live, simulated = found.live.places.get(job), found.simulated.places.get(job)
-        if live != simulated:
-            lines.append(f"- {job}: live {live}; simulated {simulated}")
-        was, would = (" → ".join(each.slots.get(job, ())) for each in (found.live, found.simulated))
-        if was != would:
-            lines.append(f"- {job}: live {was or 'none'}; simulated {would or 'none'}")
-    return ["\n".join(lines)] if lines else []
+    times = [
+        [
+            *(name, f"{row['simulated']:.1f}", f"{row['live']:.1f}", f"{off[name][0]:+.0%}"),
+            *(f"{row['told']:.1f}", f"{off[name][1]:+.0%}"),
+        ]
+        for name, row in rows.items()
+    ]
+    parts = [
+        [name, f"{row['live'] - row['simulated']:+.1f}", *(f"{row[part]:+.1f}" for part in PARTS)]
+        for name, row in rows.items()
+    ]
+    heads = ["job", "simulated, s", "live, s", "off by", "simulated as measured, s", "off by"]
+    return "\n\n".join(
+        [
+            f"**Completion times are off by {fmean(first):.0%} on average, {max(first):.0%} at most; by"
+            f" {fmean(told):.0%} and {max(told):.0%} when the simulation is told how long iterations took"
+            f" (load {load:.1f}).**",
+            markdown(heads, times),
+            f"### Decisions\n\n{markdown(['decision', 'the same'], decisions)}",
+            f"### What the difference is made of\n\n{markdown(['job', 'in all, s', *PARTS], parts)}",
+        ]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, and write page and rows."""
+    """Compare, and fill the page."""
     given = asked(
         __doc__,
-        option("--output", type=Path, required=True, help="folder of service-simulated.md and .json"),
+        option("--output", type=Path, required=True, help=f"folder of {NAME}.md"),
         option("--quick", action="store_true", help="have shorter jobs"),
         words=arguments,
     )
+    page = given.output / f"{NAME}.md"
     try:
-        check(given.output / "service-simulated.md")
+        check(page)
         netns.check_here()
-        found = compare(workload(quick=given.quick), f"compare-{os.getpid()}")
+        fill(page, compare(f"compare-{os.getpid()}", quick=given.quick))
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
         print(f"benchmarks.service.compare: {error}", file=sys.stderr)
         return 1
-    decisions = [
-        {"run": run, **asdict(each)} for run, each in (("simulated", found.simulated), ("live", found.live))
-    ]
-    publish(given.output, "service-simulated", tables(found), [*map(asdict, found.rows), *decisions])
     return 0
 
 

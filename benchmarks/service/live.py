@@ -9,13 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
-from benchmarks.service.worker import Report, last_report
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.interrupts import unwinding
 from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
@@ -24,6 +23,32 @@ from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from ina.service.client import Client
 
 ROOT = Path(__file__).parents[2]
+SPINES, LEAVES = ("s1", "s2"), ("s3", "s4")
+RATE_BPS = 100e6
+"""Of all links: slow, so that two cores suffice for all switches and hosts."""
+SIZE_BYTES = 100_000
+"""Of a gradient."""
+SIZES = {"embedded": SIZE_BYTES, "bmv2": 10_000}
+"""The same by the kind of switches: BMv2 takes a few thousand packets a second, of 32 values each."""
+SLOTS = 256
+"""Of each switch: few, so that jobs without a deadline notice what those with one get."""
+CLUSTER = "\n".join(
+    [
+        'name = "two racks under two spines"',
+        f"link_defaults = {{ rate_bps = {RATE_BPS:g} }}",
+        *(f'[[switch]]\nname = "{switch}"\nslots = {SLOTS}' for switch in (*SPINES, *LEAVES)),
+        *(
+            f'[[server]]\nname = "{name}"\ncount = 4\nswitch = "{leaf}"\ngpus = 1'
+            for name, leaf in zip(("left", "right"), LEAVES, strict=True)
+        ),
+        *(
+            f'[[server]]\nname = "{name}"\nswitch = "{spine}"\ngpus = 0'
+            for name, spine in zip(("sums1", "sums2"), SPINES, strict=True)
+        ),
+        *(f'[[link]]\na = "{spine}"\nb = "{leaf}"' for spine in SPINES for leaf in LEAVES),
+    ]
+)
+"""Two servers with sums only, one at each spine: any tree has a fallback server at its root."""
 POLICIES: Mapping[str, str] = {
     "scheduler": "fifo",
     "placement": "netpack",
@@ -224,16 +249,3 @@ def running(controller: Controller) -> Iterator[None]:
         raise
     finally:
         controller.end()
-
-
-def submit(controller: Controller, jobs: Path) -> None:
-    """Submit the jobs of a file, by the command. Raises TrialFailed."""
-    done = command("submit", jobs, "--controller", controller.url, "--folder", ROOT)
-    if done.returncode:
-        raise TrialFailed(f"ina submit: {done.stderr.strip()}")
-
-
-def reports(client: Client, jobs: Sequence[str]) -> dict[str, list[Report]]:
-    """Return the report of each rank of each job, without ranks that failed."""
-    found = {name: [last_report(client.log(name, rank, -4096)["text"]) for rank in (0, 1)] for name in jobs}
-    return {name: [each for each in ranks if each is not None] for name, ranks in found.items()}

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.service.jobs import SIZE_BYTES
-from benchmarks.service.live import ROOT, Bed, Controller
+from benchmarks.service.live import ROOT, SIZE_BYTES, Bed, Controller
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
@@ -101,7 +100,7 @@ def commands() -> Mapping[int, str]:
 
 def fallback_servers(testbed: str, server: str = "") -> list[int]:
     """Return the processes of the fallback servers at the servers of a testbed, or at one."""
-    wanted = f"-m ina.machine.fallback {testbed} {server}"
+    wanted = f"-m ina.runtime.testbed_fallback {testbed} {server}"
     return [number for number, line in commands().items() if wanted in line]
 
 
@@ -189,6 +188,7 @@ class Mishaps:
     client: Client
     folder: Path
     rng: random.Random
+    size_bytes: int = SIZE_BYTES
     told: dict[str, Told] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -243,14 +243,14 @@ class Mishaps:
         saved = self.folder / "saved" / name
         command = (
             f"{sys.executable} -m benchmarks.service.worker --iterations {iterations} --compute 0.05"
-            f" --bytes {SIZE_BYTES} --saved {saved} --marks {saved}.marks{' --absent' if absent else ''}"
+            f" --bytes {self.size_bytes} --saved {saved} --marks {saved}.marks{' --absent' if absent else ''}"
         )
         job: dict[str, object] = {
             "name": name,
             "workers": workers,
             "iterations": iterations,
             "compute_s": 0.05,
-            "model_bytes": SIZE_BYTES,
+            "model_bytes": self.size_bytes,
             "command": command,
             "extra": {"folder": str(ROOT)},
         }

@@ -18,13 +18,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.fill import asked, check, option, publish
-from benchmarks.service.jobs import CLUSTER
-from benchmarks.service.live import Controller, TrialFailed, running, testbed
+from benchmarks.fill import asked, check, fill, option
+from benchmarks.service.live import CLUSTER, SIZES, Controller, TrialFailed, running, testbed
 from benchmarks.service.mishaps import Mishaps, Size, Sizes, Told, grown, left_of_jobs, size_of
 from benchmarks.service.worker import last_report
 from bmv2_topos.harness.rows import markdown
@@ -72,7 +71,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def soak(minutes: float, seed: int, name: str, folder: Path) -> Outcome:
+def soak(minutes: float, seed: int, name: str, folder: Path, target: str = "embedded") -> Outcome:
     """Run a soak on a testbed of this name, which is gone afterwards. Raises TrialFailed.
 
     Args:
@@ -80,6 +79,7 @@ def soak(minutes: float, seed: int, name: str, folder: Path) -> Outcome:
         seed: Of the mishaps.
         name: Of the testbed.
         folder: For logs, what jobs save, and the state as it is at the end; empty.
+        target: Kind of switches.
     """
     outcome = Outcome(seed)
     cluster = folder / "cluster.toml"
@@ -87,12 +87,12 @@ def soak(minutes: float, seed: int, name: str, folder: Path) -> Outcome:
     (folder / "saved").mkdir()
     controller = Controller(folder, name)
     with (
-        testbed(name, cluster, "embedded") as bed,
+        testbed(name, cluster, target) as bed,
         _small_disk(folder / "state"),
         running(controller),
         Client(controller.url) as client,
     ):
-        mishaps = Mishaps(bed, controller, client, folder, random.Random(seed))
+        mishaps = Mishaps(bed, controller, client, folder, random.Random(seed), SIZES[target])
         before = os.getloadavg()[0]
         began_s = time.monotonic()
         try:
@@ -258,31 +258,14 @@ def tables(outcome: Outcome) -> str:
     return "\n\n".join(parts)
 
 
-def rows(outcome: Outcome) -> list[Mapping[str, object]]:
-    """Return all that was found as rows for JSON."""
-    return [
-        {
-            "kind": "run",
-            "seed": outcome.seed,
-            "minutes": outcome.minutes,
-            "load": outcome.load,
-            "sums": outcome.sums,
-            "starts": outcome.starts,
-        },
-        *({"kind": "event", "event": name, "times": times} for name, times in outcome.happened.items()),
-        *({"kind": "jobs", "state": name, "count": count} for name, count in outcome.states.items()),
-        *({"kind": "size", "process": name, **asdict(size)} for name, size in outcome.sizes),
-        *({"kind": "problem", "text": text} for text in outcome.problems),
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a soak, and write its page and rows."""
+    """Run a soak, and write its page."""
     given = asked(
         __doc__,
         option("--minutes", type=float, default=60.0, help="for which mishaps come; 60 by default"),
         option("--seed", type=int, default=1, help="of the mishaps; 1 by default"),
-        option("--output", type=Path, required=True, help="folder of service-soak.md and .json"),
+        option("--target", choices=list(SIZES), default="embedded", help="kind of switches"),
+        option("--output", type=Path, required=True, help="folder of service-soak.md"),
         option(
             "--folder", type=Path, help="for logs and the state; must be empty; by default a temporary one"
         ),
@@ -294,8 +277,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="ina-soak-") as own:
             folder = given.folder or Path(own)
             folder.mkdir(parents=True, exist_ok=True)
-            outcome = soak(given.minutes, given.seed, f"soak-{os.getpid()}", folder)
-        publish(given.output, "service-soak", tables(outcome), rows(outcome))
+            outcome = soak(given.minutes, given.seed, f"soak-{os.getpid()}", folder, given.target)
+        given.output.mkdir(parents=True, exist_ok=True)
+        fill(given.output / "service-soak.md", tables(outcome))
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
         print(f"benchmarks.service.soak: {error}", file=sys.stderr)
         return 1

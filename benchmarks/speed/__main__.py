@@ -6,12 +6,12 @@ import sys
 
 import typer
 
-from benchmarks.speed import decisions, fallback, jobs
+from benchmarks.speed import decisions, fallback
 from ina.cli.errors import Failure, verdict
 
 app = typer.Typer(help="Measure the speed of parts; see docs/performance.md.", pretty_exceptions_enable=False)
 for command in (
-    *(jobs.jobs, fallback.fallback),
+    fallback.fallback,
     *(decisions.grouping, decisions.waterfill, decisions.placement, decisions.routing),
     *(decisions.cluster, decisions.schedulers, decisions.simulation),
 ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import json as json_module
@@ -19,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -29,16 +27,13 @@ import typer
 
 from benchmarks.speed.controller_process import SPINES, Order, cluster
 from benchmarks.speed.shown import show
-from ina.cli import options
+from ina.cli.declared import Json
 from ina.cli.plain import say
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.service.client import Client
 
 SENDERS = 16
-EVERY_S = 5.0
-"""At which a page asks again what changes without a decision, as `page.js` does."""
-ALL_EVERY = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,50 +105,6 @@ def _names(url: str) -> set[str]:
     return found
 
 
-PROGRESS = ("/v1/cluster", "/v1/jobs?state=starting&state=running&state=stopping&after=0")
-ALL = (*PROGRESS, "/v1/jobs?state=queued&limit=100", "/v1/jobs?after=-200", "/v1/memory")
-
-
-async def pages(url: str, browsers: int, for_s: float) -> None:
-    """Do what pages do that are open in browsers, for some time: follow the events, and ask again."""
-    limits = httpx.Limits(max_connections=2 * browsers)
-    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, limits=limits) as client:
-        tasks = [asyncio.create_task(_page(client, number / browsers)) for number in range(browsers)]
-        await asyncio.wait(tasks, timeout=for_s, return_when=asyncio.FIRST_EXCEPTION)
-        for task in tasks:
-            if task.done():
-                task.result()  # one that failed
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _page(client: httpx.AsyncClient, phase: float) -> None:
-    await asyncio.sleep(phase * EVERY_S)
-    following = asyncio.create_task(_follow(client))
-    try:
-        for turn in count():
-            if following.done():
-                break
-            await refresh(client, PROGRESS if turn % ALL_EVERY else ALL)
-            await asyncio.sleep(EVERY_S)
-        following.result()
-    finally:
-        following.cancel()
-
-
-async def _follow(client: httpx.AsyncClient) -> None:
-    async with client.stream("GET", "/v1/events", params={"follow": "true", "after": "-1"}) as answer:
-        async for _ in answer.aiter_bytes():
-            pass
-
-
-async def refresh(client: httpx.AsyncClient, paths: Sequence[str]) -> None:
-    """Ask what a page asks for when it is drawn again."""
-    for path in paths:
-        answer = await client.get(path)
-        answer.raise_for_status()
-
-
 LEAVES, HOSTS = 8, 8
 PATIENCE_S = 120.0
 LOOK_S = 0.01
@@ -203,10 +154,10 @@ class _Daemon:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def share(self, seconds: float, meanwhile: Callable[[float], None] = time.sleep) -> float:
+    def share(self, seconds: float) -> float:
         """Return its share of a processor over some seconds."""
         before, begin = self.processor_s(), time.perf_counter()
-        meanwhile(seconds)
+        time.sleep(seconds)
         return (self.processor_s() - before) / (time.perf_counter() - begin)
 
     def processor_s(self) -> float:
@@ -242,7 +193,6 @@ def measure(
     *,
     resident: int = 200,
     submissions: int = 10_000,
-    browsers: int = 20,
     admissions: int = 20,
     seconds: float = 15.0,
     say: Callable[[str], None] = lambda text: None,
@@ -252,7 +202,6 @@ def measure(
     Args:
         resident: Jobs that run.
         submissions: Submissions at once.
-        browsers: Pages that are open.
         admissions: Jobs that are admitted beside the resident ones, one after the other.
         seconds: For which shares of a processor are measured.
         say: Told what is measured next.
@@ -283,8 +232,6 @@ def measure(
         say("idle, with all jobs")
         _settle(daemon)
         idle_resident = daemon.share(seconds)
-        say(f"{browsers} pages")
-        shown = daemon.share(seconds, lambda for_s: asyncio.run(pages(daemon.url, browsers, for_s)))
         say("emptying all switches")
         daemon.kill()
         for name in names:
@@ -317,7 +264,6 @@ def measure(
             "submissions: memory, bytes": {"measured": after - before, "memory_before": before},
             "idle, no jobs: share of a processor": _figure(idle, 0.01),
             "idle, all jobs": _figure(idle_resident, 0.01),
-            "pages, above that": _figure(max(0.0, shown - idle_resident), 0.05),
         }
 
 
@@ -329,11 +275,10 @@ def controller(
     submissions: Annotated[
         int, typer.Option(min=1, help="Submit this many jobs at once, each in a request of its own.")
     ] = 10_000,
-    browsers: Annotated[int, typer.Option(min=1, max=256, help="Keep this many pages open.")] = 20,
     seconds: Annotated[
         float, typer.Option("--seconds", min=1, help="Measure each processor share this long.")
     ] = 15.0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Measure a controller of ten switches (processes, over P4Runtime), asked over HTTP.
 
@@ -344,11 +289,10 @@ def controller(
     found = measure(
         resident=jobs,
         submissions=submissions,
-        browsers=browsers,
         seconds=seconds,
         say=(lambda text: None) if json else lambda text: say(f"ina: {text}"),
     )
-    show("controller", {"jobs": jobs, "browsers": browsers, "load": os.getloadavg()[0]}, found, json=json)
+    show("controller", {"jobs": jobs, "load": os.getloadavg()[0]}, found, json=json)
 
 
 def _figure(measured: float, target: float) -> Figure:

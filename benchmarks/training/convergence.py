@@ -1,7 +1,7 @@
 """Losses of training through the switch beside gloo: the same data, the same seeds, other sums.
 
 `python -m benchmarks.training.convergence --output docs/results` starts four ranks under torchrun, which
-train both models with every way to sum and every seed, and writes page, rows and plots. Needs torch and
+train both models with every way to sum and every seed, and writes page and plots. Needs torch and
 matplotlib.
 """
 
@@ -56,7 +56,7 @@ def main() -> None:
         option("--ranks", type=int, default=RANKS),
         option("--epochs", type=int, default=EPOCHS, help="of the digits"),
         option("--steps", type=int, default=STEPS, help="of the transformer; 10 or more"),
-        option("--output", type=Path, metavar="DIR", help="write convergence.md, .json and plots"),
+        option("--output", type=Path, metavar="DIR", help="write convergence.md and plots"),
         option("--rank", type=Path, help=argparse.SUPPRESS),
     )
     if options.rank:
@@ -179,9 +179,7 @@ def tables(rows: Sequence[Training]) -> str:
 
 
 def write(folder: Path, rows: Sequence[Training]) -> None:
-    """Write the page's tables, the rows and the plots."""
-    plain = [{"model": r.model, "way": r.way, "seed": r.seed, "curve": r.curve} for r in rows]
-    (folder / "convergence.json").write_text(json.dumps({"name": "convergence", "rows": plain}) + "\n")
+    """Write the page's tables, and the plots."""
     for model, x in ((DIGITS, "epoch"), (TRANSFORMER, "step")):
         lines = {way: mean_curve(rows, model, way) for way in WAYS}
         draw_lines(lines, folder / f"convergence-{model}.svg", x=x, y="loss, mean of the seeds", title=model)

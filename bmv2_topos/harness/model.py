@@ -6,7 +6,7 @@ return into numbers, and rows into tables and plots.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -136,7 +136,7 @@ class Experiment:
     """The question, and findings of others; Markdown, as all texts that follow."""
     about: str = ""
     """The runs, and the meaning of the columns."""
-    scenarios: Callable[[bool], Sequence[Run]]
+    scenarios: Callable[[bool], Iterable[Run]]
     """Makes the runs; True: few and short ones, for a trial."""
     measure: Measure
     tables: Callable[[Sequence[ResultRow]], str]
@@ -154,8 +154,9 @@ class Experiment:
     """The file or module that it comes from (`load`), from which other processes load it, too."""
 
 
-def with_seeds(scenarios: Sequence[Run], count: int) -> list[Run]:
+def with_seeds(scenarios: Iterable[Run], count: int) -> list[Run]:
     """Return the runs with the first `count` seeds. Raises ValueError if there are not so many."""
+    scenarios = list(scenarios)
     seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios if "seed" in scenario.labels})
     if not seeds:
         raise ValueError(f"{count} seeds, and nothing of the page is random")

@@ -5,31 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 Value = float | int | str | None
 ResultRow = Mapping[str, Value]
 """One run of an experiment: its labels and measured values by column."""
 
 
-def averaged(rows: Sequence[ResultRow], by: Sequence[str]) -> list[ResultRow]:
-    """Return one row for all rows that agree in the columns `by`, in the order in which they first turn up.
-
-    Other columns become the mean of their numbers, over the rows that have one there; None if none has.
-    """
-    groups: dict[tuple[Value, ...], list[ResultRow]] = {}
+def grouped(rows: Sequence[ResultRow], *by: str) -> dict[tuple[Any, ...], list[ResultRow]]:
+    """Return the rows by their values in these columns, in the order in which these first turn up."""
+    groups: dict[tuple[Any, ...], list[ResultRow]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in by), []).append(row)
-    result: list[ResultRow] = []
-    for key, group in groups.items():
-        columns = dict.fromkeys(column for row in group for column in row if column not in by)
-        means = {column: _mean([row.get(column) for row in group]) for column in columns}
-        result.append({**dict(zip(by, key, strict=True)), **means})
-    return result
-
-
-def _mean(values: Sequence[Value]) -> float | None:
-    numbers = [value for value in values if isinstance(value, int | float)]
-    return sum(numbers) / len(numbers) if numbers else None
+    return groups
 
 
 def number(row: ResultRow, column: str) -> float:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: in
     Raises:
         ValueError: the rows are not those of the experiment's scenarios.
     """
-    runs, left = experiment.scenarios(False), list(published)
+    runs, left = list(experiment.scenarios(False)), list(published)
     same: list[tuple[Run, ResultRow]] = []
     lacking = 0
     for run in runs:
@@ -72,7 +72,7 @@ def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: in
 
 def sweep(
     experiment: Experiment,
-    runs: Sequence[Run],
+    runs: Iterable[Run],
     *,
     quick: bool = False,
     processes: int = 1,
@@ -92,6 +92,7 @@ def sweep(
         RunFailed: a run raised an error, the first of all; the others are not waited for.
         BadExperiment: two runs have the same labels.
     """
+    runs = list(runs)
     keys = [_key(run) for run in runs]
     if len({*keys}) < len(keys):
         twice = next(dict(key) for place, key in enumerate(keys) if key in keys[:place])

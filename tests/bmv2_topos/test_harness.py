@@ -11,8 +11,8 @@ from bmv2_topos.harness import (
     ResultRow,
     RunFailed,
     Scenario,
-    averaged,
     compare,
+    grouped,
     load,
     markdown,
     spread,
@@ -131,16 +131,9 @@ def test_a_spread_is_mean_least_and_most() -> None:
     assert spread([0.5, 0.5], ".0%") == "50%"
 
 
-def test_rows_that_differ_in_their_seed_are_averaged() -> None:
-    rows: list[ResultRow] = [
-        {"a": 1, "seed": 1, "x": 1.0, "y": "text"},
-        {"a": 2, "seed": 1, "x": 5},
-        {"a": 1, "seed": 2, "x": 2.0, "y": "text"},
-    ]
-    assert averaged(rows, ["a"]) == [
-        {"a": 1, "seed": 1.5, "x": 1.5, "y": None},
-        {"a": 2, "seed": 1.0, "x": 5.0},
-    ]
+def test_rows_are_grouped_in_the_order_in_which_values_turn_up() -> None:
+    rows: list[ResultRow] = [{"a": 2, "seed": 1}, {"a": 1, "seed": 1}, {"a": 2, "seed": 2}]
+    assert list(grouped(rows, "a").items()) == [((2,), [rows[0], rows[2]]), ((1,), [rows[1]])]
 
 
 ENDS = """

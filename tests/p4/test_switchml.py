@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.p4.switchml.links import Setting, allreduce
-from benchmarks.p4.switchml.session import Host
-from benchmarks.p4.switchml.worker import FRAME_BYTES, VALUES, Worker
+from benchmarks.p4.switchml.links import FRAME_BYTES, VALUES, Host, Setting, Worker, allreduce
 
 HOST = Host(3, 12, 0x001122330003, 0x0A000004)
 

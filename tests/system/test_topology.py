@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.speed import jobs as bench_jobs
-from benchmarks.speed.jobs import throughput_bps
 from controller.switches.layout import Branch, Deployment, deployment_of, lay_out
 from controller.vocabulary import Job, Tree
 from controller.vocabulary.places import spread
@@ -78,11 +74,3 @@ def test_numbers_and_ranges_are_read() -> None:
     for text in ("", "1-", "3-1", "a", "1,,2"):
         with pytest.raises(Failure, match="want numbers and ranges"):
             parse_numbers("--ports", text)
-
-
-def test_throughput_counts_only_while_all_jobs_are_at_work() -> None:
-    assert doctest.testmod(bench_jobs).failed == 0
-    # The second job is twice as slow, and alone at the end.
-    assert throughput_bps([[0.0, 1.0, 2.0], [0.0, 2.0, 4.0]], 1.0) == 8 * 1.5
-    with pytest.raises(ValueError, match="never ran at the same time"):
-        throughput_bps([[0.0, 1.0], [2.0, 3.0]], 1.0)

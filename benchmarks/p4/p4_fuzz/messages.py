@@ -21,7 +21,7 @@ import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
-from benchmarks.p4.p4_fuzz.corpus import REFUSED, SIZES, program_files
+from benchmarks.p4.p4_fuzz.programs import REFUSED, SIZES, program_files
 from p4src.messages import p4info_pb2
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import CompileError, compile_source, p4info, preprocess_file

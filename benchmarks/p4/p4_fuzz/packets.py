@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from benchmarks.p4.p4_fuzz.corpus import REFUSED, SIZES, program_files
+from benchmarks.p4.p4_fuzz.programs import REFUSED, SIZES, program_files
 from softswitch.compiler import CompileError, compile_file, ir
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline

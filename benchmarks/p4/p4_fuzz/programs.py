@@ -11,12 +11,25 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.p4.p4_fuzz.corpus import SIZES, program_files
 from softswitch import compiler
 from softswitch.compiler import Choice, CompileError, compile_source, preprocess_file
 from softswitch.compiler.frontend.lexer import tokenize
 from softswitch.compiler.ir.verify import verify_program
 from softswitch.engine.emit_c import emit_c
+
+ROOT = Path(__file__).parents[3]
+SIZES = {"LANES": "32", "SLOTS": "64"}
+"""Definitions that make our own programs small."""
+REFUSED = "no program"
+"""The outcome of a case whose program does not compile."""
+
+
+def program_files(folder: Path | None) -> Sequence[Path]:
+    """Return all programs below a folder: without one, those of the tests and our own."""
+    if folder is not None:
+        return sorted(folder.rglob("*.p4"))
+    return [*sorted((ROOT / "tests").rglob("*.p4")), *sorted((ROOT / "p4src").glob("*.p4"))]
+
 
 INCLUDES = Path(compiler.__file__).parent / "include"
 MOST_TOKENS = 4000

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.p4.p4_fuzz import messages, packets, programs
-from benchmarks.p4.p4_fuzz.corpus import ROOT
+from benchmarks.p4.p4_fuzz.programs import ROOT
 from softswitch.engine.build import sanitizer_environment
 
 KINDS: Mapping[str, Callable[[int, Path | None], Callable[[int], str]]] = {

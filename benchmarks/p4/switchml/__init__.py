@@ -4,9 +4,7 @@
 module                what it does
 ====================  ===================================================================
 `client`              a client of BF Runtime
-`session`             the entries that SwitchML's controller writes for workers over UDP
-`worker`              a worker that speaks SwitchML's format over UDP
-`links`               workers and a switch in virtual time
+`links`               workers over UDP, a session's entries, and a switch, in virtual time
 `compare`             the page: the same allreduce by SwitchML's program and by `exclusive`
 ====================  ===================================================================
 

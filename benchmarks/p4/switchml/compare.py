@@ -8,22 +8,16 @@ cells for each packet under way. Without the folder nothing is done, and the exi
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.fill import check, console, fill
-from benchmarks.p4.switchml.links import Outcome, Setting, allreduce, opened
-from benchmarks.p4.switchml.session import hosts
-from benchmarks.p4.switchml.worker import VALUES, Worker
+from benchmarks.p4.switchml.links import VALUES, Outcome, Setting, allreduce
+from bmv2_topos.harness import Scenario, markdown
+from bmv2_topos.testbeds.virtual import VirtualSettings
+from controller.vocabulary import Job, Link
 from hostlib.wire import FRAME_PREFIX_BYTES, HEADER_DTYPE
 
 _LOSSES = (0.0, 0.001, 0.01)
@@ -54,7 +48,7 @@ def main() -> None:
         check(args.page)
     setting = Setting(values=args.values)
     rows = [row for loss in _LOSSES for row in _rows(args.folder, replace(setting, loss=loss))]
-    tables = f"{_setting(setting)}\n\n{_table(rows, setting)}\n\n{_speed(args.folder)}"
+    tables = f"{_setting(setting)}\n\n{_table(rows, setting)}"
     console().print(tables, markup=False, highlight=False)
     if args.page:
         fill(args.page, tables)
@@ -71,27 +65,28 @@ def _rows(folder: Path, setting: Setting) -> list[Row]:
 
 
 def _ours(setting: Setting) -> Outcome:
-    """Return the same allreduce by this project's program: by ``ina sim``, whose hosts answer at once."""
-    job = (
-        f'[[job]]\nname = "one"\nworkers = {setting.workers}\nmodel_bytes = {4 * setting.values}\n'
-        "iterations = 1\ncompute_s = 0.0\n"
+    """Return the same allreduce by this project's program, in virtual time, whose hosts answer at once."""
+    job = Job(
+        name="one",
+        workers=setting.workers,
+        layers_bytes=(4 * setting.values,),
+        iterations=1,
+        compute_s=0.0,
+        window=setting.window,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "job.toml"
-        file.write_text(job)
-        command = [sys.executable, "-m", "ina", "sim", str(file), "--program", "exclusive", "--json"]
-        for name, value in (
-            *(("lanes", VALUES), ("slots", 2 * setting.window), ("window", setting.window)),
-            *(("rate", setting.rate_bps), ("delay", setting.delay_s), ("loss", setting.loss)),
-            *(("coalesce", 1), ("seed", setting.seed)),
-        ):
-            command += [f"--{name}", str(value)]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    job_ = found["jobs"]["one"]
+    settings = VirtualSettings(
+        program="exclusive",
+        lanes=VALUES,
+        slots=2 * setting.window,
+        coalesce_us=1,
+        seed=setting.seed,
+        samples=0,
+    )
+    link = Link("a", "b", rate_bps=setting.rate_bps, delay_s=setting.delay_s, loss=setting.loss)
+    (done,) = Scenario(jobs=(job,), settings=settings, link=link).run().jobs  # raises where a sum is wrong
     length = FRAME_PREFIX_BYTES + HEADER_DTYPE.itemsize + 4 * VALUES
-    sent, resent = job_["sent_packets"], job_["resent_packets"]
-    right = job_["wrong_elements"] == 0
-    return Outcome(job_["iteration_mean_s"], sent, resent, sent, length, right)
+    sent = done.sent_packets
+    return Outcome(done.mean_iteration_s, sent, done.resent_packets, sent, length, exact=True)
 
 
 def _setting(setting: Setting) -> str:
@@ -103,11 +98,7 @@ def _setting(setting: Setting) -> str:
 
 
 def _table(rows: Sequence[Row], setting: Setting) -> str:
-    lines = [
-        "| system | loss | time, ms | packets sent | again | bytes of a packet | MB sent "
-        "| passes of ingress | cells for the window, KB | exact |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
-    ]
+    lines = []
     for row in rows:
         time_s, sent, resent, passes = (
             sum(getattr(outcome, name) for outcome in row.outcomes) / len(row.outcomes)
@@ -116,35 +107,10 @@ def _table(rows: Sequence[Row], setting: Setting) -> str:
         length = row.outcomes[0].frame_bytes
         exact = "yes" if all(outcome.exact for outcome in row.outcomes) else "NO"
         memory = _BYTES_OF_A_SLOT[row.system] * setting.window / 1e3
-        lines.append(
-            f"| {row.system} | {row.loss:.1%} | {1e3 * time_s:.2f} | {sent:.0f} | {resent:.0f} | {length} | "
-            f"{sent * length / 1e6:.2f} | {passes:.0f} | {memory:.1f} | {exact} |"
-        )
-    return "\n".join(lines)
-
-
-def _speed(folder: Path) -> str:
-    """Return packets a second of processor time through SwitchML's program in memory, without links."""
-    places, window, chunks = hosts(4), 64, 16384
-    values = np.zeros(chunks * VALUES, np.int32)
-    frames = []
-    for host in places:
-        worker = Worker(host, values, chunks, 1 << 40)
-        frames.append(worker.frames(window))
-    with ExitStack() as stack:
-        switch = opened(stack, folder, places, {})[0]
-        started = time.process_time()
-        for start in range(0, chunks, window):
-            for host, own in zip(places, frames, strict=True):
-                switch.inject(host.port, own[start : start + window], 1)
-            for host in places:
-                switch.drain_batch(host.port)
-        took = time.process_time() - started
-    rate = len(places) * chunks / took / 1e6
-    return (
-        f"In memory, one core, without links: {rate:.2f} million packets of workers, and a fourth of that "
-        "recirculated, in a second of processor time (with other work on the machine)."
-    )
+        counts = [f"{sent:.0f}", f"{resent:.0f}", f"{length}", f"{sent * length / 1e6:.2f}", f"{passes:.0f}"]
+        lines.append([row.system, f"{row.loss:.1%}", f"{1e3 * time_s:.2f}", *counts, f"{memory:.1f}", exact])
+    heads = ["system", "loss", "time, ms", "packets sent", "again", "bytes of a packet", "MB sent"]
+    return markdown([*heads, "passes of ingress", "cells for the window, KB", "exact"], lines)
 
 
 if __name__ == "__main__":

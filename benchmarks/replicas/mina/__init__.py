@@ -2,6 +2,5 @@
 
 A job gets hosts (`hosts`), a tree of switches (`trees`), and for each of its sums these switches or none
 (`steps`, with the models of jobs); `cluster` runs a queue of jobs, `fabric` has switches and random numbers.
-`hosts` also has its placement and trees for the product's interfaces.
 ``python -m benchmarks.replicas.mina CLONE`` compares with the published results.
 """

@@ -118,9 +118,6 @@ class Cluster:
         choose: Chooses hosts.
         build: Chooses trees.
         turns: Which sums get the switches.
-        quota: How many sums a switch can hold.
-        grouped: Jobs whose trees have conflicts, however remotely, never sum at the same time (as in MINA).
-        parts: Decisions for each sum: more than one lets others have the switches in between.
     """
 
     def __init__(
@@ -130,14 +127,9 @@ class Cluster:
         choose: Choose,
         build: Build,
         turns: Turns,
-        *,
-        quota: int = 1,
-        grouped: bool = True,
-        parts: int = 1,
     ) -> None:
         self._fabric, self._kinds, self._choose, self._build = fabric, kinds, choose, build
-        self._steps = Steps(kinds.profiles, fabric.switches, turns, quota=quota)
-        self._grouped, self._parts = grouped, parts
+        self._steps = Steps(kinds.profiles, fabric.switches, turns)
         self._free = [True] * fabric.hosts
         self._running: dict[int, tuple[Running, Asked, Job]] = {}
         self._trees: dict[int, Tree | None] = {}
@@ -166,7 +158,7 @@ class Cluster:
             for host in hosts:
                 self._free[host] = False
             profile = self._kinds.profile(job.model, job.hosts)
-            started = self._steps.start(profile, job.hosts, steps=job.steps, parts=self._parts)
+            started = self._steps.start(profile, job.hosts, steps=job.steps)
             running = Running(number, (job.hosts, job.model), tuple(hosts))
             self._running[number] = running, job, started
         self._assign_trees()
@@ -190,7 +182,7 @@ class Cluster:
             for number in numbers:
                 job = self._running[number][2]
                 job.rank, rank = rank, rank + 1
-                job.group = group if self._grouped and len(numbers) > 1 else -1
+                job.group = group if len(numbers) > 1 else -1
 
     def _end(self, number: int) -> Ended:
         running, asked, job = self._running.pop(number)

@@ -2,100 +2,24 @@
 
 A policy is a function of the fabric, of whether each host is free, and of a number of hosts; it returns that
 many free hosts, or None if there are too few.
-
-MINA's placement and trees behind the product's interfaces.
-
-Its turns are not here: it decides on each sum as a whole, while switches of this project share their slots
-among the packets of all jobs, and the controller decides only when jobs come and go.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.replicas.mina.fabric import Fabric
-from benchmarks.replicas.mina.trees import MOST_TREES, independent
-from controller.policies.placement.baselines import locality_first
-from controller.policies.placement.policy import Question as PlacementQuestion
-from controller.policies.routing.policy import Question as RoutingQuestion
-from controller.vocabulary import Job, Topology, Tree, fabrics
-
-
-def fewest_fragments(question: PlacementQuestion, job: Job) -> list[str] | None:
-    """Place a job in fewest fragments of servers and racks, where also few fragments stay free.
-
-    MINA's jobs have whole hosts; ours, where they fit, one server, the fullest.
-    """
-    room, racks = question.room(job), question.topology.rack_of
-    if fitting := [name for name, count in room.items() if count >= job.workers]:
-        return [min(fitting, key=room.__getitem__)] * job.workers
-    if sum(room.values()) < job.workers:
-        return None
-    policy = FewestFragments()
-    servers: dict[str, list[str]] = {}
-    for server in question.topology.servers:
-        servers.setdefault(racks[server.name], []).append(server.name)
-    sizes = {server.name: server.gpus // job.gpus_per_worker for server in question.topology.servers}
-    taken = [
-        policy.merged(
-            [policy.leaf([name] * room.get(name, 0), sizes[name], job.workers) for name in names],
-            sum(sizes[name] for name in names),
-            job.workers,
-        )
-        for names in servers.values()
-    ]
-    return [str(name) for name in policy.merged(taken, sum(sizes.values()), job.workers).chosen(job.workers)]
-
-
-def independent_trees(question: RoutingQuestion) -> Mapping[str, Tree]:
-    """Give as many jobs as can be trees without a summing switch in common; the others share with fewest."""
-    trees = [
-        (job.name, question.summing_everywhere(job, question.grow(job, {}, spread=True)))
-        for job in question.routed
-        for _ in range(MOST_TREES)
-    ]
-    near = [0] * len(trees)
-    for at, (name, tree) in enumerate(trees):
-        for other, (of, beside) in enumerate(trees[:at]):
-            if name == of or tree.aggregators & beside.aggregators:
-                near[at] |= 1 << other
-                near[other] |= 1 << at
-    chosen = {trees[at][0]: at for at in independent(near)}
-    for at, (name, _) in sorted(enumerate(trees), key=lambda each: near[each[0]].bit_count()):
-        chosen.setdefault(name, at)
-    return {name: trees[at][1] for name, at in chosen.items()}
-
 
 ALPHA: Final = 0.5
 """Weight of a fragment that stays free; one that the job gets counts 1."""
 
 Choose = Callable[[Fabric, Sequence[bool], int], list[int] | None]
 Scores = npt.NDArray[np.float64]
-Place = int | str
-
-
-def locality(fabric: Fabric, free: Sequence[bool], count: int) -> list[int] | None:
-    """Take the hosts that our own placement by locality takes: of one rack, or of few."""
-    servers = [f"h{host + 1}" for host in range(fabric.hosts)]
-    topology = _topology(fabric)
-    question = PlacementQuestion(topology, (), random.Random(0))
-    vars(question)["free"] = {name: int(idle) for name, idle in zip(servers, free, strict=True)}
-    job = Job(name="job", workers=count, layers_bytes=(1,))
-    chosen = locality_first(question, job)
-    return None if chosen is None else [int(name[1:]) - 1 for name in chosen]
-
-
-@cache
-def _topology(fabric: Fabric) -> Topology:
-    """Return a topology with the racks of a fabric, by which locality goes."""
-    return fabrics.leaf_spine(1, fabric.racks, fabric.hosts_in_rack, fabrics.Parts(gpus=1))
 
 
 def first_fit(_fabric: Fabric, free: Sequence[bool], count: int) -> list[int] | None:
@@ -113,13 +37,13 @@ class Taken:
     splits: Sequence[npt.NDArray[np.intp]] = ()
     """How many of them come from each part, by number."""
     parts: Sequence[Taken] = ()
-    places: Sequence[Place] = ()
+    places: Sequence[int] = ()
 
-    def chosen(self, count: int) -> list[Place]:
+    def chosen(self, count: int) -> list[int]:
         """Return the places of the best choice of this many."""
         if not self.parts:
             return list(self.places[:count])
-        taken: list[list[Place]] = []
+        taken: list[list[int]] = []
         for part, split in zip(reversed(self.parts), reversed(self.splits), strict=True):
             here = int(split[count])
             taken.append(part.chosen(here))
@@ -152,9 +76,9 @@ class FewestFragments:
         ]
         each = fabric.racks_in_pod
         pods = [self.merged(racks[at : at + each], each * size, count) for at in range(0, fabric.racks, each)]
-        return [int(host) for host in self.merged(pods, fabric.hosts, count).chosen(count)]
+        return self.merged(pods, fabric.hosts, count).chosen(count)
 
-    def leaf(self, idle: Sequence[Place], size: int, count: int) -> Taken:
+    def leaf(self, idle: Sequence[int], size: int, count: int) -> Taken:
         """Return the costs of taking up to `count` of the idle places of a part that has `size` places."""
         here = np.arange(min(len(idle), count) + 1)
         score = here + self.alpha * (len(idle) - here)

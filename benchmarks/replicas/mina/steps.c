@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum policy { NEVER = 0, FIRST_COME = 1, GAIN = 2, LEAST_GAIN = 3, GAINING = 4 };
+enum policy { NEVER = 0, FIRST_COME = 1, GAIN = 2 };
 
 struct profile {
     int64_t sums;
@@ -24,10 +24,9 @@ struct job {
     int64_t profile, hosts, steps; /* steps < 0: without end */
     int64_t group;                 /* jobs of a group never use switches at the same time; < 0: of none */
     int64_t rank;                  /* of events at the same time, those of lower ranks come first */
-    int64_t parts;                 /* decisions for each sum: after each part the switches may change hands */
     const int32_t *tree, *next_tree; /* numbers of switches; a tree changes when its sum has ended */
     int64_t tree_size, next_size;    /* < 0: no tree */
-    int64_t changing, step, sum, part, running, in_network, done;
+    int64_t changing, step, sum, running, in_network, done;
     double start_s, step_start_s, until_s, finish_s;
 };
 
@@ -36,7 +35,6 @@ struct cluster {
     struct job *const *jobs;
     int64_t count;
     int32_t *used; /* sums at each switch now */
-    int64_t quota; /* at most so many sums at a switch */
     int64_t policy;
     double now_s;
     int64_t *heap; /* room for `count` jobs; the earliest next event first */
@@ -63,11 +61,6 @@ static double due_s(const struct cluster *c, const struct job *j)
     return longer(c->now_s, j->step_start_s + p->start_s[j->sum]);
 }
 
-static double part_of(const struct job *j, double whole_s)
-{
-    return whole_s / (double)j->parts;
-}
-
 /* The next sum of which a decision will be made. Returns 0 if there is none. */
 static int next_sum(const struct cluster *c, const struct job *j, struct next *n)
 {
@@ -77,7 +70,7 @@ static int next_sum(const struct cluster *c, const struct job *j, struct next *n
     n->step_start_s = j->step_start_s;
     if (j->running) {
         now_s = j->until_s;
-        n->sum += j->part + 1 == j->parts;
+        n->sum++;
     }
     if (n->sum >= p->sums) {
         if (j->steps >= 0 && j->step + 1 >= j->steps)
@@ -109,7 +102,7 @@ static int may_use_switches(const struct cluster *c, const struct job *j)
             if (c->jobs[i]->group == j->group && c->jobs[i]->running && c->jobs[i]->in_network)
                 return 0;
     for (int64_t i = 0; i < j->tree_size; i++)
-        if (c->used[j->tree[i]] >= c->quota)
+        if (c->used[j->tree[i]] )
             return 0;
     if (c->policy == FIRST_COME)
         return 1;
@@ -117,8 +110,6 @@ static int may_use_switches(const struct cluster *c, const struct job *j)
     if (!next_sum(c, j, &mine))
         return 1;
     double own = gain(c, j, &mine);
-    if (c->policy == GAINING)
-        return own > 0;
     double end_s = c->now_s + c->profiles[j->profile].in_network_s[mine.sum];
     for (int64_t i = 0; i < c->count; i++) {
         const struct job *o = c->jobs[i];
@@ -126,8 +117,7 @@ static int may_use_switches(const struct cluster *c, const struct job *j)
             continue;
         if (other.start_s >= end_s)
             continue;
-        double theirs = gain(c, o, &other);
-        if (c->policy == GAIN ? theirs > own : theirs < own)
+        if (gain(c, o, &other) > own)
             return 0;
     }
     return 1;
@@ -145,10 +135,7 @@ static void happen(struct cluster *c, struct job *j)
     const struct profile *p = &c->profiles[j->profile];
     if (j->running) {
         j->running = 0;
-        if (++j->part == j->parts) {
-            j->part = 0;
-            j->sum++;
-        }
+        j->sum++;
         if (j->in_network)
             hold(c, j, -1);
         if (j->changing) {
@@ -165,9 +152,8 @@ static void happen(struct cluster *c, struct job *j)
         }
     } else {
         j->in_network = may_use_switches(c, j);
-        double took_s = part_of(j, j->in_network ? p->in_network_s[j->sum] : p->by_hosts_s[j->sum]);
         j->running = 1;
-        j->until_s = c->now_s + took_s;
+        j->until_s = c->now_s + (j->in_network ? p->in_network_s[j->sum] : p->by_hosts_s[j->sum]);
         if (j->in_network)
             hold(c, j, 1);
     }

@@ -166,10 +166,6 @@ class Turns(IntEnum):
 
     A gain is the time by which the step ends sooner, times hosts, per time for which the switches are held.
     """
-    LEAST_GAIN = 3
-    """MINA's inverted: the first, unless another one gains less."""
-    GAINING = 4
-    """The first whose step ends sooner for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +192,10 @@ class Job(ctypes.Structure):
     """A job that runs, see steps.c."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("profile", "hosts", "steps", "group", "rank", "parts")),
+        *((name, ctypes.c_int64) for name in ("profile", "hosts", "steps", "group", "rank")),
         *((name, ctypes.POINTER(ctypes.c_int32)) for name in ("tree", "next_tree")),
         *((name, ctypes.c_int64) for name in ("tree_size", "next_size")),
-        *(
-            (name, ctypes.c_int64)
-            for name in ("changing", "step", "sum", "part", "running", "in_network", "done")
-        ),
+        *((name, ctypes.c_int64) for name in ("changing", "step", "sum", "running", "in_network", "done")),
         *((name, ctypes.c_double) for name in ("start_s", "step_start_s", "until_s", "finish_s")),
     ]
 
@@ -213,7 +206,6 @@ class _Cluster(ctypes.Structure):
         ("jobs", ctypes.POINTER(ctypes.POINTER(Job))),
         ("count", ctypes.c_int64),
         ("used", ctypes.POINTER(ctypes.c_int32)),
-        ("quota", ctypes.c_int64),
         ("policy", ctypes.c_int64),
         ("now_s", ctypes.c_double),
         ("heap", ctypes.POINTER(ctypes.c_int64)),
@@ -275,16 +267,15 @@ class Steps:
         profiles: Kinds of jobs.
         switches: Number of switches.
         turns: Which sums get the switches.
-        quota: How many sums a switch can hold at a time.
 
     Raises SchedulingError where there is no C compiler.
     """
 
-    def __init__(self, profiles: Profiles, switches: int, turns: Turns, *, quota: int = 1) -> None:
+    def __init__(self, profiles: Profiles, switches: int, turns: Turns) -> None:
         self._run = library()
         self._profiles = profiles.array()
         self._used = (ctypes.c_int32 * max(1, switches))()
-        self._cluster = _Cluster(self._profiles, None, 0, self._used, quota, turns, 0.0, None)
+        self._cluster = _Cluster(self._profiles, None, 0, self._used, turns, 0.0, None)
         self._trees: dict[int, list[object]] = {}
         self.jobs: list[Job] = []
 
@@ -293,9 +284,9 @@ class Steps:
         """The time of the last event."""
         return float(self._cluster.now_s)
 
-    def start(self, profile: int, hosts: int, *, steps: int = -1, parts: int = 1) -> Job:
+    def start(self, profile: int, hosts: int, *, steps: int = -1) -> Job:
         """Start a job now, without a tree; `steps` below 0: without end."""
-        job = Job(profile=profile, hosts=hosts, steps=steps, group=-1, parts=parts, tree_size=-1)
+        job = Job(profile=profile, hosts=hosts, steps=steps, group=-1, tree_size=-1)
         job.rank = len(self.jobs)
         job.start_s = job.step_start_s = self.now_s
         self.jobs.append(job)

@@ -87,15 +87,6 @@ class FirstTrees:
                 yield tree
 
 
-class SpreadTrees(FirstTrees):
-    """Each job keeps the tree that has conflicts with the fewest other jobs, the first of equals."""
-
-    def _good(self, job: Running) -> Iterator[Tree]:
-        others = [tree for tree in self._trees.values() if tree]
-        trees = [self._fabric.tree(job.hosts, root) for root in range(self._fabric.roots(job.hosts))]
-        yield min(trees, key=lambda tree: sum(tree.meets(other) for other in others))
-
-
 @dataclass(slots=True)
 class _Tracker:
     """The mean and the deviation of scores (Welford's way)."""

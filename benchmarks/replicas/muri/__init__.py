@@ -1,7 +1,7 @@
 """Muri's public simulator (commit 4e69a78 of its repository).
 
 - `loop`: its event loop, and the policy run that runs on it;
-- `muri`, `themis`, `tiresias`, `ranked`: its policies where they are not the product's;
+- `muri`, `ranked`: its policies where they are not the product's;
 - `speed`: how fast jobs run there;
 - `pipeline`, `blossom`: the length of a group's round, and the matching, exactly as it computes them.
 """

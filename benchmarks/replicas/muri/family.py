@@ -8,7 +8,6 @@ from benchmarks.replicas.muri.loop import MuriRun
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
 from benchmarks.replicas.muri.speed import SLOTS, AntManSpeed, MuriSpeed
-from benchmarks.replicas.muri.themis import ThemisReplica
 from controller.policies.family import Family, Setting, SimulationConfig, resolve_settings
 from controller.policies.scheduling import papers
 from controller.policies.scheduling.policy import Policy
@@ -54,10 +53,6 @@ POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
     "srsf": ("shortest remaining service first", lambda _: _alone(srsf())),
     "tiresias": ("GPUs are counted, wherever they are", lambda _: _alone(TiresiasReplica(), same_end=0.0)),
     "antman": ("opportunistic jobs beside guaranteed ones", lambda _: _alone(AntMan())),
-    "themis": (
-        "its program solved exactly: theirs depends on the solver",
-        lambda _: _alone(ThemisReplica()),
-    ),
     "muri-s": ("durations known", lambda given: muri("muri-s", known=True, settings=given)),
     "muri-l": ("durations unknown", lambda given: muri("muri-l", known=False, settings=given)),
     "weave-s": (

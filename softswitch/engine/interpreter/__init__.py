@@ -93,7 +93,7 @@ class Interpreter:
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """All entries, in the order of their insertion; constant ones first."""
-        return self._table(table).entries
+        return self._table(table).entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
         """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""

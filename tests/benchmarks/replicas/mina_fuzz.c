@@ -11,9 +11,9 @@ struct profile {
 };
 
 struct job {
-    int64_t profile, hosts, steps, group, rank, parts;
+    int64_t profile, hosts, steps, group, rank;
     const int32_t *tree, *next_tree;
-    int64_t tree_size, next_size, changing, step, sum, part, running, in_network, done;
+    int64_t tree_size, next_size, changing, step, sum, running, in_network, done;
     double start_s, step_start_s, until_s, finish_s;
 };
 
@@ -22,7 +22,7 @@ struct cluster {
     struct job *const *jobs;
     int64_t count;
     int32_t *used;
-    int64_t quota, policy;
+    int64_t policy;
     double now_s;
     int64_t *heap;
 };
@@ -56,12 +56,11 @@ static void run_jobs(void)
         jobs[j] = (struct job){.profile = rand() % PROFILES, .hosts = rand() % 8 + 1, .steps = rand() % 9 + 1};
         jobs[j].rank = rand() % JOBS;
         jobs[j].group = rand() % 3 - 1;
-        jobs[j].parts = rand() % 3 + 1;
         jobs[j].tree = trees[j];
         jobs[j].tree_size = rand() % (TREE + 2) - 1;
         pointers[j] = &jobs[j];
     }
-    struct cluster c = {profiles, pointers, JOBS, used, TREE * (rand() % 3 + 1), rand() % 5, 0, heap};
+    struct cluster c = {profiles, pointers, JOBS, used, rand() % 3, 0, heap};
     for (int ended = 0; ended < JOBS; ended++) {
         int64_t number = mina_run(&c, 1e9);
         if (number < 0 || !jobs[number].done)

@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages.families import workload
-from benchmarks.pages.mina_runs import FIGURES, replayed
-from benchmarks.replicas.mina import hosts, steps
+from benchmarks.pages.mina import FIGURES, replayed
+from benchmarks.replicas.mina import steps
 from benchmarks.replicas.mina.cluster import Cluster, Tries, queue
 from benchmarks.replicas.mina.fabric import Fabric, Tree
-from benchmarks.replicas.mina.hosts import Choose, FewestFragments, first_fit, locality
+from benchmarks.replicas.mina.hosts import Choose, FewestFragments, first_fit
 from benchmarks.replicas.mina.steps import MIXES, MODELS, Kinds, Profiles, Rates, Steps, Sum, Turns
-from benchmarks.replicas.mina.trees import FirstTrees, MinaTrees, Running, SpreadTrees, bits, independent
-from controller.policies.placement.policy import Policy, place
-from controller.policies.routing.policy import Question, check
+from benchmarks.replicas.mina.trees import FirstTrees, MinaTrees, Running, bits, independent
 from tests.benchmarks.replicas.fuzzed import HERE, silent
 
 KINDS = Kinds([*MODELS.values()], Rates())
@@ -116,8 +113,7 @@ def test_jobs_without_a_conflict_have_trees_and_others_share_only_with_mina() ->
     jobs = [Running(number, (4, 0), hosts) for number, hosts in enumerate([(0, 2, 4, 6), (1, 3, 5, 7)])]
     assert [FirstTrees(SMALL)(jobs)[number] is None for number in (0, 1)] == [False, True]
     mina = MinaTrees(SMALL, Tries(Kinds([*MODELS.values()], Rates(by_hosts_bytes=3e9))))(jobs)
-    spread = SpreadTrees(SMALL)(jobs)
-    assert None not in (*mina.values(), *spread.values())
+    assert None not in mina.values()
 
 
 def test_a_job_that_gains_has_its_turn_before_one_that_came_first() -> None:
@@ -135,24 +131,8 @@ def test_a_job_that_gains_has_its_turn_before_one_that_came_first() -> None:
             pass
         found[turns] = [job.finish_s for job in jobs]
     assert found[Turns.NEVER] == [10.0, 9.0]
-    assert found[Turns.FIRST_COME] == found[Turns.LEAST_GAIN] == [10.0, 9.0]
-    assert found[Turns.GAIN] == found[Turns.GAINING] == [10.0, 5.0]
-
-
-def test_a_sum_in_parts_gives_up_the_switches_in_between() -> None:
-    profiles = Profiles()
-    kinds = [profiles.add(1.0, [Sum(start_s, 4.0, 8.0)]) for start_s in (0.0, 2.0)]
-    found = []
-    for parts in (1, 4):
-        running = Steps(profiles, 1, Turns.FIRST_COME)
-        jobs = [running.start(profile, 2, steps=1, parts=parts) for profile in kinds]
-        for job in jobs:
-            running.set_tree(job, (0,))
-        while running.run():
-            pass
-        found.append([job.finish_s for job in jobs])
-    assert found[0] == [4.0, 10.0]
-    assert found[1][1] < 10.0
+    assert found[Turns.FIRST_COME] == [10.0, 9.0]
+    assert found[Turns.GAIN] == [10.0, 5.0]
 
 
 def test_a_new_tree_waits_for_the_end_of_a_sum() -> None:
@@ -168,30 +148,22 @@ def test_a_new_tree_waits_for_the_end_of_a_sum() -> None:
     assert job.finish_s == 4.0 + 8.0
 
 
-@pytest.mark.parametrize("choose", [first_fit, locality, FewestFragments()])
+@pytest.mark.parametrize("choose", [first_fit, FewestFragments()])
 def test_hosts_are_free_and_all_jobs_end(choose: Choose) -> None:
     fabric = Fabric(4, 4, 2, 2, 2)
-    outcome = Cluster(fabric, KINDS, choose, SpreadTrees(fabric), Turns.GAIN).run(
+    outcome = Cluster(fabric, KINDS, choose, FirstTrees(fabric), Turns.GAIN).run(
         queue("all sizes", len(MODELS), jobs=40, seed=3, most_hosts=16)
     )
     assert sorted(job.number for job in outcome.jobs) == [*range(40)]
     assert 0 <= outcome.score().efficiency <= 1 + 1e-9
     with pytest.raises(ValueError, match="more than the 32 hosts"):
-        Cluster(fabric, KINDS, choose, SpreadTrees(fabric), Turns.GAIN).run(
+        Cluster(fabric, KINDS, choose, FirstTrees(fabric), Turns.GAIN).run(
             [replace(job, hosts=33) for job in queue("all sizes", 7, jobs=1)]
         )
 
 
 def test_a_job_that_gains_nothing_has_no_efficiency() -> None:
     assert math.isnan(Tries(KINDS)(((2, 5),)).efficiency)
-
-
-def test_its_placement_and_trees_serve_our_jobs() -> None:
-    jobs, topology = workload("usual", 1)
-    placed = place(topology, jobs[:4], Policy(hosts.fewest_fragments)).state.jobs
-    assert {job.name for job in placed} == {job.name for job in jobs[:4]}
-    question = Question(topology, tuple(placed))
-    assert {*check(question, hosts.independent_trees(question))} == {job.name for job in question.routed}
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -94,7 +94,6 @@ class Bed:
                     while any(name in core.jobs for name in names):
                         await asyncio.sleep(0.01)
             except TimeoutError:
-                assert core.log is not None
                 lines = [
                     f"{each.at_s:.2f} {each.event} {each.jobs}: {each.text}" for each in core.log.entries
                 ]

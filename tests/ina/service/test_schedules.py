@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service import schedules as page
+from benchmarks import soak as page
 from bmv2_topos.testbeds.netns import forwarding
 from controller.vocabulary import Link, Topology
 from controller.vocabulary.catalog import leaf_spine
@@ -85,7 +85,7 @@ def test_a_page_says_what_happened_in_schedules(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(SystemExit, match="have schedules in common"):
         page.main([str(run), str(run), "--output", str(tmp_path)])
     (tmp_path / "no.json").write_text("{}")
-    with pytest.raises(SystemExit, match="want a file of"):
+    with pytest.raises(SystemExit, match="want the output of"):
         page.main([str(tmp_path / "no.json"), "--output", str(tmp_path)])
 
 

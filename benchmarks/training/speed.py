@@ -1,0 +1,285 @@
+"""Samples per second of training on shaped links, gradients summed by gloo and in the switch.
+
+``python -m benchmarks.training.speed --output docs/results`` makes a testbed of network namespaces for each
+rate, and has a rank on each of its hosts train a character-level transformer by DistributedDataParallel: by
+gloo, in the switch, and in 16 bits there, all in turn in the same processes on the same links. ``--sharded``
+has FSDP2 instead, by gloo and in the switch, and its collectives beside what links allow: a rank's link
+carries the shards of all other ranks, in one direction. Needs root and torch; ``--quick`` tries it in short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.fill import asked, check, console, fill, option
+from benchmarks.pages.real import DELAY_S, RealAllreduce, missing, to_stderr, wire_s
+from bmv2_topos.harness import markdown
+from bmv2_topos.testbeds import netns
+from controller.vocabulary import Job, Link
+from controller.vocabulary.catalog import star
+from ina.bench.allreduce import Operation
+from ina.runtime.jobs import run_jobs
+from ina.runtime.launch import JobRun
+from ina.runtime.run import FabricLauncher
+from ina.runtime.spec import NAMELESS, LaunchSpec
+from ina.runtime.testbed_fabric import opened
+
+if TYPE_CHECKING:  # the command needs no torch to say what it needs
+    import torch
+
+NAME: Final = "benchmarks.training.speed"
+GLOO: Final = "gloo"
+RATES: Final = (1e9, 1e8)
+WINDOW: Final = 1024
+"""Packets in flight: 9 ms at 1 Gb/s, for which the scheduler may leave a host out."""
+OPERATIONS: Final = (Operation.REDUCE_SCATTER, Operation.ALL_GATHER)
+QUICK: Final = {"turns": 1, "steps": 1, "width": 64, "megabytes": 4, "iterations": 1}
+PASSED: Final = ("turns", "steps", "width", "sharded")
+"""Options that ranks get, too."""
+
+Row = Mapping[str, Any]
+
+
+def main() -> None:
+    """Train, print tables or JSON, and fill a page on request."""
+    options = asked(
+        __doc__,
+        option("--sharded", action="store_true", help="train by FSDP2, and move its collectives"),
+        option("--hosts", type=int, default=4),
+        option("--rates", type=float, nargs="+", default=RATES, metavar="BPS", help="bits/s"),
+        option("--turns", type=int, default=7, help="of each way to train"),
+        option("--steps", type=int, default=3, help="of a turn"),
+        option("--width", type=int, default=192, help="size of the model; a multiple of 4"),
+        option("--megabytes", type=int, default=64, help="MiB of the collectives' arrays"),
+        option("--iterations", type=int, default=7, help="of each collective"),
+        option("--quick", action="store_true", help="try all of it in short; no figures to keep"),
+        option("--json", action="store_true", help="print one JSON object"),
+        option("--output", type=Path, metavar="DIR", help="fill training.md there, without --sharded"),
+        option("--rank", type=Path, metavar="DIR", help=argparse.SUPPRESS),
+        prog=NAME,
+    )
+    if options.rank:
+        be_rank(options)
+        return
+    if why := missing():
+        raise SystemExit(f"{NAME}: {why}")
+    page = None if options.output is None else options.output / "training.md"
+    if page is not None:
+        check(page)
+    if options.quick:
+        vars(options).update(QUICK)
+    trained = [train(rate_bps, options) for rate_bps in options.rates]
+    operations = OPERATIONS if options.sharded else ()
+    moved = [move(each, rate_bps, options) for rate_bps in options.rates for each in operations]
+    if options.json:
+        print(json.dumps({"training": trained, "collectives": moved, "processors": os.cpu_count()}))
+        return
+    shown = tables(trained)
+    if page is not None and not options.sharded:
+        fill(page, shown)
+    console().print(
+        "\n\n".join([shown, *([collectives(moved)] if moved else [])]), markup=False, highlight=False
+    )
+
+
+def train(rate_bps: float, options: argparse.Namespace) -> Row:
+    """Train on a testbed of that rate. Raises LiveError, WorkerFailed."""
+    load = os.getloadavg()[0]
+    topology = star(options.hosts, link=Link("a", "b", rate_bps=rate_bps, delay_s=DELAY_S))
+    with (
+        netns.standing(f"training-{os.getpid()}", topology, netns.Program(lanes=256)) as state,
+        tempfile.TemporaryDirectory() as folder,
+        opened(state) as fabric,
+    ):
+        given = [f"--{name}={getattr(options, name)}" for name in PASSED[:-1]]
+        given += ["--sharded"] if options.sharded else []
+        command = (sys.executable, "-m", NAME, "--rank", folder, *given)
+        job = Job(name=NAMELESS, workers=options.hosts, command=command, slots=2 * WINDOW)
+        end = JobRun(LaunchSpec(job=job))
+        run_jobs(FabricLauncher(fabric), [end], on_output=to_stderr)
+        end.check()
+        ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(options.hosts)]
+    return {
+        "rate_bps": rate_bps,
+        "hosts": options.hosts,
+        "parameter_bytes": ranks[0]["parameter_bytes"],
+        "load": load,
+        "samples_per_s": together(ranks),
+        "paths": sorted({path for rank in ranks for path in rank["paths"]}),
+    }
+
+
+def together(ranks: Sequence[Row]) -> dict[str, list[float]]:
+    """Return samples per second of all ranks: a turn took as long as its slowest rank."""
+    return {
+        way: [
+            sum(rank["samples"] for rank in ranks) / max(times)
+            for times in zip(*(rank["times_s"][way] for rank in ranks), strict=True)
+        ]
+        for way in ranks[0]["times_s"]
+    }
+
+
+def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> Row:
+    """Measure a collective on a testbed of that rate. Raises LiveError, WorkerFailed."""
+    size = options.megabytes << 20
+    times = RealAllreduce(
+        labels={},
+        workers=options.hosts,
+        rate_bps=rate_bps,
+        size_bytes=size,
+        iterations=options.iterations,
+        window=WINDOW,
+        operation=operation,
+    ).run()
+    allowed_s = wire_s(size // options.hosts * (options.hosts - 1), rate_bps)
+    return {
+        "operation": operation.value,
+        "rate_bps": rate_bps,
+        "hosts": options.hosts,
+        "allowed_s": allowed_s,
+        "load": times.load,
+        "ina_s": median(times.ina_s),
+        "gloo_s": median(times.gloo_s),
+        "best_s": min(times.ina_s),
+    }
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Return medians of the turns, and their ratio to gloo's, with that of the worst and of the best turn."""
+    ways = list(rows[0]["samples_per_s"])
+    lines = []
+    for row in rows:
+        speeds = row["samples_per_s"]
+        ratios = (
+            sorted(mine / theirs for mine, theirs in zip(speeds[way], speeds[GLOO], strict=True))
+            for way in ways[1:]
+        )
+        lines.append(
+            [
+                f"{row['rate_bps'] / 1e6:g} Mb/s, {row['hosts']} hosts",
+                *(f"{median(speeds[way]):.1f}" for way in ways),
+                *(f"**{median(each):.2f}** ({each[0]:.2f}..{each[-1]:.2f})" for each in ratios),
+                f"{row['parameter_bytes'] / 1e6:.1f} MB",
+                f"{row['load']:.1f}",
+            ]
+        )
+    heads = [*(f"{way}, samples/s" for way in ways), *(f"{way} ÷ {GLOO}" for way in ways[1:])]
+    return markdown(["links", *heads, "gradients", "load"], lines)
+
+
+def collectives(rows: Sequence[Row]) -> str:
+    """Return the times of collectives beside what links allow, and gloo's."""
+    lines = [
+        [
+            f"{row['rate_bps'] / 1e6:g} Mb/s, {row['hosts']} hosts, {row['operation']}",
+            *(f"{1e3 * row[name]:.1f}" for name in ("allowed_s", "ina_s", "gloo_s")),
+            f"**{row['allowed_s'] / row['ina_s']:.1%}**",
+            f"{row['allowed_s'] / row['best_s']:.1%}",
+            f"{row['gloo_s'] / row['ina_s']:.2f}",
+            f"{row['load']:.1f}",
+        ]
+        for row in rows
+    ]
+    heads = [
+        "links",
+        "links allow, ms",
+        "ina, ms",
+        "gloo, ms",
+        "share of that",
+        "best",
+        "gloo's time ÷ ina's",
+    ]
+    return markdown([*heads, "load"], lines)
+
+
+def be_rank(options: argparse.Namespace) -> None:
+    """Train as one rank, and write times, samples, bytes of parameters and paths that collectives took."""
+    import torch
+    import torch.distributed as dist
+
+    import hostlib
+    import hostlib.torch
+    from examples import char_transformer
+
+    torch.set_num_threads(1)
+    hostlib.init()
+    store = f"file://{options.rank}/store"
+    dist.init_process_group("ina", init_method=store, rank=hostlib.rank(), world_size=hostlib.size())
+    beside = dist.new_group(backend=GLOO)
+    meeting = beside if options.sharded else None
+    text, symbols = char_transformer.corpus()
+    models = _sharded if options.sharded else _replicated
+    trained = models(len(symbols), options.width, beside)
+    times: dict[str, list[float]] = {way: [] for way in trained}
+    for turn in range(options.turns + 1):
+        for way, model in trained.items():
+            dist.barrier(group=meeting)
+            began = time.perf_counter()
+            char_transformer.train(text, model, options.steps, turn, lambda step, loss, speed: None)
+            if turn:  # the first pays for connections and buffers, and DDP makes its buckets anew
+                times[way].append(time.perf_counter() - began)
+    rank = {
+        "times_s": times,
+        "samples": options.steps * char_transformer.BATCH,
+        "parameter_bytes": 4 * sum(each.numel() for each in next(iter(trained.values())).parameters()),
+        "paths": sorted({path for by_path in hostlib.torch.paths().values() for path in by_path}),
+    }
+    (options.rank / f"{hostlib.rank()}.json").write_text(json.dumps(rank))
+    trained.clear()
+    dist.barrier(group=meeting)
+    dist.destroy_process_group()
+    hostlib.shutdown()
+
+
+def _replicated(symbols: int, width: int, beside: Any) -> dict[str, torch.nn.Module]:
+    """Return a transformer for each way to sum its gradients."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    import hostlib.torch
+    from examples.char_transformer import Transformer
+
+    made: dict[str, torch.nn.Module] = {}
+    for way, numbers in ((GLOO, None), ("int32", "exponent"), ("block16", "block16")):
+        torch.manual_seed(0)
+        group = beside if numbers is None else None
+        model = DistributedDataParallel(Transformer(symbols, width=width), process_group=group)
+        if numbers is not None:
+            state = hostlib.torch.BucketState(model, numbers=numbers)  # type: ignore[arg-type]  # one of two literals
+            model.register_comm_hook(state, hostlib.torch.bucket_hook)
+        made[way] = model
+    return made
+
+
+def _sharded(symbols: int, width: int, beside: Any) -> dict[str, torch.nn.Module]:
+    """Return transformers whose blocks, and the rest together, are sharded over the ranks."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    from examples.char_transformer import Transformer
+
+    made: dict[str, torch.nn.Module] = {}
+    for way, group in ((GLOO, beside), ("ina", dist.group.WORLD)):
+        torch.manual_seed(0)
+        model = Transformer(symbols, width=width)
+        mesh = DeviceMesh.from_group(group, "cpu", mesh_dim_names=("shard",))
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        made[way] = fully_shard(model, mesh=mesh)
+    return made
+
+
+if __name__ == "__main__":
+    main()
