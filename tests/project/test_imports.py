@@ -401,7 +401,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("softswitch.engine.switch", "controller.switches.model", "package softswitch may import p4src"),
         ("softswitch.p4runtime.state", "hostlib.wire", "package softswitch may import p4src"),
         ("softswitch.daemon", "bmv2_topos", "package softswitch may import"),
-        ("softswitch.compiler.lowering.lower", "softswitch.engine.build", "softswitch.compiler may import"),
+        ("softswitch.compiler.lowering.unit", "softswitch.engine.build", "softswitch.compiler may import"),
         ("hostlib.collectives.communicator", "controller", "package hostlib may import no package"),
         ("hostlib.io.link", "softswitch", "package hostlib may import no package"),
         ("hostlib.core.window", "hostlib._native", "hostlib.core may import"),
