@@ -86,7 +86,7 @@ for name in ("sklearn", "interpret", "rapidfuzz"):
     sys.modules[name] = None
 from controller.policies.scheduling import ExtraMissing
 from controller.policies.scheduling.lucid import PackingTree, Size, Usage, grow, train_durations
-from benchmarks.schedulers.lucid import make_history
+from tests.controller.policies.scheduling.lucid.made_up import make_history
 usage = Usage(10, 10, 1000)
 assert PackingTree.from_dict({"counts": [3, 1, 0]}).predict(usage) is Size.TINY
 for attempt in (lambda: grow([(usage, Size.TINY)] * 5), lambda: train_durations(*make_history(30))):

@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling.lucid import (
     BadSample,
     DurationModel,
@@ -29,6 +28,7 @@ from controller.policies.scheduling.lucid.additive import (
     train,
 )
 from controller.policies.scheduling.lucid.throughput import features as throughput_features
+from tests.controller.policies.scheduling.lucid.made_up import make_counts, make_history
 from tests.extras import needs
 
 pytestmark = needs("interpret")

@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
 from controller.policies.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Usage
 from controller.policies.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
 from controller.vocabulary import Cluster
+from tests.controller.policies.scheduling.lucid.made_up import make_counts, make_history
 from tests.extras import needs
 
 pytestmark = needs("interpret")
