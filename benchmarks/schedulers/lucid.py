@@ -1,12 +1,9 @@
-"""Lucid's packing tree and its scheduler, on measured or made-up data.
+"""Lucid's scheduler, on measured or made-up data.
 
-`python -m benchmarks.schedulers.lucid tree [--profiles FILE --pairs FILE]`: accuracy on configurations and on
-models that the tree has not seen, and how good the packing decisions are that follow from the classes.
-
-`... schedule [--folder DIR --profiles FILE --pairs FILE]`: Lucid against baselines on one speed model. A
-folder has a `cluster_full_log.csv` and the predictions `Philly_ebm.csv` and `Philly_lgb.csv`. `--replica`
-takes the rules of the public simulator. Policies are those that `ina schedule` calls `lucid:`.
-
+`python -m benchmarks.schedulers.lucid schedule [--folder DIR --profiles FILE --pairs FILE]`: Lucid against
+baselines on one speed model. A folder has a `cluster_full_log.csv` and the predictions `Philly_ebm.csv` and
+`Philly_lgb.csv`. `--replica` takes the rules of the public simulator. Policies are those that `ina schedule`
+calls `lucid:`.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,13 +25,7 @@ from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import measurements
 from controller.policies.scheduling import Submission
 from controller.policies.scheduling.lucid import (
-    Pair,
-    Size,
     Usage,
-    accuracy,
-    grow,
-    held_out_accuracy,
-    sizes_from_pairs,
 )
 from controller.policies.scheduling.lucid.measured import Config
 from controller.simulator.policy_run import make
@@ -91,49 +82,8 @@ def main() -> None:
     serve(
         "benchmarks.schedulers.lucid",
         __doc__,
-        Command("tree", "the packing tree's accuracy", run_tree, MEASURED),
         Command("schedule", "Lucid against baselines", run_schedule, (*scheduled, *MEASURED)),
     )
-
-
-def run_tree(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
-    """Train on parts and ask for the others."""
-    usages, pairs = measurements(background_of(options))
-    sizes = sizes_from_pairs(pairs)
-    configs = [c for c in usages if c in sizes]
-    samples = [(usages[c], sizes[c]) for c in configs]
-    models = [c.model for c in configs]
-    rows: list[ResultRow] = []
-    for name, prune in (("by cross-validation", None), ("0.02", 0.02)):
-
-        def fit(inside: Sequence[tuple[Usage, Size]], prune: float | None = prune):  # type: ignore[no-untyped-def]
-            return grow(inside, prune=prune, seed=options.seed)
-
-        whole = fit(samples)
-        guessed = {c: whole.predict(usages[c]) for c in configs}
-        rows.append(
-            {
-                "price of a leaf": name,
-                "leaves": whole.leaves,
-                "seen": accuracy(whole, samples),
-                "unseen configurations": held_out_accuracy(samples, range(len(samples)), folds=10, fit=fit),
-                "unseen models": held_out_accuracy(samples, models, folds=len(set(models)), fit=fit),
-                **packing(pairs, guessed),
-            }
-        )
-    rows.append({"price of a leaf": "(measured classes)", **packing(pairs, sizes)})
-    return rows, f"{len(samples)} configurations of {len(set(models))} models, {len(pairs)} pairs"
-
-
-def packing(pairs: Sequence[Pair], sizes: Mapping[Config, Size], *, good: float = 0.85) -> ResultRow:
-    """Return how many of the pairs that may be packed are fast, and how many of the fast ones may."""
-    mean = {p: (p.speed_one + p.speed_other) / 2 for p in pairs}
-    allowed = [p for p in pairs if sizes[p.one] + sizes[p.other] <= 2]
-    fast = sum(mean[p] >= good for p in allowed)
-    return {
-        "allowed and fast": fast / len(allowed),
-        "fast and allowed": fast / sum(m >= good for m in mean.values()),
-    }
 
 
 def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:

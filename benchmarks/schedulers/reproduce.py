@@ -206,8 +206,7 @@ def _published(workload: str, row: ResultRow) -> ResultRow:
 def lucid(options: Options) -> list[ResultRow]:
     """Run Lucid, by both rule sets if the public trace is there, and train its models."""
     if options.folder is None:
-        rows = [{"table": "paper", **row} for row in _module("lucid", "schedule")]
-        return rows + [{"table": "tree", **row} for row in _module("lucid", "tree")]
+        return [{"table": "paper", **row} for row in _module("lucid", "schedule")]
     files = options.folder / "lucid"
     measured = ("--profiles", files / "single_data.csv", "--pairs", files / "colocate_info.csv")
     log = ("--folder", options.folder / "common" / "c1000" / "lucid")
@@ -223,7 +222,7 @@ def lucid(options: Options) -> list[ResultRow]:
                 "public_took_s": theirs.took_s,
             }
         )
-    return rows + [{"table": "tree", **row} for row in _module("lucid", "tree", *measured)]
+    return rows
 
 
 MAKE: Mapping[str, Callable[[Options], list[ResultRow]]] = {

@@ -107,15 +107,6 @@ LUCID_CODED: Sequence[Column] = (
     ("p99, theirs", "public_p99_s", "{:,.0f}"),
     ("seconds, theirs", "public_took_s", "{:.0f}"),
 )
-TREE: Sequence[Column] = (
-    ("price of a leaf", "price of a leaf", "{}"),
-    ("leaves", "leaves", "{}"),
-    ("seen", "seen", "{:.3f}"),
-    ("unseen configurations", "unseen configurations", "{:.3f}"),
-    ("unseen models", "unseen models", "{:.3f}"),
-    ("allowed and fast", "allowed and fast", "{:.3f}"),
-    ("fast and allowed", "fast and allowed", "{:.3f}"),
-)
 
 
 def by(rows: Sequence[ResultRow], key: str) -> dict[str, list[ResultRow]]:
@@ -207,7 +198,6 @@ SHOW: Mapping[str, Callable[[Sequence[ResultRow]], str]] = {
         {
             "paper": ("As paper:", LUCID),
             "replicas": ("The replica beside the public simulator on the same trace:", LUCID_CODED),
-            "tree": ("The packing tree:", TREE),
         }
     ),
 }

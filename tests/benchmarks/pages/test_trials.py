@@ -18,7 +18,6 @@ from benchmarks.pages import (
     loss,
     memory,
     preemption,
-    regions,
     stragglers,
     trees,
     which_policy,
@@ -78,14 +77,6 @@ def a_straggler_keeps_slots_from_a_healthy_job(rows: Rows) -> None:
         (healthy,) = stragglers.cost(rows, slow, slots, control, factor, "healthy")
         assert (healthy > 1.02) == (factor > 1)
         assert (number(row, "healthy_share") < 1) == (factor > 1)
-
-
-def a_job_does_not_notice_that_its_region_changes(rows: Rows) -> None:
-    for (lost,), of in grouped(rows, "loss").items():
-        assert column(of, "resent", changes=regions.NONE) == column(of, "resent", changes=regions.CONSISTENT)
-        (slowdown,) = regions.slowdowns(of, regions.CONSISTENT)
-        assert slowdown.across < regions.TARGET
-        assert lost or column(of, "resent", changes=regions.AT_ONCE)[0] > 100
 
 
 def slots_that_are_held_for_the_server_cost_traffic(rows: Rows) -> None:
@@ -156,7 +147,6 @@ SHOWS: dict[str, Callable[[Rows], None]] = {
     "stragglers": a_straggler_keeps_slots_from_a_healthy_job,
     "loss": losses_cost_goodput_but_do_not_stop_a_job,
     "preemption": jobs_gain_by_preemption_and_the_lowest_priority_goes_on,
-    "regions": a_job_does_not_notice_that_its_region_changes,
     "atp": slots_that_are_held_for_the_server_cost_traffic,
     "deadlines": policies_that_know_deadlines_miss_fewer,
     "trees": places_and_trees_that_are_chosen_are_faster,

@@ -7,18 +7,15 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from benchmarks.pages.mina import FIGURES, replayed
-from benchmarks.replicas.mina import steps
 from benchmarks.replicas.mina.cluster import Cluster, Tries, queue
 from benchmarks.replicas.mina.fabric import Fabric, Tree
 from benchmarks.replicas.mina.hosts import Choose, FewestFragments, first_fit
 from benchmarks.replicas.mina.steps import MIXES, MODELS, Kinds, Profiles, Rates, Steps, Sum, Turns
 from benchmarks.replicas.mina.trees import FirstTrees, MinaTrees, Running, bits, independent
-from tests.benchmarks.replicas.fuzzed import HERE, silent
 
 KINDS = Kinds([*MODELS.values()], Rates())
 SMALL = Fabric(2, 2, 2, 2, 2)
@@ -164,11 +161,6 @@ def test_hosts_are_free_and_all_jobs_end(choose: Choose) -> None:
 
 def test_a_job_that_gains_nothing_has_no_efficiency() -> None:
     assert math.isnan(Tries(KINDS)(((2, 5),)).efficiency)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_random_jobs_leave_the_sanitizers_silent(tmp_path: Path, seed: int) -> None:
-    silent(tmp_path, (steps.SOURCE, HERE / "mina_fuzz.c"), seed)
 
 
 def test_every_mix_draws_from_sizes_of_its_own() -> None:
