@@ -7,9 +7,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from benchmarks.fill import asked, option
 from benchmarks.p4 import p4_fuzz
 from benchmarks.p4.p4_fuzz.watch import KINDS, Defect, Job, watched
@@ -20,18 +17,9 @@ def main() -> None:
     asked = _arguments()
     job = Job(asked.kind, asked.seed, asked.corpus)
     outcomes: Counter[str] = Counter()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
     try:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task("starting", total=asked.seconds)
-            for elapsed_s, outcome in watched(
-                job, first=asked.first, cases=asked.cases, until_s=asked.seconds
-            ):
-                outcomes[outcome] += 1
-                bar.update(
-                    task, completed=elapsed_s, description=f"{outcomes.total():,} cases of {asked.kind}"
-                )
+        for _, outcome in watched(job, first=asked.first, cases=asked.cases, until_s=asked.seconds):
+            outcomes[outcome] += 1
     except Defect as defect:
         sys.exit(f"{outcomes.total():,} cases were well, then: {defect}\n\n{job.again(defect.number)}")
     print(f"{outcomes.total():,} cases of {asked.kind}, seed {asked.seed}: {dict(outcomes.most_common())}")
