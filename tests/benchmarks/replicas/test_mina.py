@@ -168,3 +168,17 @@ def test_every_mix_draws_from_sizes_of_its_own() -> None:
     assert min(job.hosts for job in queue("from two hosts", 7)) == 2
     assert all(len(queue(mix, 7, jobs=5)) == 5 for mix in MIXES)
     assert Tree.of((1, 3)).bits == 0b1010
+
+
+def test_jobs_of_a_group_never_sum_in_switches_at_the_same_time() -> None:
+    profiles = Profiles()
+    kind = profiles.add(1.0, [Sum(0.0, 4.0, 8.0)])
+    for group, ends in ((-1, [4.0, 4.0]), (0, [4.0, 8.0])):
+        running = Steps(profiles, 2, Turns.FIRST_COME)
+        jobs = [running.start(kind, 2, steps=1) for _ in range(2)]
+        for number, job in enumerate(jobs):
+            job.group = group
+            running.set_tree(job, (number,))
+        while running.run():
+            pass
+        assert [job.finish_s for job in jobs] == ends
