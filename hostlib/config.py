@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from hostlib import wire
 from hostlib.addresses import parse_address
-from hostlib.core.patience import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
+from hostlib.core.peers import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
 from hostlib.windows import check_name
 from hostlib.wire.encodings import ENCODINGS, Encoding, why_no_room
@@ -119,7 +119,7 @@ class JobConfig:
     of your own (`hostlib.windows`)."""
     numbers: Encoding = "exponent"
     """Encoding of float32: with an exponent per packet, the same in 16, 8 or 4 bits each (a half, a quarter
-    or an eighth of the bytes, `hostlib.wire.quantize.pack`), or on a fixed scale, ``round(x *
+    or an eighth of the bytes, `hostlib.wire.encodings`), or on a fixed scale, ``round(x *
     2**scale_bits)``."""
     scale_bits: int = 20
     """For the fixed scale. An element of a sum is off by at most ``size / 2 * 2**-scale_bits``, and every

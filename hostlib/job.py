@@ -9,16 +9,14 @@ import sys
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
 from hostlib.collectives.communicator import Communicator, joined
 from hostlib.collectives.schedule import Limits
 from hostlib.config import JobConfig
 from hostlib.errors import NotInitialized
 from hostlib.launch.launched_rank import launched_rank
 from hostlib.settings import Settings
-from hostlib.wire import quantize
-from hostlib.wire.quantize import Numbers
+from hostlib.wire import encodings
+from hostlib.wire.encodings import Numbers
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
@@ -39,9 +37,8 @@ def init(
 
     Args:
         config: the job; None: as the environment says.
-        fusion_bytes: how much of small asynchronous collectives is summed together
-        (`hostlib.collectives.schedule`); the
-            same on all ranks. None: as ``INA_FUSION_BYTES`` says, 1 MiB without.
+        fusion_bytes: how much of small asynchronous collectives is summed together; the same on all ranks.
+            None: as ``INA_FUSION_BYTES`` says, 1 MiB without.
         slice_bytes: how much of a large one is summed at a time; the same on all ranks. None: as
             ``INA_SLICE_BYTES`` says, 32 MiB without. A quarter of it of one that tells its layer.
 
@@ -165,14 +162,14 @@ def error_bound(
     Raises ValueError for more ranks than the numbers have room for.
     """
     if scale_bits is not None:
-        local = quantize.local_error_bound(largest, fan_in) if hierarchical else 0.0
-        return quantize.fixed_error_bound(largest, scale_bits, fan_in) + local
-    bound: Callable[[int, int], float] = quantize.error_bound
-    if numbers in quantize.BLOCKS:
-        bound = functools.partial(quantize.block_error_bound, numbers=numbers)
+        local = encodings.local_error_bound(largest, fan_in) if hierarchical else 0.0
+        return encodings.fixed_error_bound(largest, scale_bits, fan_in) + local
+    bound: Callable[[int, int], float] = encodings.error_bound
+    if numbers in encodings.BLOCKS:
+        bound = functools.partial(encodings.block_error_bound, numbers=numbers)
     if hierarchical:
-        return quantize.hierarchical_error_bound(largest, fan_in, bound, quantize.most_ranks(numbers))
-    return bound(int(quantize.exponents(np.array([largest], np.float32))), fan_in)
+        return encodings.hierarchical_error_bound(largest, fan_in, bound, encodings.most_ranks(numbers))
+    return bound(encodings.exponent_of(largest), fan_in)
 
 
 def _place(config: JobConfig) -> tuple[str, int, int, str | None]:

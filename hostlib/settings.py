@@ -12,7 +12,7 @@ from hostlib.addresses import Address, parse_address
 from hostlib.collectives import NonFinite
 from hostlib.collectives.schedule import FUSION_BYTES, SLICE_BYTES, Limits
 from hostlib.errors import ConfigError
-from hostlib.wire.quantize import NUMBERS, Numbers
+from hostlib.wire.encodings import NUMBERS, Numbers
 
 EMBEDDED: Final = "embedded"
 

@@ -27,21 +27,28 @@ if TYPE_CHECKING:
         preprocess_file,
     )
     from softswitch.compiler.undefined import Finding
-    from softswitch.daemon import run_switch
+    from softswitch.daemon import SwitchSettings, run_switch
     from softswitch.engine.build import build_c, load
     from softswitch.engine.c_compiler import has_compiler
     from softswitch.engine.cache import compile_once, p4info_once, preprocess_once
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.explain import Explanation, explain
-    from softswitch.engine.impairments import Impairments, PortImpairments
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
-    from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
+    from softswitch.engine.ports import (
+        MAX_PORT,
+        Impairments,
+        PortImpairments,
+        PortSpec,
+        SwitchError,
+        parse_port,
+        takes_any_peer,
+    )
     from softswitch.engine.switch import Switch
     from softswitch.metrics import MetricsUnknown, metric_family, metric_labels, serve_metrics
     from softswitch.p4runtime import Service, Tls, serve
-    from softswitch.p4runtime.journal import Written
+    from softswitch.p4runtime.written import Written
 
 __all__ = [
     "MAX_PORT",
@@ -61,6 +68,7 @@ __all__ = [
     "Service",
     "Switch",
     "SwitchError",
+    "SwitchSettings",
     "Tls",
     "Written",
     "build_c",
@@ -101,21 +109,28 @@ _HOMES: Final = {
         "preprocess_file",
     ),
     "compiler.undefined": ("Finding",),
-    "daemon": ("run_switch",),
+    "daemon": ("SwitchSettings", "run_switch"),
     "engine.build": ("build_c", "load"),
     "engine.c_compiler": ("has_compiler",),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c.program": ("emit_c",),
     "engine.explain": ("Explanation", "explain"),
-    "engine.impairments": ("Impairments", "PortImpairments"),
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),
-    "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
+    "engine.ports": (
+        "Impairments",
+        "MAX_PORT",
+        "PortImpairments",
+        "PortSpec",
+        "SwitchError",
+        "parse_port",
+        "takes_any_peer",
+    ),
     "engine.cache": ("compile_once", "p4info_once", "preprocess_once"),
     "engine.switch": ("Switch",),
     "metrics": ("MetricsUnknown", "metric_family", "metric_labels", "serve_metrics"),
     "p4runtime": ("Service", "Tls", "serve"),
-    "p4runtime.journal": ("Written",),
+    "p4runtime.written": ("Written",),
 }
 
 

@@ -22,8 +22,8 @@ from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestb
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
 from bmv2_topos.testbeds.virtual.report import JobReport
 from controller.policies.by_kind import FRAME_BYTES
-from controller.policies.memory.policies import POLICIES as MEMORY
 from controller.policies.memory.policy import Question
+from controller.policies.registry import MEMORIES
 from controller.simulator.network.run import Simulated, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology, float32_bytes
@@ -220,7 +220,7 @@ class _Divide:
             late = job.due_s is not None and job.due_s <= view.time_s
             told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
         question = Question(tuple(told), self._topology, view.time_s, "measured", self._held)
-        answer = MEMORY[self._memory](question)
+        answer = MEMORIES[self._memory](question)
         self._held = {name: dict(regions) for name, regions in answer.regions.items()}
         return {
             name: {at: self._held[name].get(at, Region(0, 0)) for at in view.jobs[name].regions}

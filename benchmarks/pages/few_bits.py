@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.pages import real
 from bmv2_topos.harness import Experiment, ResultRow, Run, grouped, markdown, number, selected
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 
 RANKS: Final = 4
 RATE_BPS: Final = 1e8
@@ -27,9 +27,9 @@ def scenarios(quick: bool) -> Iterator[Run]:
             size_bytes=size,
             iterations=2 if quick else 5,
             gloo=False,
-            blocks=quantize.BLOCKS,
+            blocks=encodings.BLOCKS,
         )
-        for numbers in quantize.NUMBERS:
+        for numbers in encodings.NUMBERS:
             labels: ResultRow = {"part": VIRTUAL, "size_bytes": size, "way": numbers}
             simulated = real.in_virtual_time(allreduce, labels)
             yield replace(simulated, jobs=(replace(simulated.jobs[0], numbers=numbers),))
@@ -39,8 +39,8 @@ def scenarios(quick: bool) -> Iterator[Run]:
 def gains(rows: Sequence[ResultRow]) -> list[float]:
     """Return the goodput of the blocks relative to float32's with exponents, for one size on one runner."""
     times = {str(row.get("way", "exponent")): number(row, "time_s") for row in rows}
-    times |= {block: number(rows[0], f"{block}_s") for block in quantize.BLOCKS if f"{block}_s" in rows[0]}
-    return [times["exponent"] / times[block] for block in quantize.BLOCKS]
+    times |= {block: number(rows[0], f"{block}_s") for block in encodings.BLOCKS if f"{block}_s" in rows[0]}
+    return [times["exponent"] / times[block] for block in encodings.BLOCKS]
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
@@ -50,7 +50,7 @@ def tables(rows: Sequence[ResultRow]) -> str:
         for part in (VIRTUAL, NETNS)
         for (size,), of in grouped(selected(rows, part=part), "size_bytes").items()
     ]
-    return markdown(["goodput", "array", *(f"{block} ÷ float32" for block in quantize.BLOCKS)], lines)
+    return markdown(["goodput", "array", *(f"{block} ÷ float32" for block in encodings.BLOCKS)], lines)
 
 
 EXPERIMENT = Experiment(

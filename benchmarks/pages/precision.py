@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bmv2_topos.harness import Call, Experiment, ResultRow, column, columns, grouped, markdown, spread
 from hostlib.demos import digits
-from hostlib.wire import quantize
+from hostlib.wire import encodings
+from tests.twins import quantize
 
 EXACT, EXPONENT = "float32", "exponent"
 BITS: Final = (2, 4, 6, 8, 10, 14, 20, 26, 30, 34, 38)
@@ -37,9 +38,9 @@ LANES: Final = 256
 Floats = NDArray[np.float32]
 
 
-def block_of(way: str) -> quantize.Block | None:
+def block_of(way: str) -> encodings.Block | None:
     """Return the encoding of a way; None: it has no fields."""
-    return next((block for block in quantize.BLOCKS if block == way.removesuffix(FEEDBACK)), None)
+    return next((block for block in encodings.BLOCKS if block == way.removesuffix(FEEDBACK)), None)
 
 
 class Sums:
@@ -65,7 +66,7 @@ class Sums:
         if self._way == EXACT:
             return _exact(stack)
         workers, size = len(stack), stack[0].size
-        values = LANES * (quantize.per_lane(self._block) if self._block else 1)
+        values = LANES * (encodings.per_lane(self._block) if self._block else 1)
         rows = np.zeros((workers, -(-size // values), values), np.float32)
         rows.reshape(workers, -1)[:, :size] = stack.reshape(workers, size)
         if self._way.endswith(FEEDBACK):
@@ -83,7 +84,7 @@ class Sums:
 
     def _in_fields(self, name: str, rows: Floats) -> Floats:
         assert self._block is not None
-        workers, fields = len(rows), quantize.per_lane(self._block)
+        workers, fields = len(rows), encodings.per_lane(self._block)
         exponent = np.max([quantize.exponents(of) for of in rows], axis=0)
         lanes = np.stack([quantize.pack(of, exponent, workers, fields) for of in rows])
         self._rest[name] = np.stack([quantize.rest(of, exponent, workers, fields) for of in rows])
@@ -139,7 +140,7 @@ def scenarios(quick: bool) -> Iterator[Call]:
     wanted = [*product(SCALES, (USUAL,)), *product(FEW, WORKERS)]
     for (way, workers), seed in product(wanted[::4] if quick else wanted, SEEDS[:1] if quick else SEEDS):
         block = block_of(way)
-        if block is None or workers <= quantize.most_ranks(block):
+        if block is None or workers <= encodings.most_ranks(block):
             epochs = 1 if quick else EPOCHS
             yield Call(
                 labels={"way": way, "workers": workers, "seed": seed},

@@ -22,10 +22,11 @@ from controller.vocabulary import Job, Link, Topology, float32_bytes
 from controller.vocabulary.catalog import star
 from hostlib.core.state import RtoLimits
 from hostlib.launch import command_line
-from hostlib.wire.quantize import Block
+from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
-from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.jobs import JobEnd, run_jobs
+from ina.runtime.jobs import run_jobs
+from ina.runtime.launch import JobRun
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
 
@@ -190,7 +191,7 @@ class RealAllreduce:
         ):
             command = tuple(self._command(folder))
             job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
-            end = JobEnd(LaunchSpec(job=job))
+            end = JobRun(LaunchSpec(job=job))
             before_s = _processor_s(state.switches.values())
             run_jobs(FabricLauncher(fabric), [end], on_output=to_stderr)
             switch_s = _processor_s(state.switches.values()) - before_s

@@ -25,10 +25,9 @@ from bmv2_topos.harness import (
     selected,
     spread,
 )
-from controller.policies.placement.policies import POLICIES as PLACEMENTS
 from controller.policies.placement.policy import place
+from controller.policies.registry import PLACEMENTS, ROUTINGS
 from controller.policies.routing.grid import PASSES, best_of_draws, relaxed
-from controller.policies.routing.policies import POLICIES as ROUTINGS
 from controller.policies.routing.policy import Policy, Question
 from controller.simulator.network.generate import generate
 from controller.simulator.network.run import NetworkTask, run_network

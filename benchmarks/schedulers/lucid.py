@@ -21,13 +21,13 @@ import numpy as np
 
 from benchmarks.fill import Command, option, serve
 from benchmarks.schedulers.trace_files import resolved
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.lucid import measurements
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Submission
-from controller.policies.scheduling.lucid import (
+from controller.policies.scheduling.lucid.family import measurements
+from controller.policies.scheduling.lucid.measured import Config
+from controller.policies.scheduling.lucid.usage import (
     Usage,
 )
-from controller.policies.scheduling.lucid.measured import Config
 from controller.simulator.policy_run import make
 from controller.simulator.runs import Source
 from controller.vocabulary import Cluster

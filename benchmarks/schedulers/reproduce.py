@@ -21,7 +21,7 @@ from benchmarks.replicas import known as known_replicas
 from benchmarks.schedulers.references import LUCID, MURI, SYNERGY
 from benchmarks.schedulers.reproduce_page import SHOW, ResultRow
 from benchmarks.schedulers.trace_files import Trace, resolved, takes_minutes, traces, with_ablations
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.vocabulary import Cluster

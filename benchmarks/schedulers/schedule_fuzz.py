@@ -29,7 +29,7 @@ from benchmarks import replicas
 from benchmarks.fill import asked, option
 from benchmarks.replicas import LUCID, MURI, SYNERGY
 from controller.errors import ControllerError
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import dress, family, find_family, known
 from controller.policies.scheduling import Decision, Policy, Submission, View
 from controller.policies.scheduling.speed import Exclusive

@@ -24,23 +24,7 @@ from pathlib import Path
 from benchmarks.fill import Command, option, serve
 from controller.policies.scheduling import Policy, Submission
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.sharing import (
-    InterferenceModel,
-    Model,
-    PreemptionCost,
-    SharedSpeed,
-    accuracy,
-    draw,
-    read_gavel_pairs,
-    read_lucid_pairs,
-)
-from controller.policies.scheduling.sharing.corun import Pairs
-from controller.policies.scheduling.sharing.errors import BadTraining
-from controller.policies.scheduling.sharing.interference import Load
-from controller.policies.scheduling.sharing.interval import IntervalRule
-from controller.policies.scheduling.sharing.models import Sample, model_for
-from controller.policies.scheduling.sharing.packing import Choice, Packer
-from controller.policies.scheduling.sharing.policies import (
+from controller.policies.scheduling.sharing.family import (
     POLICIES,
     SIZES,
     NamedPolicy,
@@ -48,8 +32,18 @@ from controller.policies.scheduling.sharing.policies import (
     SharingConfig,
     of_kinds,
 )
-from controller.policies.scheduling.sharing.policy import SharingPolicy
-from controller.policies.scheduling.sharing.priority import Ledger
+from controller.policies.scheduling.sharing.forests import Model, Sample, accuracy, draw, model_for
+from controller.policies.scheduling.sharing.interference import (
+    BadTraining,
+    InterferenceModel,
+    IntervalRule,
+    Load,
+    PreemptionCost,
+    SharedSpeed,
+)
+from controller.policies.scheduling.sharing.packing import Choice, Packer
+from controller.policies.scheduling.sharing.pairs import Pairs, read_gavel_pairs, read_lucid_pairs
+from controller.policies.scheduling.sharing.policy import Ledger, SharingPolicy
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.fill import asked, check, fill, option
 from bmv2_topos.harness import markdown
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.pool import run_all
 from controller.simulator.runs import JOB_COLUMNS, Outcome, Source, Task

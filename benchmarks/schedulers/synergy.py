@@ -36,25 +36,13 @@ from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.synergy import (
-    Demand,
-    ModelProfile,
-    Plan,
-    Servers,
-    ServerShape,
-    SharedSpeed,
-    demands_by_matrix,
-    drf,
-    greedy,
-    opt,
-    proportional,
-    read_profiles,
-    synergy,
-    tetris,
-    tune,
-)
-from controller.policies.scheduling.synergy.catalog import TASKS, draw, model_profiles
-from controller.policies.scheduling.synergy.policies import tune_and_top_up
+from controller.policies.scheduling.synergy.allocators import Plan, drf, greedy, proportional, tetris, tune
+from controller.policies.scheduling.synergy.demand import Demand, Servers, ServerShape
+from controller.policies.scheduling.synergy.family import synergy, tune_and_top_up
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, read_profiles
+from controller.policies.scheduling.synergy.opt import opt
+from controller.policies.scheduling.synergy.policy import SharedSpeed, demands_by_matrix
+from controller.policies.scheduling.synergy.profiling import TASKS, draw, model_profiles
 from controller.simulator import simulate
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster

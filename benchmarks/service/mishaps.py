@@ -100,7 +100,7 @@ def commands() -> Mapping[int, str]:
 
 def fallback_servers(testbed: str, server: str = "") -> list[int]:
     """Return the processes of the fallback servers at the servers of a testbed, or at one."""
-    wanted = f"-m ina.machine.fallback {testbed} {server}"
+    wanted = f"-m ina.runtime.testbed_fallback {testbed} {server}"
     return [number for number, line in commands().items() if wanted in line]
 
 

@@ -24,7 +24,7 @@ from bmv2_topos.testbeds.virtual import (
     random_flows,
     shortest_tree,
 )
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.grouping.efficiency import Profile
 from controller.policies.grouping.quality import rounds_against_exact
 from controller.policies.grouping.rounds import group
@@ -35,6 +35,7 @@ from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.runs import Source, Task, kind_for, run
 from controller.vocabulary import BadSpec, Cluster, Job, fabrics, fat_tree, float32_bytes, places
 from ina.cli import options
+from ina.cli.declared import Json
 
 Figures = dict[str, float | int | str]
 Many = Annotated[int, typer.Option(min=1, max=1_000_000)]
@@ -85,7 +86,7 @@ def grouping(
     kinds: Annotated[int, typer.Option(min=0)] = 0,
     seed: Seed = 0,
     exact: Annotated[bool, typer.Option("--exact")] = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Group jobs of random stage times in rounds, as Muri does; --exact: and the loss by inexact matching."""
     if exact and jobs > MOST_EXACT:
@@ -146,7 +147,7 @@ def schedulers(
     large: bool = False,
     share: Annotated[float, typer.Option(min=0.001, max=1)] = 1.0,
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate long traces by schedulers and by a cluster, each in a process of its own.
 
@@ -184,7 +185,7 @@ def simulation(
     iterations: Annotated[int, typer.Option(min=1)] = 3,
     flows: Annotated[int, typer.Option(min=0)] = 100,
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate jobs packet by packet on a fat tree of `radix` ports a switch: 16 ports make 1,024 hosts.
 

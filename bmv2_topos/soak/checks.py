@@ -10,7 +10,7 @@ from bmv2_topos.soak.network import KINDS as _STRANGERS
 from bmv2_topos.soak.network import BedNetwork
 from bmv2_topos.soak.schedule import Schedule
 from controller.switches.model import OUTCOMES
-from hostlib.wire.quantize import ENCODINGS
+from hostlib.wire.encodings import ENCODINGS
 
 # ---------------------------------------------------------------------------
 # Coverage of a campaign: kinds of schedules, faults, outcomes and repairs that a long one must have seen.

@@ -35,7 +35,7 @@ from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES, window_for
 from hostlib.core.state import Pattern
-from hostlib.wire.quantize import BLOCKS, Encoding
+from hostlib.wire.encodings import BLOCKS, Encoding
 
 _MAX_DEPTH = 2
 _MOVING = 2

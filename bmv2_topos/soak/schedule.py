@@ -14,7 +14,7 @@ from controller.vocabulary import Mode, Region, Topology
 from hostlib import wire
 from hostlib.core.congestion import CongestionName
 from hostlib.core.state import Pattern
-from hostlib.wire.quantize import Encoding
+from hostlib.wire.encodings import Encoding
 
 Dtype = Literal["int32", "float32"]
 

@@ -16,7 +16,7 @@ from bmv2_topos.soak.schedule import Collective
 from hostlib import wire
 from hostlib.core.state import Pattern
 from hostlib.core.window import NumericErrors
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 
 SCALE_BITS = 20
 SENTINEL = 77
@@ -40,7 +40,7 @@ class Sum:
         self,
         collective: Collective,
         ranks: int,
-        numbers: quantize.Encoding,
+        numbers: encodings.Encoding,
         *,
         lanes: int,
         repaired: bool,
@@ -92,7 +92,7 @@ class Sum:
     def _prepare(self, turn: int) -> None:
         length = self.collective.length
         moved = self.collective.pattern is Pattern.GATHER
-        elements = self.lanes * (1 if moved or self.numbers is None else quantize.per_lane(self.numbers))
+        elements = self.lanes * (1 if moved or self.numbers is None else encodings.per_lane(self.numbers))
         of_shard = np.arange(0, length, elements)
         self.starts = np.concatenate([shard * length + of_shard for shard in range(self.shards)])
         places = [(first, shard) for first in range(0, len(of_shard), turn) for shard in range(self.shards)]
@@ -149,13 +149,15 @@ class Sum:
         else:
             self.lost = ~fits & finite
         for fitting in np.flatnonzero(fits):
-            self.bounds[fitting] = quantize.fixed_error_bound(float(largest[fitting]), SCALE_BITS, self.ranks)
+            self.bounds[fitting] = encodings.fixed_error_bound(
+                float(largest[fitting]), SCALE_BITS, self.ranks
+            )
 
     def _bound(self, exponent: int) -> float:
         average = self.collective.average
-        if self.numbers in quantize.BLOCKS:
-            return quantize.block_error_bound(exponent, self.ranks, self.numbers, average=average)
-        return quantize.error_bound(exponent, self.ranks, average=average)
+        if self.numbers in encodings.BLOCKS:
+            return encodings.block_error_bound(exponent, self.ranks, self.numbers, average=average)
+        return encodings.error_bound(exponent, self.ranks, average=average)
 
     # ------------------------------------------------------------------ what came
 

@@ -10,8 +10,7 @@ from bmv2_topos.soak.schedule import Defector
 from bmv2_topos.soak.sums import Sum, WrongSum
 from bmv2_topos.testbeds.virtual.network import Network, Station
 from hostlib.core.driver import Arrivals, Driver
-from hostlib.core.patience import Patience
-from hostlib.core.peers import NoPeers
+from hostlib.core.peers import Patience, Peers
 from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Watchdog
@@ -87,7 +86,7 @@ class WorkerStation:
         self._driver, self.done = Driver(window, self._send, batch=BATCH), done
         self._life += 1
         if self._defector is not None:
-            self._watch(Watchdog(window, NoPeers(), _PATIENCE), self._life)
+            self._watch(Watchdog(window, Peers(), _PATIENCE), self._life)
         self._call_later()
 
     def stop(self) -> None:

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from controller.core.allocator import Allocator
 from controller.core.desired import Place
-from controller.policies.by_kind import SCHEDULER, AllocationSettings, Policies
+from controller.policies.by_kind import AllocationSettings, Policies
 from controller.policies.memory.policy import Answer, Question
+from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.policy import Decision, Group, JobState
 from controller.vocabulary import Cluster, Job, Topology

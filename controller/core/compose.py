@@ -9,10 +9,10 @@ from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import SCHEDULER, AllocationSettings, policies_of
-from controller.policies.families.base import SimulationConfig
+from controller.policies.by_kind import AllocationSettings, policies_of
+from controller.policies.family import Setup, SimulationConfig
+from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling.model import Submission
-from controller.policies.setup import Setup
 from controller.vocabulary import Cluster, Job, Server, Topology
 from controller.vocabulary.errors import plural
 

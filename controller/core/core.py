@@ -42,11 +42,11 @@ from controller.core.reasons import Kind, Log
 from controller.core.running import Running, only, with_room
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.by_kind import Policies as AllocationPolicies
+from controller.policies.family import Setup
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
-from controller.policies.setup import Setup
 from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.errors import plural
 from controller.vocabulary.files import check_job

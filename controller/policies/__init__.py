@@ -1,8 +1,6 @@
-"""The registry of all policies, with their inputs and speed models.
+"""Policies of scheduling, placement, memory, routing and grouping: functions and classes without I/O.
 
-- `registry`: scheduling policies, in families of one speed model each (`families`);
-- `allocation`: placement, memory and routing policies, and their settings;
-- `setup`: a fresh scheduling policy with its speed model and its decision interval.
-
-Every kind also accepts user-defined policies: ``path.py:Name``, or an installed package's.
+- `registry`: all of them by name, users' own included;
+- `family`: what a scheduling policy comes with: its speed model, its decision interval and its settings;
+- `by_kind`: settings of placement, memory and routing, and the defaults.
 """

@@ -1,24 +1,16 @@
-"""Allocation policies by name: placement, memory and routing, and their settings."""
+"""Which allocation policies: placement, memory and routing by name, their settings, and the defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from controller import plugins
 from controller.errors import BadSpec
-from controller.policies.memory import policies as of_memory
 from controller.policies.memory import policy as memory
 from controller.policies.memory.demand import Reading
-from controller.policies.placement import policies as of_placement
 from controller.policies.placement import policy as placement
-from controller.policies.routing import policies as of_routing
+from controller.policies.registry import SCHEDULER, find
 from controller.policies.routing import policy as routing
-from controller.vocabulary.documents import hint
-
-SCHEDULER = "scheduler"
-"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
 
 FRAME_BYTES = 70
 """Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
@@ -107,26 +99,6 @@ class Policies:
     placement: placement.Policy | None
     memory: memory.Policy
     routing: routing.Policy | None
-
-
-def find(kind: str, name: str) -> Any:
-    """Return the policy of this kind and name: built in, a package's, or a file's. Raises BadSpec."""
-    known, group = _KNOWN[kind]
-    if name in known:
-        return known[name]
-    installed = plugins.names(group)
-    if not plugins.is_external(name) and name not in installed:
-        there = hint(name, [*known, *installed, *([SCHEDULER] if kind == "placement" else [])])
-        raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names one of a file")
-    found = plugins.load(name, group)
-    return found if isinstance(found, placement.Policy) else plugins.function(name, group)
-
-
-_KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "placement": (of_placement.POLICIES, placement.GROUP),
-    "memory": (of_memory.POLICIES, memory.GROUP),
-    "routing": (of_routing.POLICIES, routing.GROUP),
-}
 
 
 def policies_of(settings: AllocationSettings) -> Policies:

@@ -1,25 +1,99 @@
-"""All policies by name, in families of one speed model each: figures of two families are not comparable.
+"""All policies by name: the one place where they are found.
 
-A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. A family is one of `FAMILIES`,
-or a user's module or file with a `Family` called ``FAMILY``: ``package.module:POLICY``, ``path.py:POLICY``.
-Other names are single user-defined policies (`controller.policies.families.outside`), which count as plain.
-The models' data comes from files (`SimulationConfig`), or is synthetic.
+Policies of placement, memory and routing are functions (`PLACEMENTS`, `MEMORIES`, `ROUTINGS`); `find` also
+finds a file's, ``path.py:Name``, and an installed package's.
 
-To add a family, write a module in `controller.policies.families` with a `Family`, and add a line to
-`FAMILIES`. Optional packages are imported when one of its policies is made.
+Policies of scheduling come in families of one speed model each: figures of two families are not comparable. A
+name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. A family is one of `FAMILIES`, or
+a user's module or file with a `Family` called ``FAMILY``, such as the replicas of published simulators:
+``package.module:POLICY``, ``path.py:POLICY``. The models' data comes from files (`SimulationConfig`), or is
+synthetic. Other names are single user-defined policies, which count as plain: ``package.module:Class``,
+``path.py:Class``, or an entry point of the group `GROUP`. The named callable is called with only the values
+that ``--set`` gives, and returns a `Policy`, or a `Setup` if it has its own speed model. Parameters whose
+defaults are numbers are its settings.
+
+To add a family, write a module with a `Family`, and add a line to `FAMILIES`. Optional packages are imported
+when one of its policies is made.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from controller import plugins
-from controller.policies.families import outside
-from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.policies.scheduling.errors import BadSpec
+from controller.errors import ControllerError
+from controller.policies.family import Family, Setting, Setup, SimulationConfig, resolve_settings
+from controller.policies.memory import deadline as by_deadline
+from controller.policies.memory import policy as memory
+from controller.policies.placement import baselines as placements
+from controller.policies.placement import policy as placement
+from controller.policies.placement.netpack import netpack
+from controller.policies.routing import baselines as routings
+from controller.policies.routing import policy as routing
+from controller.policies.routing.grid import grid
+from controller.policies.scheduling.checks import check
+from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.model import Submission
-from controller.policies.setup import Setup
+from controller.policies.scheduling.policy import Decision, Policy, View
+from controller.policies.scheduling.speed import Interleaved
+from controller.vocabulary.documents import hint
+
+GROUP = "ina.policies"
+"""The group of entry points of scheduling policies."""
+
+SCHEDULER = "scheduler"
+"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
+
+PLACEMENTS: Mapping[str, placement.Policy] = {
+    "netpack": placement.Policy(netpack, netpack=True),
+    "random": placement.Policy(placements.at_random),
+    "gpu-balance": placement.Policy(placements.gpu_balance),
+    "least-fragmentation": placement.Policy(placements.least_fragmentation),
+    "locality": placement.Policy(placements.locality_first),
+    "locality-fast-links": placement.Policy(placements.locality_on_fast_links),
+    "optimus": placement.Policy(placements.optimus),
+    "exact": placement.Policy(placements.exact),
+}
+MEMORIES: Mapping[str, memory.Policy] = {
+    "deadline": by_deadline.deadline,
+    "deadline-lazy": by_deadline.deadline_lazy,
+    "static": memory.static,
+    "shared": memory.common,
+    "preemptive": by_deadline.preemptive,
+    "preemptive-ending": by_deadline.preemptive_ending,
+    "earliest": by_deadline.earliest,
+}
+ROUTINGS: Mapping[str, routing.Policy] = {
+    "grid": grid,
+    "tor-only": routings.tor_only,
+    "ecmp": routings.ecmp,
+    "ecmp-everywhere": routings.ecmp_everywhere,
+    "shortest-path": routings.shortest_path,
+    "exact": routings.exact,
+}
+_KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    "placement": (PLACEMENTS, placement.GROUP),
+    "memory": (MEMORIES, memory.GROUP),
+    "routing": (ROUTINGS, routing.GROUP),
+}
+"""By kind: the policies, and the group of entry points."""
+
+
+def find(kind: str, name: str) -> Any:
+    """Return the policy of this kind and name: built in, a package's, or a file's. Raises BadSpec."""
+    known, group = _KNOWN[kind]
+    if name in known:
+        return known[name]
+    installed = plugins.names(group)
+    if not plugins.is_external(name) and name not in installed:
+        there = hint(name, [*known, *installed, *([SCHEDULER] if kind == "placement" else [])])
+        raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names one of a file")
+    found = plugins.load(name, group)
+    return found if isinstance(found, placement.Policy) else plugins.function(name, group)
 
 
 class _Families(Mapping[str, Family]):
@@ -44,12 +118,12 @@ class _Families(Mapping[str, Family]):
 
 FAMILIES: Mapping[str, Family] = _Families(
     {
-        "": "controller.policies.families.papers",
-        "synergy": "controller.policies.families.synergy",
-        "lucid": "controller.policies.families.lucid",
-        "sharing": "controller.policies.families.sharing",
-        "types": "controller.policies.families.types",
-        "faults": "controller.policies.families.faults",
+        "": "controller.policies.scheduling.papers",
+        "synergy": "controller.policies.scheduling.synergy.family",
+        "lucid": "controller.policies.scheduling.lucid.family",
+        "sharing": "controller.policies.scheduling.sharing.family",
+        "types": "controller.policies.scheduling.kinds",
+        "faults": "controller.policies.scheduling.faults",
     }
 )
 """By what stands before the colon of their policies' names."""
@@ -58,12 +132,12 @@ FAMILIES: Mapping[str, Family] = _Families(
 def family(name: str) -> str:
     """Return the family of a policy; "" for a plain one and for a user-defined one without a family."""
     before, colon, _ = name.rpartition(":")
-    return before if colon and (before in FAMILIES or outside.family(before)) else ""
+    return before if colon and (before in FAMILIES or _family_of(before)) else ""
 
 
 def find_family(kind: str) -> Family:
     """Return the family of this name, one of `FAMILIES` or user-defined. Raises BadSpec if there is none."""
-    found = FAMILIES[kind] if kind in FAMILIES else outside.family(kind)
+    found = FAMILIES[kind] if kind in FAMILIES else _family_of(kind)
     if found is None:
         raise BadSpec(f"family {kind!r} is unknown; known are {', '.join(filter(None, FAMILIES))}")
     return found
@@ -87,7 +161,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
     """
     check_known(name)
     if is_outside(name):
-        return outside.make(name, config)
+        return _make(name, config)
     return find_family(family(name)).make(name.rpartition(":")[2], config)
 
 
@@ -98,9 +172,9 @@ def check_known(name: str) -> None:
     if kind := family(name):
         policies = ", ".join(find_family(kind).policies)
         raise BadSpec(f"family {kind!r} has no policy {name.rpartition(':')[2]!r}; it has {policies}")
-    named_so = plugins.is_external(name) or plugins.is_module(name) or name in plugins.names(outside.GROUP)
+    named_so = plugins.is_external(name) or plugins.is_module(name) or name in plugins.names(GROUP)
     if named_so and name.partition(":")[0] not in FAMILIES:
-        outside.find(name)
+        _maker(name)
         return
     raise BadSpec(
         f"policy {name!r} is unknown; 'ina schedule policies --all' lists them; path.py:NAME is your own"
@@ -140,9 +214,102 @@ def settings_of(policy: str, config: SimulationConfig) -> dict[str, float]:
 
 
 def _settings(policy: str) -> Mapping[str, Setting]:
-    return outside.settings(policy) if is_outside(policy) else find_family(family(policy)).settings
+    return _parameters(policy) if is_outside(policy) else find_family(family(policy)).settings
 
 
 def dress(specs: Sequence[Submission], kind: str, config: SimulationConfig) -> list[Submission]:
     """Return generated jobs with models that the family `kind` knows, drawn evenly by seed."""
     return find_family(kind).dress(specs, config)
+
+
+_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _family_of(source: str) -> Family | None:
+    """Return the family of a module or file; None if it has none, or is not there (`_maker` says why)."""
+    try:
+        found = getattr(plugins.module(source), "FAMILY", None) if plugins.is_source(source) else None
+    except BadSpec:
+        return None
+    return found if isinstance(found, Family) else None
+
+
+def _maker(name: str) -> Callable[..., Any]:
+    """Return the callable that makes the policy. Raises BadSpec if there is none."""
+    found = plugins.load(name, GROUP)
+    if not callable(found):
+        raise BadSpec(
+            f"policy {name!r} is {type(found).__name__}; want a class, or a function that makes one"
+        )
+    parameters = inspect.signature(found).parameters.values()
+    if needed := [each.name for each in parameters if each.default is each.empty and each.kind not in _OPEN]:
+        raise BadSpec(
+            f"policy {name!r} is not made without {', '.join(needed)}; want a class, or a function that makes"
+            " a policy, whose parameters all have defaults"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _parameters(name: str) -> Mapping[str, Setting]:
+    """Return the settings: the parameters whose defaults are numbers. Raises what `_maker` raises."""
+    found: dict[str, Setting] = {}
+    for parameter in inspect.signature(_maker(name)).parameters.values():
+        default = parameter.default
+        if isinstance(default, int | float):
+            least, whole = (
+                (0.0, True) if isinstance(default, bool) else (-float("inf"), isinstance(default, int))
+            )
+            most = 1.0 if isinstance(default, bool) else float("inf")
+            found[parameter.name] = Setting(f"of {name}", float(default), least, most, whole)
+    return found
+
+
+def _make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with its speed model and interval.
+
+    Raises BadSpec for an object that is not a policy, or cannot be called so.
+    """
+    maker, has = _maker(name), _parameters(name)
+    chosen = {
+        key: int(value) if has[key].whole else value for key, value in resolve_settings(has, config).items()
+    }
+    try:
+        made = maker(**chosen)
+    except ControllerError:
+        raise
+    except BaseException as error:
+        if not plugins.is_own_fault(error):
+            raise
+        raise BadSpec(f"policy {name!r}: {plugins.said(error)}") from error
+    run = made if isinstance(made, Setup) else Setup(made, Interleaved())
+    if not callable(getattr(run.policy, "decide", None)) or not isinstance(
+        getattr(run.policy, "name", 0), str
+    ):
+        raise BadSpec(
+            f"policy {name!r}: want a name and a method decide(view), "
+            "as controller.policies.scheduling.Policy has"
+        )
+    return replace(run, policy=Guarded(run.policy))
+
+
+class Guarded:
+    """A policy whose errors name it, and whose every decision is checked."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.name
+        self._policy = policy
+
+    def decide(self, view: View) -> Decision:
+        """Return the policy's decision. Raises BadDecision for an impossible one."""
+        try:
+            decision = self._policy.decide(view)
+        except ControllerError:
+            raise
+        except BaseException as error:
+            if not plugins.is_own_fault(error):
+                raise
+            raise BadDecision(f"{self.name}, asked at {view.now_s:g} s: {plugins.said(error)}") from error
+        if not isinstance(decision, Decision):
+            raise BadDecision(f"{self.name} returns {type(decision).__name__}; want a Decision")
+        check(decision, view, self.name)
+        return decision

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from controller.core.allocation import Allocation
 from controller.core.core import Core, Rules
 from controller.core.events import Cancelled, Event, Progressed, Submitted
+from controller.policies.family import Setup
 from controller.policies.scheduling.errors import BadSpec, Stuck
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
-from controller.policies.setup import Setup
 from controller.simulator.record import Recorder, Result
 from controller.vocabulary import Cluster
 

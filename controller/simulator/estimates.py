@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.lucid import usage_of
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import BadSpec, BadTrace
+from controller.policies.scheduling.lucid.family import usage_of
 from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 
 if TYPE_CHECKING:
-    from controller.policies.scheduling.lucid import DurationModel, Facts
+    from controller.policies.scheduling.lucid.estimates import DurationModel, Facts
 
 
 COLUMNS = ("name", "estimate_s")
@@ -79,7 +79,7 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
     Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
     """
-    from controller.policies.scheduling.lucid import train_durations
+    from controller.policies.scheduling.lucid.estimates import train_durations
 
     submissions = [facts_of(spec, config) for spec in ended]
     return train_durations(submissions, [spec.duration_s for spec in ended], seed=config.seed)
@@ -87,7 +87,7 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
 def facts_of(spec: Submission, config: SimulationConfig) -> Facts:
     """Return a job's features before it runs, with its usage if that has been measured."""
-    from controller.policies.scheduling.lucid import submission as described
+    from controller.policies.scheduling.lucid.estimates import submission as described
 
     try:
         return described(spec, usage_of(spec, config))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.policies.grouping.efficiency import Profile
-from controller.policies.grouping.timeline import Span, spans
+from controller.policies.grouping.efficiency import Profile, Span, spans
+from controller.policies.scheduling.beliefs import profile
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import RESOURCES, Submission
-from controller.policies.scheduling.muri import profile
 from controller.policies.scheduling.placement import Slots
 from controller.policies.scheduling.policy import Group, JobState, View
 from controller.simulator.policy_run import PolicyRun

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.policies import registry
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import Setup, SimulationConfig
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
-from controller.policies.setup import Setup
 from controller.simulator.engine import simulate
 from controller.simulator.record import Curves, Result
 from controller.vocabulary import Cluster

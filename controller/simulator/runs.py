@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from controller.errors import ControllerError
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import dress, family, find_family, is_outside
 from controller.policies.scheduling.errors import BadSpec, SchedulingError
 from controller.policies.scheduling.model import Submission

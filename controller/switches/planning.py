@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import BadJob, IdentityTaken, OutOfMemory, OutOfRows, ProgramMismatch
-from controller.policies.memory import exclusive, shared
+from controller.policies.memory import regions
 from controller.switches.model import (
     ALL_RANKS,
     INA_UDP_PORT,
@@ -197,7 +197,7 @@ def plan(
         group=row,  # jobs' groups are numbered like their rows; others start above
         members=tuple(sorted(members, key=lambda m: m.bit)),
         fan_in=part.fan_in,
-        window=part.packets_under_way() if shares else exclusive.region_size(part.slots) // 2,
+        window=part.packets_under_way() if shares else regions.region_size(part.slots) // 2,
         uplink=uplink,
         node=part.place.node,
         result_bitmap=part.place.result_bitmap or (1 << part.fan_in) - 1,
@@ -223,10 +223,10 @@ def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Regio
     if part.place.transit:
         return Region(0, 0)
     if part.mode == "shared":
-        return shared.place(info.slots, part.region)
+        return regions.place(info.slots, part.region)
     try:
         used = (a.region for a in present)
-        return exclusive.allocate(info.slots, used, exclusive.region_size(part.slots), aligned=info.aligned)
+        return regions.allocate(info.slots, used, regions.region_size(part.slots), aligned=info.aligned)
     except OutOfMemory as error:
         raise OutOfMemory(error.asked, error.free, error.largest, wanted=part.slots) from None
 

@@ -129,7 +129,7 @@ def _header_fields() -> list[Field]:
 
 
 class NativeKernel:
-    """`hostlib.core.kernel.Kernel` in C."""
+    """`hostlib.core.window.Kernel` in C."""
 
     def __init__(self) -> None:
         """Load the compiled library. Raises NativeMissing."""

@@ -1,4 +1,4 @@
-/* float32 and int32 values to big-endian lanes and back; the arithmetic is described in hostlib/wire/quantize.py. */
+/* float32 and int32 values to big-endian lanes and back; the arithmetic is described in hostlib/wire/encodings.py. */
 #include "ina_core.h"
 #include "ina_vector.h"
 
@@ -131,7 +131,7 @@ void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int
         dequantize(wire, values, count, 1.0f, power_of_two(k));
 }
 
-/* ---- Several values in a lane (hostlib/wire/quantize.py, pack): value j * lanes + i in field j of lane i, from the upper end.
+/* ---- Several values in a lane (hostlib/wire/encodings.py, pack): value j * lanes + i in field j of lane i, from the upper end.
    The uppermost field is signed; the others are raised so that no rank's is negative. */
 
 static int width_of(uint32_t per_lane) { return 32 / (int)per_lane; }

@@ -6,16 +6,22 @@ import functools
 import time
 import zlib
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple, Protocol, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib.collectives import arrays
-from hostlib.core import counters
-from hostlib.core.state import Pattern
+from hostlib.core.state import Counter, Pattern
 from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArray
-from hostlib.wire.quantize import BLOCKS, NUMBERS, Numbers, why_no_room
+from hostlib.wire.encodings import BLOCKS, NUMBERS, Numbers, why_no_room
+
+COUNTED: Final = ("collectives", "elements", "time_s")
+"""Keys of `statistics()` that a rank counts whether or not it sends packets."""
+KEYS: Final = (
+    *(*COUNTED, "srtt_s", "hold_s", "window_packets", "aggregator_window_packets"),
+    *("priority", "packets_from_strangers", *(f"packets_{counter.name.lower()}" for counter in Counter)),
+)
 
 Op = Literal["sum", "average"]
 NonFinite = Literal["raise", "propagate"]
@@ -248,41 +254,15 @@ def _is_layer(layer: object) -> bool:
     return bool(0 <= position < layers)
 
 
-class Engine(Protocol):
-    """Carries out collectives, one after the other."""
-
-    def run(self, collective: Collective) -> None:
-        """Fill the collective's target. Raises InaError; after a JobBroken nothing more can be run."""
-        ...
-
-    def statistics(self) -> dict[str, float]:
-        """Return counters since the start, flat, SI units in the names."""
-        ...
-
-    def progress(self, done: int, total: int) -> None:
-        """Learn that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
-        ...
-
-    def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Have what is under way, and all that is run later, raise `kind`; any thread may call."""
-        ...
-
-    def close(self) -> None:
-        """Free what the engine holds."""
-        ...
-
-
-class LocalEngine:
-    """A job of one rank: every sum is the input."""
+class Engine:
+    """Carries out collectives, one after the other; by itself those of one rank, where a sum is its input."""
 
     def __init__(self) -> None:
         self._broken: JobBroken | None = None
-        self._calls = 0
-        self._elements = 0
-        self._busy_ns = 0
+        self._counted = dict.fromkeys(COUNTED, 0.0)
 
     def run(self, collective: Collective) -> None:
-        """Copy. Raises NonFiniteError as a job in the switch would."""
+        """Fill the collective's target. Raises InaError; after a JobBroken nothing more can be run."""
         if self._broken:
             raise self._broken
         started = time.monotonic_ns()
@@ -294,22 +274,24 @@ class LocalEngine:
             np.copyto(staged.target, staged.source)
         if collective.options.residual is not None:
             staged.source[:] = 0
-        self._calls += collective.calls
-        self._elements += len(staged.source)
-        self._busy_ns += time.monotonic_ns() - started
+        self._count(collective, time.monotonic_ns() - started)
+
+    def _count(self, collective: Collective, busy_ns: int) -> None:
+        counted = self._counted
+        counted["collectives"] += collective.calls
+        counted["elements"] += len(collective.staged.source)
+        counted["time_s"] += busy_ns / 1e9
 
     def statistics(self) -> dict[str, float]:
-        """Return counters since the start; those of packets are 0."""
-        return counters.without_packets(
-            collectives=self._calls, elements=self._elements, busy_ns=self._busy_ns
-        )
+        """Return a number for each of `KEYS`, since the start, SI units in the names; of packets 0."""
+        return {**dict.fromkeys(KEYS, 0.0), **self._counted}
 
     def progress(self, done: int, total: int) -> None:
-        """Do nothing: there is nobody to be compared with."""
+        """Learn that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Have all that is run later raise `kind`."""
+        """Have what is under way, and all that is run later, raise `kind`; any thread may call."""
         self._broken = self._broken or kind(reason, job=0, psns=NO_PACKETS)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Free what the engine holds."""

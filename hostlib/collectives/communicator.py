@@ -1,7 +1,7 @@
 """Blocking collectives in the caller's thread; asynchronous ones in a thread of their own, several at a time.
 
 What is asynchronous is carried out in an order of its own, on which the ranks agree as they go: they find out
-how many calls all of them have submitted (`hostlib.collectives.agreement`), and all decide alike what comes
+how many calls all of them have submitted (`hostlib.collectives.schedule`), and all decide alike what comes
 next (`hostlib.collectives.schedule`): small ones together, ahead of large ones
 (`hostlib.collectives.fusion`).
 """
@@ -23,26 +23,24 @@ from hostlib.collectives import (
     CallOptions,
     Engine,
     Layer,
-    LocalEngine,
     NonFinite,
     Op,
     check_root,
     make_barrier,
     make_collective,
 )
-from hostlib.collectives.agreement import agreed, ballot
 from hostlib.collectives.arrays import Output, Tensor
 from hostlib.collectives.engine import SwitchEngine
 from hostlib.collectives.fusion import FusedCollective, error_of_slice, slice_of
 from hostlib.collectives.handle import Handle, Result
 from hostlib.collectives.local_ranks import LocalRanks
 from hostlib.collectives.moving import MovingCalls, Request, starting, waiting
-from hostlib.collectives.schedule import Fused, Limits, Packets, Schedule, Slice
+from hostlib.collectives.schedule import Fused, Limits, Packets, Schedule, Slice, agreed, ballot
 from hostlib.config import JobConfig
-from hostlib.core.peers import NoPeers, Peers
+from hostlib.core.peers import Peers
 from hostlib.errors import JobBroken, JobFault, NotInitialized, RendezvousError
 from hostlib.meet.rendezvous_peers import RendezvousPeers
-from hostlib.wire.quantize import Numbers
+from hostlib.wire.encodings import Numbers
 
 GROUP_S: Final = 60.0
 """Longest wait for the other ranks of a group, and for its admission."""
@@ -90,8 +88,8 @@ class Communicator(MovingCalls):
         self.size = config.size if config else 1
         self.why_no_shards = _why_no_shards(config)
         self._config = config
-        self._peers = peers or NoPeers()
-        self._engine: Engine = LocalEngine()
+        self._peers = peers or Peers()
+        self._engine: Engine = Engine()
         if config:
             self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, self._peers)
         self._limits = limits or Limits()
@@ -131,7 +129,7 @@ class Communicator(MovingCalls):
 
         Args:
             array: float32, int32, float64 or float16, any shape; floats are summed as float32, with an
-                exponent per packet (`hostlib.wire.quantize.error_bound`) or on a fixed scale, int32 exactly.
+                exponent per packet (`hostlib.wire.encodings.error_bound`) or on a fixed scale, int32 exactly.
                 For float64 that means fewer bits (`PrecisionWarning`, once), and that a number beyond 3.4e38
                 counts as infinite. A torch tensor on the CPU will do, without gradient (`tensor.detach()`);
                 the result is one too. Other subclasses of NumPy's arrays count as plain ones, but masked
@@ -148,7 +146,7 @@ class Communicator(MovingCalls):
             and
                 remaining time. Ranks should agree.
             numbers: how floats travel: "block16", "block8" and "block4" take a half, a quarter and an eighth
-                of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.wire.quantize.pack`);
+                of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.wire.encodings`);
                 "exponent" is the finest one; None: as the job's configuration says. The same on all ranks.
             residual: with one of the blocks an array of float32 in the array's shape, zero at first: what
                 earlier sums rounded off is added to this one, and what this one rounds off is left there.
@@ -479,7 +477,7 @@ def joined(config: JobConfig, limits: Limits) -> Communicator:
 
     Raises RendezvousError, and what `Communicator` raises.
     """
-    peers: Peers = NoPeers()
+    peers = Peers()
     if config.rendezvous and config.token:
         peers = RendezvousPeers(
             config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token

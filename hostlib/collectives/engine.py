@@ -10,7 +10,7 @@ import numpy as np
 
 from hostlib import wire
 from hostlib._native import NativeKernel
-from hostlib.collectives import Collective
+from hostlib.collectives import Collective, Engine
 from hostlib.config import JobConfig
 from hostlib.core.congestion import SPREAD, BadLimits
 from hostlib.core.driver import CHECK_NS, Driver
@@ -31,8 +31,7 @@ from hostlib.errors import (
 )
 from hostlib.io.attendant import Attendant
 from hostlib.io.joblog import JobLog
-from hostlib.io.link import Pumped
-from hostlib.io.open import open_link
+from hostlib.io.link import Pumped, open_link
 from hostlib.windows import find
 
 _IN_MEMORY: Final = RtoLimits(margin_s=0.025, probe_s=0.01)
@@ -49,7 +48,7 @@ _LOGGED: Final = {
 }
 
 
-class SwitchEngine:
+class SwitchEngine(Engine):
     """Sums in the switch.
 
     Any thread may call, one at a time; `statistics` and `progress` at any time.
@@ -57,6 +56,7 @@ class SwitchEngine:
 
     def __init__(self, config: JobConfig, peers: Peers) -> None:
         """Open the socket. Raises ConfigError, NativeMissing."""
+        super().__init__()
         self._config = config
         self._log = _open_log(config.log)
         self._window = Window(_core_settings(config), NativeKernel())
@@ -76,12 +76,8 @@ class SwitchEngine:
         self._hold = Hold()
         if config.paced:
             self._window.follow(UNKNOWN)
-        self._broken: JobBroken | None = None
         self._aborted: tuple[type[JobBroken], str] | None = None
         self._reported_at = 0
-        self._calls = 0
-        self._elements = 0
-        self._busy_ns = 0
         self._priority = 0
         self._urgency = Urgency(time.monotonic_ns())
         self._urgency_lock = threading.Lock()
@@ -154,9 +150,7 @@ class SwitchEngine:
                 raise
         now = time.monotonic_ns()
         self._measure(now)
-        self._calls += collective.calls
-        self._elements += len(collective.staged.source)
-        self._busy_ns += now - started
+        self._count(collective, now - started)
         with self._urgency_lock:
             self._urgency.collective(self._window.first_result_at, now)
         self._report(now)
@@ -176,15 +170,13 @@ class SwitchEngine:
         window, core = self._window, self._window.state.struct
         counters = {f"packets_{counter.name.lower()}": float(window.count(counter)) for counter in Counter}
         return {
-            "collectives": float(self._calls),
-            "elements": float(self._elements),
-            "time_s": self._busy_ns / 1e9,
+            **self._counted,
             "srtt_s": window.srtt_ns / 1e9,
             "hold_s": self._hold.hold_s,
             "window_packets": float(core.limit),
             "aggregator_window_packets": float(max(1, core.limit * core.claims // core.most)),
             "priority": float(self._priority),
-            "packets_from_strangers": float(self._link.strangers),
+            "packets_from_strangers": float(self._link.carrier.strangers),
             **counters,
         }
 
@@ -195,7 +187,7 @@ class SwitchEngine:
         if self._attendant and not self._broken:
             self._attendant.finish(self._peers.finished, patience_s=self._config.patience.timeout_s)
         self._peers.close()
-        self._link.close()
+        self._link.carrier.close()
         if self._log:
             self._log.close()
 
@@ -210,7 +202,7 @@ class SwitchEngine:
             if not driver.busy:
                 return
             if pumped is Pumped.ERROR:
-                reason = f"the socket failed: {self._link.last_error()}"
+                reason = f"the socket failed: {self._link.carrier.last_error()}"
                 raise JobFault(reason, job=self._config.job, psns=window.outstanding())
             self._check_aborted()
             if pumped is Pumped.ROUND:

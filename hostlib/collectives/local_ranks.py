@@ -20,12 +20,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hostlib.collectives import Collective, LocalEngine
+from hostlib.collectives import Collective, Engine
 from hostlib.collectives.engine import SwitchEngine
 from hostlib.collectives.local_steps import CHUNK_BYTES, First, Other, staged_as
 from hostlib.collectives.schedule import Packets
 from hostlib.config import JobConfig
-from hostlib.core import counters
 from hostlib.core.peers import Peers
 from hostlib.errors import (
     NO_PACKETS,
@@ -44,8 +43,8 @@ _NEWS_S: Final = 1.0
 _log = logging.getLogger("hostlib")
 
 
-class LocalRanks:
-    """The engine of a rank whose machine has one worker in the switch (`hostlib.collectives.Engine`)."""
+class LocalRanks(Engine):
+    """The engine of a rank whose machine has one worker in the switch."""
 
     def __init__(self, config: JobConfig, peers: Peers) -> None:
         """Meet the other ranks of this machine.
@@ -54,17 +53,14 @@ class LocalRanks:
             ConfigError, NativeMissing: as `SwitchEngine`.
             RendezvousError: they are not there.
         """
+        super().__init__()
         assert config.hosts is not None
         self._config = config
         self._peers = peers
         self._host = config.worker
         self._ranks = config.hosts[self._host]
-        self._broken: JobBroken | None = None
         self._aborted: tuple[type[JobBroken], str] | None = None
         self._rounds = 0
-        self._calls = 0
-        self._elements = 0
-        self._busy_ns = 0
         self._step: First | Other
         if config.rank == self._ranks[0]:
             self._step = First(config, _OneMachine(peers) if _alone(config) else SwitchEngine(config, peers))
@@ -90,9 +86,7 @@ class LocalRanks:
             self._broken = Interrupted(reason, job=self._config.job, psns=NO_PACKETS)
             self._step.fail(self._broken)
             raise
-        self._calls += collective.calls
-        self._elements += len(collective.staged.source)
-        self._busy_ns += time.monotonic_ns() - started
+        self._count(collective, time.monotonic_ns() - started)
         self._raise_numeric_errors(collective, outcomes)
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
@@ -106,10 +100,7 @@ class LocalRanks:
 
     def statistics(self) -> dict[str, float]:
         """Return counters since the start; packets are those of the machine's first rank, 0 at others."""
-        own = counters.without_packets(
-            collectives=self._calls, elements=self._elements, busy_ns=self._busy_ns
-        )
-        return own | self._step.statistics() | {key: own[key] for key in counters.CALLS}
+        return super().statistics() | self._step.statistics() | self._counted
 
     def close(self) -> None:
         """Leave the job."""
@@ -159,7 +150,7 @@ def _alone(config: JobConfig) -> bool:
     return config.transport.kind == "none"
 
 
-class _OneMachine(LocalEngine):
+class _OneMachine(Engine):
     """What is left for the switch if all ranks are on one machine: nothing."""
 
     def __init__(self, peers: Peers) -> None:

@@ -94,7 +94,7 @@ class First:
         self._inner.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
-        """Return the counters of the machine's worker, by `hostlib.core.counters.KEYS`."""
+        """Return the counters of the machine's worker, by `hostlib.collectives.KEYS`."""
         return self._inner.statistics()
 
     def close(self, peers: Peers, statistics: Mapping[str, float], rounds: int) -> None:

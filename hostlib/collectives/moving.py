@@ -24,7 +24,7 @@ from hostlib.collectives import (
 from hostlib.collectives.arrays import Output, Tensor
 from hostlib.collectives.handle import Handle, Result
 from hostlib.errors import UnsupportedArray
-from hostlib.wire.quantize import Numbers
+from hostlib.wire.encodings import Numbers
 
 Request = tuple[Collective, Callable[[], Result]]
 """A collective that was asked for, and what returns its result when it is done."""

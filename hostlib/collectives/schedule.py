@@ -1,7 +1,7 @@
 """Which of a rank's asynchronous collectives is carried out next, and with which others: pure decisions.
 
 All ranks must decide alike, or their packets would not meet. So a schedule knows only what all ranks have
-submitted (`hostlib.collectives.agreement`), and decides by that alone:
+submitted (`hostlib.collectives.schedule`), and decides by that alone:
 
 - Small collectives (up to `Limits.fusion_bytes`) of one kind are one step together, each on packets of its
   own: *fused*. Their sums are bit for bit those that they would be alone.
@@ -19,10 +19,10 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from hostlib.collectives import Collective, is_whole
+from hostlib.collectives import PLAIN, Collective, arrays, is_whole
 from hostlib.core.state import Pattern
 from hostlib.errors import ConfigError
-from hostlib.wire.quantize import Encoding, per_lane
+from hostlib.wire.encodings import Encoding, per_lane
 
 FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 32 << 20
@@ -213,3 +213,27 @@ def _is_alone(collective: Collective) -> bool:
 def _front(call: Call) -> float:
     layer = call.collective.options.layer
     return layer[0] / layer[1] if layer else 1.0
+
+
+def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str, part: str) -> Collective:
+    """Return the collective by which ranks vote on the number of ready calls.
+
+    Args:
+        ready: Number of this rank's ready calls, below `lanes`.
+        lanes: Values per packet.
+        waits: This rank submits nothing more before the first is done.
+        number: See `Collective`.
+        description: See `Collective`.
+        part: See `Collective`.
+    """
+    ones = np.zeros(lanes, np.int32)
+    ones[:ready] = 1
+    ones[-1] = waits
+    staged = arrays.stage(ones, ones)
+    return Collective(staged, False, PLAIN, description, number, part=part, calls=0)
+
+
+def agreed(counted: Collective, size: int) -> tuple[int, bool]:
+    """Return how many calls all `size` ranks have submitted, and whether all wait, by the sum of ballots."""
+    all_have = counted.staged.target == size
+    return int(np.count_nonzero(all_have[:-1])), bool(all_have[-1])

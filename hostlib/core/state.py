@@ -77,7 +77,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hostlib import wire
 from hostlib.core.congestion import SPREAD
-from hostlib.wire.quantize import Encoding
+from hostlib.wire.encodings import Encoding
 from hostlib.wire.tree import Tree
 
 NEVER: Final = 2**63 - 1

@@ -26,9 +26,8 @@ from hostlib import wire
 from hostlib.addresses import parse_address
 from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError, InaError
-from hostlib.fallback.config import BATCH, FallbackJob
-from hostlib.fallback.link import RECEIVE_BUFFER_BYTES
-from hostlib.fallback.native_core import NativeCore
+from hostlib.fallback.config import BATCH, RECEIVE_BUFFER_BYTES, FallbackJob
+from hostlib.fallback.core import FallbackCore
 from hostlib.io.datagrams import DATAGRAM_BYTES, UDP_GRO, UDP_SEGMENT, enable, set_buffers
 
 _RECEIVE_BYTES: Final = 65536
@@ -39,7 +38,7 @@ _REFUSED: Final = (wire.INA_VERSION ^ 0xF) << 4
 
 
 class BesideLink:
-    """An ordinary UDP socket for the root switch and for workers of this machine, as `FallbackLink`."""
+    """An ordinary UDP socket for the root switch and for workers of this machine."""
 
     def __init__(self, transport: TransportConfig) -> None:
         """Open it.
@@ -94,7 +93,7 @@ class BesideLink:
     def introduce(self) -> None:
         """Say nothing: the kernel, and not a port in user space, is at the other end."""
 
-    def pump(self, core: NativeCore, control: int, deadline: int) -> None:
+    def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
         """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.
 
         Raises:
@@ -119,7 +118,7 @@ class BesideLink:
         """Free the socket."""
         self.socket.close()
 
-    def _receive(self, core: NativeCore) -> None:
+    def _receive(self, core: FallbackCore) -> None:
         for _ in range(_PASSES):
             try:
                 count, told, _, source = self.socket.recvmsg_into([self._incoming.data], socket.CMSG_SPACE(4))
@@ -139,7 +138,7 @@ class BesideLink:
                 continue
             core.absorb(data, segment, time.monotonic_ns())
 
-    def _send(self, core: NativeCore) -> None:
+    def _send(self, core: FallbackCore) -> None:
         while True:
             count, size = core.emit(self._outgoing, time.monotonic_ns())
             if not count:

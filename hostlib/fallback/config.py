@@ -18,6 +18,9 @@ LEVELS: Final = 14
 BATCH: Final = 64
 """Packets that are sent at once, at most: what every kernel with UDP_SEGMENT takes."""
 
+RECEIVE_BUFFER_BYTES: Final = 32 << 20
+"""Receive buffer: several jobs' windows may come at once. The kernel may grant less."""
+
 STATUS_QUEUE: Final = 1024
 """Statuses that may wait to be sent; more are not needed, because workers ask again."""
 

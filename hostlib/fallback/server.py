@@ -10,6 +10,7 @@ anything else               answer ``{"error": why}``; the server goes on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -19,12 +20,59 @@ from collections.abc import Iterable
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
+from hostlib.addresses import parse_address
 from hostlib.config import TransportConfig
-from hostlib.errors import ConfigError
+from hostlib.errors import ConfigError, InaError
 from hostlib.fallback.beside import BesideLink
-from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.link import FallbackLink
-from hostlib.fallback.native_core import NativeCore
+from hostlib.fallback.config import BATCH, RECEIVE_BUFFER_BYTES, FallbackJob, FallbackSettings
+from hostlib.fallback.core import FallbackCore
+from hostlib.io.datagrams import DATAGRAM_BYTES, PacketSocket, open_socket
+from hostlib.io.link import Pumped
+
+
+class FallbackLink(PacketSocket):
+    """A connected UDP socket towards the root switch's port."""
+
+    def __init__(self, transport: TransportConfig) -> None:
+        """Open it: whole frames in datagrams (*loopback*), or an ordinary UDP socket (*udp*).
+
+        Raises:
+            ConfigError: the socket cannot be opened at those addresses.
+        """
+        local, switch = parse_address(transport.local), parse_address(transport.switch)
+        try:
+            self._to_a_port = transport.kind == "loopback"
+            sock = open_socket(local, switch, RECEIVE_BUFFER_BYTES, held=transport.held, own=self._to_a_port)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot open {transport.local} towards {transport.switch}: {error.strerror}"
+            ) from error
+        super().__init__(sock, DATAGRAM_BYTES, BATCH)
+
+    def introduce(self) -> None:
+        """Send an empty datagram: a switch's port that was told no peer takes the first sender.
+
+        Not over a network, where the switch would count it as a truncated packet of no job.
+        """
+        if self._to_a_port:
+            with contextlib.suppress(OSError):  # it is not there yet
+                self.socket.send(b"")
+
+    def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
+        """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.
+
+        Raises:
+            InaError: the socket cannot be waited for any more.
+        """
+        why = Pumped(core.pump(self.io, control, deadline))
+        if why is Pumped.ERROR:
+            raise InaError(f"the fallback server's socket failed: {self.last_error()}")
+
+    @property
+    def errors(self) -> int:
+        """Number of failed calls to send or receive."""
+        return int(self.io.errors)
+
 
 _SLICE_NS = 50_000_000
 """Longest time for which the loop keeps a command or a signal waiting."""
@@ -48,7 +96,7 @@ class FallbackServer:
             ConfigError: the socket cannot be opened.
             NativeMissing: the compiled library cannot be loaded.
         """
-        self.core = NativeCore(settings)
+        self.core = FallbackCore(settings)
         self.link = BesideLink(transport) if beside else FallbackLink(transport)
         self._settings = settings
         self._line = b""

@@ -19,8 +19,8 @@ from typing import Any
 
 import hostlib.torch  # noqa: F401 - registers the backend, and says if torch is missing
 from hostlib.horovod.compression import Compression, Compressor
-from hostlib.horovod.errors import HorovodInternalError, NotSupported
 from hostlib.horovod.functions import (
+    SyncBatchNorm,
     allgather_object,
     broadcast_object,
     broadcast_optimizer_state,
@@ -39,7 +39,12 @@ from hostlib.horovod.movements import (
     broadcast_async_,
     grouped_allgather,
     grouped_allgather_async,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
 )
+from hostlib.horovod.negotiation import HorovodInternalError, NotSupported
 from hostlib.horovod.optimizer import DistributedOptimizer
 from hostlib.horovod.reductions import (
     Adasum,
@@ -59,13 +64,6 @@ from hostlib.horovod.reductions import (
     grouped_allreduce_async_,
     sparse_allreduce_async,
 )
-from hostlib.horovod.scattering import (
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    reducescatter,
-    reducescatter_async,
-)
-from hostlib.horovod.sync_batch_norm import SyncBatchNorm
 from hostlib.horovod.world import (
     ProcessSet,
     current,

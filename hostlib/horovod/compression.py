@@ -1,6 +1,6 @@
 """How tensors travel: as they are, or in 16, 8 or 4 bits.
 
-In the switch these are the block formats (`hostlib.wire.quantize.pack`), which add up without a further
+In the switch these are the block formats (`hostlib.wire.encodings`), which add up without a further
 rounding; on the way through gloo all are float16.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hostlib.wire.quantize import Numbers
+from hostlib.wire.encodings import Numbers
 
 
 class Compressor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from hostlib.errors import UnsupportedArray
-from hostlib.horovod.errors import NotSupported
-from hostlib.horovod.negotiation import Announcement, Reduction, Request
+from hostlib.horovod.negotiation import Announcement, NotSupported, Request
 from hostlib.horovod.world import Operation, ProcessSet, Started, current
 
 _numbers = itertools.count(1)
@@ -19,28 +19,13 @@ _lock = threading.Lock()
 _under_way: dict[int, Operation] = {}
 
 
-def submit(
-    kind: str,
-    name: str | None,
-    what: str,
-    process_set: ProcessSet,
-    start: Callable[[Announcement], Started],
-    *,
-    reduction: Reduction | None = None,
-    own: Sequence[int] = (),
-    zeros: Sequence[tuple[str, Sequence[int]]] = (),
-) -> int:
+def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcement], Started]) -> int:
     """Submit a collective; it starts when all ranks of its process set have submitted it.
 
     Args:
-        kind: of collective: "allreduce".
-        name: by which the ranks match their calls; None: by the order of calls without a name.
-        what: what ranks must agree on besides, for people to read.
         process_set: the ranks that take part.
+        request: what this rank submits; without a name, the order of such calls matches those of the ranks.
         start: begins the collective once all have submitted it.
-        reduction: how tensors are reduced; None for a collective that does not reduce.
-        own: what may differ between ranks, and all need to know: numbers of rows.
-        zeros: type and shape of each tensor that a rank adds after `join`; none if zeros are no help.
 
     Returns:
         A handle for `synchronize` and `poll`.
@@ -55,8 +40,8 @@ def submit(
         raise ValueError(f"{process_set} is not known: hvd.add_process_set() makes it so")
     if not process_set.included():
         raise ValueError(f"rank {world.rank} is not of {process_set}")
-    request = Request(world.name(kind, name, number), kind, what, number, reduction, own, zeros)
-    operation = Operation(request, start)
+    name = request.name or world.unnamed(request.kind, number)
+    operation = Operation(replace(request, name=name, process_set=number), start)
     world.submit(operation)
     handle = next(_numbers)
     with _lock:

@@ -1,5 +1,12 @@
 """How requests come to rank 0, and announcements back: JSON lines over a connection to each other rank.
 
+==============================  =================================================================
+``{"request": text}``           this rank submits a collective (`Request.to_json`)
+``{"join": true}``              it has no more data
+``{"remove": number}``          it has removed a process set
+``{"leave": true, "why": why}``  it carries out nothing any more; without a reason it has shut down
+==============================  =================================================================
+
 `Link.announced` is fed by a thread: at rank 0 by one for each other rank, at the others by one. The
 connections are sockets, not messages of gloo: a thread that waits there can be woken, so that none is left
 when the interpreter ends.
@@ -20,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hostlib.horovod.negotiation import Announcement, Coordinator, Request
-from hostlib.meet.far_end import notice_its_end
+from hostlib.meet.messages import notice_its_end
 from hostlib.meet.private_folder import private_folder
 
 CONNECT_S: Final = 60.0
@@ -80,25 +87,20 @@ class Link:
         if self._rank == 0:
             self._handle(0, {"set": number, "ranks": ranks})
 
-    def remove_set(self, number: int) -> None:
-        """Tell rank 0 that this rank has removed a process set."""
-        self._tell({"remove": number})
-
-    def submit(self, request: Request) -> None:
-        """Tell rank 0 of a request."""
-        self._tell({"request": request.to_json()})
-
-    def join(self) -> None:
-        """Tell rank 0 that this rank has no more data."""
-        self._tell({"join": True})
-
-    def leave(self, why: str) -> None:
-        """Tell rank 0 that this rank can carry out nothing any more."""
-        self._tell({"leave": True, "why": why})
+    def tell(self, message: dict[str, Any]) -> None:
+        """Tell rank 0 what this rank does: see the table above."""
+        if self._rank == 0:
+            self._handle(0, message)
+            return
+        try:
+            with self._lock:
+                send(self._connections[0], message)
+        except OSError as error:
+            self._end(f"rank 0 cannot be reached: {error}")
 
     def close(self, *, until_s: float) -> None:
         """Tell rank 0 that this rank leaves, wait until all do, or until a (monotonic) time; disconnect."""
-        self._tell({"leave": True})
+        self.tell({"leave": True})
         self._over.wait(max(0.0, until_s - time.monotonic()))
         self._end("")
         for connection in self._connections.values():
@@ -108,16 +110,6 @@ class Link:
             thread.join()
         for connection in self._connections.values():
             connection.close()
-
-    def _tell(self, message: dict[str, Any]) -> None:
-        if self._rank == 0:
-            self._handle(0, message)
-            return
-        try:
-            with self._lock:
-                send(self._connections[0], message)
-        except OSError as error:
-            self._end(f"rank 0 cannot be reached: {error}")
 
     def _listen(self, other: int, connection: socket.socket) -> None:
         """Take in what another rank says, until it says nothing more."""

@@ -1,4 +1,4 @@
-"""Collectives that move tensors without adding, and the barrier."""
+"""Collectives that move tensors, reducescatter among them, and the barrier."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hostlib.horovod.compression import Compressor, NoneCompressor
 from hostlib.horovod.handles import check, describe, submit, synchronize
-from hostlib.horovod.negotiation import Announcement
-from hostlib.horovod.reductions import Average, allreduce, grouped_allreduce
+from hostlib.horovod.negotiation import Announcement, Request
+from hostlib.horovod.reductions import (
+    Average,
+    Differentiable,
+    How,
+    ReduceOp,
+    Sum,
+    Tensors,
+    allreduce,
+    grouped,
+    grouped_allreduce,
+    only,
+    operation_of,
+    travel,
+    waiting,
+)
 from hostlib.horovod.world import ProcessSet, Started, current, global_process_set
-
-Tensors = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +69,8 @@ def _gather(
             ]
         )
 
-    what = describe(checked, rows=False)
-    return submit(kind, name, what, process_set, start, own=[len(tensor) for tensor in checked])
+    rows = [len(tensor) for tensor in checked]
+    return submit(process_set, Request(name or "", kind, describe(checked, rows=False), own=rows), start)
 
 
 def allgather_async(
@@ -76,27 +89,6 @@ def grouped_allgather_async(
     )
 
 
-class _Allgather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
-        kind = "allgather" if len(tensors) == 1 else "grouped_allgather"
-        found = synchronize(_gather(kind, tensors, name, process_set, lambda found: found))
-        ctx.process_set, ctx.shapes = process_set, [tensor.shape for tensor in tensors]
-        ctx.own = [
-            slice(each.before, each.before + len(_with_rows(tensor)))
-            for each, tensor in zip(found, tensors, strict=True)
-        ]
-        return tuple(each.tensor for each in found)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        means = grouped_allreduce(gradients, op=Average, process_set=ctx.process_set)
-        own = [
-            mean[rows].reshape(shape) for mean, rows, shape in zip(means, ctx.own, ctx.shapes, strict=True)
-        ]
-        return None, None, *own
-
-
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
@@ -112,7 +104,24 @@ def grouped_allgather(
     tensors: Tensors, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
     """Gather several tensors as one collective; see `allgather`."""
-    return list(_Allgather.apply(name, process_set, *tensors))
+    kind = "allgather" if len(tensors) == 1 else "grouped_allgather"
+    own: list[slice] = []
+
+    def forth(given: Tensors) -> Tensors:
+        found: list[_Gathered] = synchronize(_gather(kind, given, name, process_set, lambda found: found))
+        own.extend(
+            slice(each.before, each.before + len(_with_rows(tensor)))
+            for each, tensor in zip(found, given, strict=True)
+        )
+        return [each.tensor for each in found]
+
+    def back(gradients: Tensors) -> Tensors:
+        means = grouped_allreduce(gradients, op=Average, process_set=process_set)
+        return [
+            mean[rows].reshape(tensor.shape) for mean, rows, tensor in zip(means, own, tensors, strict=True)
+        ]
+
+    return list(Differentiable.apply(forth, back, *tensors))
 
 
 def _broadcast(
@@ -135,7 +144,8 @@ def _broadcast(
 
         return [work], end
 
-    return submit("broadcast", name, f"{describe([tensor])} from rank {root_rank}", process_set, start)
+    what = f"{describe([tensor])} from rank {root_rank}"
+    return submit(process_set, Request(name or "", "broadcast", what), start)
 
 
 def broadcast_async(
@@ -158,21 +168,6 @@ def broadcast_async_(
     return _broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
-class _Broadcast(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
-    ) -> Any:
-        ctx.root_rank, ctx.process_set = root_rank, process_set
-        return synchronize(broadcast_async(tensor, root_rank, name, process_set))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        mean = allreduce(gradient, op=Average, process_set=ctx.process_set)
-        is_root = current().rank == ctx.root_rank
-        return (mean if is_root else torch.zeros_like(mean)), None, None, None
-
-
 def broadcast(
     tensor: torch.Tensor,
     root_rank: int,
@@ -189,19 +184,21 @@ def broadcast(
         name: Matches the calls of the ranks; None: by the order of calls without a name.
         process_set: The ranks that take part.
     """
-    sent: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set)
+
+    def back(gradients: Tensors) -> Tensors:
+        mean = allreduce(gradients[0], op=Average, process_set=process_set)
+        return [mean if current().rank == root_rank else torch.zeros_like(mean)]
+
+    sent: torch.Tensor = Differentiable.apply(
+        lambda given: [synchronize(broadcast_async(given[0], root_rank, name, process_set))], back, tensor
+    )[0]
     return sent
 
 
-def broadcast_(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """Overwrite a tensor with rank `root_rank`'s and return it; for the arguments see `broadcast`."""
-    sent: torch.Tensor = synchronize(broadcast_async_(tensor, root_rank, name, process_set))
-    return sent
+broadcast_ = waiting(
+    broadcast_async_,
+    "Overwrite a tensor with rank `root_rank`'s and return it; for the arguments see `broadcast`.",
+)
 
 
 def alltoall_async(
@@ -230,23 +227,7 @@ def alltoall_async(
         ], lambda: output if splits is None else (output, torch.tensor(received, dtype=torch.int32))
 
     what = describe([tensor], rows=False)
-    return submit("alltoall", name, what, process_set, start, own=rows)
-
-
-class _Alltoall(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, rows: list[int], name: str | None, process_set: ProcessSet
-    ) -> Any:
-        output, received = synchronize(alltoall_async(tensor, rows, name, process_set))
-        ctx.received, ctx.process_set = received.tolist(), process_set
-        ctx.mark_non_differentiable(received)
-        return output, received
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> Any:
-        returned = synchronize(alltoall_async(gradient, ctx.received, None, ctx.process_set))
-        return returned[0], None, None, None
+    return submit(process_set, Request(name or "", "alltoall", what, own=rows), start)
 
 
 def alltoall(
@@ -271,8 +252,19 @@ def alltoall(
     Raises ValueError for splits that do not fit the tensor.
     """
     rows = _splits(_with_rows(check(tensor)), splits, process_set.size())
-    output, received = _Alltoall.apply(tensor, rows, name, process_set)
-    return output if splits is None else (output, received)
+    received: list[torch.Tensor] = []
+
+    def forth(given: Tensors) -> Tensors:
+        output, numbers = synchronize(alltoall_async(given[0], rows, name, process_set))
+        received.append(numbers)
+        return [output]
+
+    def back(gradients: Tensors) -> Tensors:
+        returned = synchronize(alltoall_async(gradients[0], received[0].tolist(), None, process_set))
+        return [returned[0]]
+
+    output = Differentiable.apply(forth, back, tensor)[0]
+    return output if splits is None else (output, received[0])
 
 
 def _splits(tensor: torch.Tensor, splits: Any, size: int) -> list[int]:
@@ -293,4 +285,98 @@ def _with_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Return when all ranks have called it. Raises HorovodInternalError."""
-    synchronize(submit("barrier", None, "", process_set, lambda _: ((), lambda: None)))
+    synchronize(submit(process_set, Request("", "barrier", ""), lambda _: ((), lambda: None)))
+
+
+def grouped_reducescatter_async(
+    tensors: Tensors,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start a reducescatter of several tensors, for the arguments see `allreduce`; return a handle."""
+    how = How(operation_of(op), process_set, prescale_factor, postscale_factor)
+    return _scatter("grouped_reducescatter", tensors, name, how)
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start a reducescatter, for the arguments see `allreduce`; return a handle."""
+    how = How(operation_of(op), process_set, prescale_factor, postscale_factor)
+    return _scatter("reducescatter", [tensor], name, how, only)
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Return this rank's rows of the average (or as `op` says); for the arguments see `allreduce`.
+
+    If the rows cannot be divided equally, the first ranks have one more. The switch gives sums to all ranks,
+    so this is an `allreduce` whose other rows are dropped.
+
+    The gradient is the ranks' gradients one after the other, multiplied by the factors, and for a sum by
+    the number of ranks, as in Horovod.
+    """
+    return grouped_reducescatter(
+        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
+    )[0]
+
+
+def grouped_reducescatter(
+    tensors: Tensors,
+    name: str | None = None,
+    compression: type[Compressor] = NoneCompressor,
+    op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Return this rank's rows of several tensors; see `reducescatter`."""
+    asked = How(operation_of(op), process_set, prescale_factor, postscale_factor)
+    compression, how = asked.compressed(compression)
+    kind = "reducescatter" if len(tensors) == 1 else "grouped_reducescatter"
+    scale = prescale_factor * postscale_factor * (process_set.size() if how.op is Sum else 1)
+    return travel(
+        tensors,
+        compression,
+        lambda given: synchronize(_scatter(kind, given, name, how)),
+        lambda gradients: grouped_allgather([each * scale for each in gradients], process_set=process_set),
+    )
+
+
+def _scatter(
+    kind: str,
+    tensors: Tensors,
+    name: str | None,
+    how: How,
+    finish: Callable[[list[torch.Tensor]], Any] = list,
+) -> int:
+    for tensor in tensors:
+        if check(tensor).dim() == 0:
+            raise ValueError("a tensor without dimensions has no rows to scatter")
+
+    def own(whole: list[torch.Tensor]) -> Any:
+        return finish([each[_own_rows(each, how.process_set)].clone() for each in whole])
+
+    return grouped(kind, tensors, name, how, own)
+
+
+def _own_rows(tensor: torch.Tensor, process_set: ProcessSet) -> slice:
+    rank, size = process_set.rank(), process_set.size()
+    least, more = divmod(tensor.shape[0], size)
+    first = rank * least + min(rank, more)
+    return slice(first, first + least + (rank < more))

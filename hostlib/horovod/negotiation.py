@@ -12,7 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
-from hostlib.wire.quantize import Numbers
+from hostlib.wire.encodings import Numbers
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective failed: ranks differ, a rank is gone, or an error of the library, which is its cause."""
+
+
+class NotSupported(NotImplementedError, AttributeError):
+    """A part of Horovod that is not there, also for `hasattr`; says what to use instead."""
+
 
 ALL: Final = 0
 """The process set of all ranks."""

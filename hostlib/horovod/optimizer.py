@@ -7,6 +7,7 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from torch.nn import Parameter
 from torch.utils.weak import WeakIdKeyDictionary
 
 from hostlib.horovod.compression import Compressor, NoneCompressor
-from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import synchronize
-from hostlib.horovod.reductions import Average, ReduceOp, allreduce, grouped, way
+from hostlib.horovod.negotiation import NotSupported
+from hostlib.horovod.reductions import Average, How, ReduceOp, allreduce, grouped
 from hostlib.horovod.world import ProcessSet, current, global_process_set
 
 _followers: Any = WeakIdKeyDictionary()
@@ -33,30 +34,25 @@ class Gradients:
         optimizer: torch.optim.Optimizer,
         known: dict[Parameter, str],
         *,
+        how: How,
         compression: type[Compressor],
         passes: int,
-        op: ReduceOp,
-        predivide: float,
         groups: int | Sequence[Sequence[Parameter]],
         sparse_as_dense: bool,
-        process_set: ProcessSet,
     ) -> None:
         self._optimizer = optimizer
         self._known = known
         self.names: dict[Parameter, str] = {}
         """The parameters whose gradients are averaged: those that want one."""
-        self._compression, self._numbers = way(compression, process_set, op)
-        self._feedback = compression.feedback and self._numbers is not None
+        self._compression, self.how = how.compressed(compression)
+        self._feedback = compression.feedback and self.how.numbers is not None
         self._residuals: dict[int, NDArray[np.float32]] = {}
         """What was rounded off the gradient of each parameter, by its identity."""
         self.passes = passes
-        self.op = op
-        self._scales = (1 / predivide, predivide) if op is Average else (1.0, 1.0)
         self._sparse_as_dense = sparse_as_dense
-        self.process_set = process_set
         optimizers = current().optimizers
-        optimizers[process_set.process_set_id] += 1
-        number = optimizers[process_set.process_set_id]
+        optimizers[how.process_set.process_set_id] += 1
+        number = optimizers[how.process_set.process_set_id]
         self.prefix = f"gradient{number if number > 1 else ''}"
         """What the names of its collectives begin with; another one in each optimizer of a process set."""
         self._groups: list[tuple[Parameter, ...]] = []
@@ -64,7 +60,7 @@ class Gradients:
         self._left: dict[int, int] = {}
         self._handles: dict[tuple[Parameter, ...], tuple[int, list[Any]]] = {}
         self.is_synchronized = False
-        self.takes_part = process_set.included() and current().size > 1
+        self.takes_part = how.process_set.included() and current().size > 1
         self.follow(groups)
 
     def follow(self, groups: int | Sequence[Sequence[Parameter]] = ()) -> None:
@@ -119,7 +115,9 @@ class Gradients:
             if not self.takes_part or not isinstance(loss, float | torch.Tensor):
                 return loss
             own = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
-            mean = allreduce(own, name=f"{self.prefix}.loss", op=self.op, process_set=self.process_set)
+            mean = allreduce(
+                own, name=f"{self.prefix}.loss", op=self.how.op, process_set=self.how.process_set
+            )
             return mean if isinstance(loss, torch.Tensor) else float(mean)
 
         return averaged
@@ -156,13 +154,9 @@ class Gradients:
             "grouped_allreduce",
             tensors,
             f"{self.prefix}.{self.names[group[0]]}",
-            self.op,
-            *self._scales,
-            self.process_set,
-            finish=lambda _: tensors,
+            replace(self.how, residuals=[*map(self._residual, group)] if self._feedback else None),
+            lambda _: tensors,
             in_place=True,
-            numbers=self._numbers,
-            residuals=[*map(self._residual, group)] if self._feedback else None,
         )
         self._handles[group] = handle, [context for _, context in compressed]
 
@@ -284,13 +278,11 @@ def DistributedOptimizer(
     gradients = Gradients(
         optimizer,
         _names(optimizer, named_parameters),
+        how=How(op, process_set, 1 / gradient_predivide_factor, gradient_predivide_factor),
         compression=compression,
         passes=backward_passes_per_step,
-        op=op,
-        predivide=gradient_predivide_factor,
         groups=groups or num_groups or (),
         sparse_as_dense=sparse_as_dense,
-        process_set=process_set,
     )
     optimizer.__class__ = type(optimizer.__class__.__name__, (_Distributed, optimizer.__class__), {})
     optimizer._ina_gradients = gradients

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 import numpy as np
 import torch
@@ -12,12 +14,11 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from hostlib.horovod.compression import Compressor, NoneCompressor
-from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import check, describe, submit, synchronize
-from hostlib.horovod.negotiation import Announcement, Reduction
+from hostlib.horovod.negotiation import Announcement, NotSupported, Reduction, Request
 from hostlib.horovod.world import ProcessSet, Started, global_process_set
 from hostlib.torch import InaProcessGroup
-from hostlib.wire.quantize import Numbers
+from hostlib.wire.encodings import Numbers
 
 
 class ReduceOp(Enum):
@@ -45,22 +46,67 @@ _OF_TORCH: Final = {
     Product: dist.ReduceOp.PRODUCT,
 }
 Tensors = Sequence[torch.Tensor]
+Given = ParamSpec("Given")
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How tensors are reduced, as the caller asks."""
+
+    op: ReduceOp
+    process_set: ProcessSet
+    """The ranks that take part."""
+    prescale: float = 1.0
+    """Multiplies every rank's tensors."""
+    postscale: float = 1.0
+    """Multiplies the results."""
+    numbers: Numbers | None = None
+    """How floats travel through the switch; None: as the job says."""
+    residuals: Sequence[NDArray[np.float32]] | None = None
+    """What earlier sums rounded off each tensor (`hostlib.allreduce`); None: it is left out."""
+
+    def compressed(self, compression: type[Compressor]) -> tuple[type[Compressor], How]:
+        """Return the compressor to apply to tensors, and how what it makes of them is reduced."""
+        if compression.numbers is not None and _switch(self):
+            return NoneCompressor, replace(self, numbers=compression.numbers)
+        return compression, self
+
+
+class Differentiable(torch.autograd.Function):
+    """What `forth` makes of tensors, whose gradients are what `back` makes of those of its results."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        forth: Callable[[Tensors], Tensors],
+        back: Callable[[Tensors], Tensors],
+        *tensors: torch.Tensor,
+    ) -> Any:
+        """Return the results.
+
+        Args:
+            ctx: Torch's, for `backward`.
+            forth: Makes them.
+            back: Makes the gradients.
+            *tensors: What they are made of.
+        """
+        ctx.back = back
+        return tuple(forth(tensors))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        """Return the gradients."""
+        return (None, None, *ctx.back(gradients))
 
 
 def grouped(
     kind: str,
     tensors: Tensors,
     name: str | None,
-    op: ReduceOp | None,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
+    how: How,
+    finish: Callable[[list[torch.Tensor]], Any] = list,
     *,
-    average: bool | None = None,
-    finish: Callable[[list[torch.Tensor]], Any],
     in_place: bool = False,
-    numbers: Numbers | None = None,
-    residuals: Sequence[NDArray[np.float32]] | None = None,
 ) -> int:
     """Submit a reduction of several tensors.
 
@@ -68,71 +114,55 @@ def grouped(
         kind: of collective, as errors and the timeline name it: "allreduce".
         tensors: of the same types and shapes on all ranks.
         name: by which the ranks match their calls; None: by the order of calls without a name.
-        op: how the tensors are combined; None: as `average` says.
-        prescale: multiplies every rank's tensors.
-        postscale: multiplies the results.
-        process_set: the ranks that take part.
-        average: deprecated: True is op=Average, False is op=Sum.
+        how: how they are reduced.
         finish: makes the result of the reduced tensors.
         in_place: whether the tensors themselves are overwritten with the results.
-        numbers: how floats travel through the switch; None: as the job says.
-        residuals: what earlier sums rounded off each tensor (`hostlib.allreduce`); None: it is left out.
 
     Returns:
         A handle for `synchronize` and `poll`.
     """
-    op = operation_of(op, average)
     checked = [check(tensor) for tensor in tensors]
-    reduction = Reduction(op.value, float(prescale), float(postscale), numbers)
 
     def start(announcement: Announcement) -> Started:
         with torch.no_grad():
             data = [tensor.detach() if in_place else tensor.detach().clone() for tensor in checked]
-            scales = [_scales(tensor, op, process_set, prescale, postscale) for tensor in data]
+            scales = [_scales(tensor, how) for tensor in data]
             for tensor, (before, _) in zip(data, scales, strict=True):
                 _scale(tensor, before)
-            works = reduce_all(data, op, process_set, numbers, residuals)
+            works = reduce_all(data, how)
 
             def end() -> Any:
                 with torch.no_grad():
                     for tensor, (_, after) in zip(data, scales, strict=True):
-                        _finish(tensor, op, process_set, after)
+                        _finish(tensor, how, after)
                     return finish(data)
 
         return works, end
 
-    zeros = [(str(tensor.dtype), list(tensor.shape)) for tensor in checked] if op in (Sum, Average) else ()
-    return submit(kind, name, describe(checked), process_set, start, reduction=reduction, zeros=zeros)
+    adds = how.op in (Sum, Average)
+    request = Request(
+        *(name or "", kind, describe(checked)),
+        reduction=Reduction(how.op.value, float(how.prescale), float(how.postscale), how.numbers),
+        zeros=[(str(tensor.dtype), list(tensor.shape)) for tensor in checked] if adds else (),
+    )
+    return submit(how.process_set, request, start)
 
 
-def reduce_all(
-    data: Tensors,
-    op: ReduceOp,
-    process_set: ProcessSet,
-    numbers: Numbers | None,
-    residuals: Sequence[NDArray[np.float32]] | None = None,
-) -> list[Any]:
-    """Begin to reduce tensors in place.
-
-    Args:
-        data: the tensors, which are overwritten.
-        op: how they are combined; averages that torch does not take are sums, to be divided.
-        process_set: the ranks that take part.
-        numbers: how floats travel through the switch; None: as the job says.
-        residuals: of each tensor, as for `grouped`.
+def reduce_all(data: Tensors, how: How) -> list[Any]:
+    """Begin to reduce tensors in place; averages that torch does not take are sums, to be divided.
 
     Returns:
         torch's work for each tensor.
     """
-    kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, op) else _of_torch(op) for tensor in data]
-    kept: Sequence[NDArray[np.float32] | None] = residuals or [None] * len(data)
-    if numbers is not None and (switch := _switch(process_set, op)):
+    kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, how.op) else _of_torch(how.op) for tensor in data]
+    kept: Sequence[NDArray[np.float32] | None] = how.residuals or [None] * len(data)
+    if how.numbers is not None and (switch := _switch(how)):
         return [
-            switch.allreduce_as(tensor, kind, numbers=numbers, residual=residual)
+            switch.allreduce_as(tensor, kind, numbers=how.numbers, residual=residual)
             for tensor, kind, residual in zip(data, kinds, kept, strict=True)
         ]
     return [
-        dist.all_reduce(tensor, kind, group=process_set.group, async_op=True)
+        dist.all_reduce(tensor, kind, group=how.process_set.group, async_op=True)
         for tensor, kind in zip(data, kinds, strict=True)
     ]
 
@@ -146,34 +176,23 @@ def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
     return op is Average and tensor.dtype.is_floating_point
 
 
-def _scales(
-    tensor: torch.Tensor, op: ReduceOp, process_set: ProcessSet, prescale: float, postscale: float
-) -> tuple[float, float]:
+def _scales(tensor: torch.Tensor, how: How) -> tuple[float, float]:
     """Return the factors before and after a reduction.
 
     The switch rounds floats to a fixed point. Where the sum has the range of the tensor's type, it is the
     sum that is scaled: with one rounding instead of two.
     """
-    if tensor.dtype in (torch.float32, torch.float64) and _switch(process_set, op):
-        return 1.0, prescale * postscale
-    return prescale, postscale
+    if tensor.dtype in (torch.float32, torch.float64) and _switch(how):
+        return 1.0, how.prescale * how.postscale
+    return how.prescale, how.postscale
 
 
-def _switch(process_set: ProcessSet, op: ReduceOp) -> InaProcessGroup | None:
+def _switch(how: How) -> InaProcessGroup | None:
     """Return the process group that carries such a reduction through the switch; None if none does."""
-    group = process_set.group
+    group = how.process_set.group
     if group is None:
         group = dist.distributed_c10d._get_default_group()
-    return group if op in (Sum, Average) and isinstance(group, InaProcessGroup) else None
-
-
-def way(
-    compression: type[Compressor], process_set: ProcessSet, op: ReduceOp
-) -> tuple[type[Compressor], Numbers | None]:
-    """Return the compressor to apply to tensors, and how floats travel through the switch."""
-    if compression.numbers is not None and _switch(process_set, op):
-        return NoneCompressor, compression.numbers
-    return compression, None
+    return group if how.op in (Sum, Average) and isinstance(group, InaProcessGroup) else None
 
 
 def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
@@ -184,13 +203,13 @@ def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
         torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
         for dtype, shape in announced.zeros
     ]
-    for work in reduce_all(data, ReduceOp(reduction.op), process_set, reduction.numbers):
+    for work in reduce_all(data, How(ReduceOp(reduction.op), process_set, numbers=reduction.numbers)):
         work.wait()
 
 
-def _finish(tensor: torch.Tensor, op: ReduceOp, process_set: ProcessSet, scale: float) -> None:
+def _finish(tensor: torch.Tensor, how: How, scale: float) -> None:
     """Make a reduction's result of what the ranks' tensors were reduced to."""
-    divisor = process_set.size() if op is Average and not _is_averaged(tensor, op) else 1
+    divisor = how.process_set.size() if how.op is Average and not _is_averaged(tensor, how.op) else 1
     if tensor.dtype.is_floating_point or scale != 1.0:
         _scale(tensor, scale / divisor)
     elif divisor != 1:
@@ -237,17 +256,8 @@ def allreduce_async(
 
     Do not use the tensor until it is synchronized.
     """
-    return grouped(
-        "allreduce",
-        [tensor],
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        average=average,
-        finish=only,
-    )
+    how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
+    return grouped("allreduce", [tensor], name, how, only)
 
 
 def allreduce_async_(
@@ -260,18 +270,8 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start an allreduce in place, for the arguments see `allreduce`; return a handle."""
-    return grouped(
-        "allreduce",
-        [tensor],
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        average=average,
-        finish=lambda _: tensor,
-        in_place=True,
-    )
+    how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
+    return grouped("allreduce", [tensor], name, how, lambda _: tensor, in_place=True)
 
 
 def grouped_allreduce_async(
@@ -284,17 +284,8 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start an allreduce of several tensors, for the arguments see `allreduce`; return a handle."""
-    return grouped(
-        "grouped_allreduce",
-        tensors,
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        average=average,
-        finish=list,
-    )
+    how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
+    return grouped("grouped_allreduce", tensors, name, how)
 
 
 def grouped_allreduce_async_(
@@ -307,46 +298,26 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start an allreduce of several tensors in place, for the arguments see `allreduce`; return a handle."""
-    return grouped(
-        "grouped_allreduce",
-        tensors,
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        average=average,
-        finish=lambda _: list(tensors),
-        in_place=True,
-    )
+    how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
+    return grouped("grouped_allreduce", tensors, name, how, lambda _: list(tensors), in_place=True)
 
 
-class _Allreduce(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, options: dict[str, Any], name: str | None, *tensors: torch.Tensor) -> Any:
-        ctx.options = options
-        kind = "grouped_allreduce" if len(tensors) > 1 else "allreduce"
-        return tuple(synchronize(_submit(kind, tensors, name, options)))
+def waiting(start: Callable[Given, int], doc: str) -> Callable[Given, Any]:
+    """Return the call that waits for what `start`, whose name has "_async", submits."""
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        sums = synchronize(_submit("allreduce_gradient", gradients, None, ctx.options))
-        return (None, None, *sums)
+    @functools.wraps(start)
+    def call(*arguments: Given.args, **named: Given.kwargs) -> Any:
+        return synchronize(start(*arguments, **named))
+
+    call.__name__ = call.__qualname__ = start.__name__.replace("_async", "")
+    call.__doc__ = doc
+    return call
 
 
-def _submit(kind: str, tensors: Tensors, name: str | None, options: dict[str, Any]) -> int:
-    return grouped(
-        kind,
-        tensors,
-        name,
-        options["op"],
-        options["prescale"],
-        options["postscale"],
-        options["process_set"],
-        average=options["average"],
-        finish=list,
-        numbers=options["numbers"],
-    )
+allreduce_ = waiting(allreduce_async_, "Reduce a tensor in place; see `allreduce`.")
+grouped_allreduce_ = waiting(
+    grouped_allreduce_async_, "Reduce several tensors in place as one collective; see `allreduce`."
+)
 
 
 def allreduce(
@@ -380,21 +351,6 @@ def allreduce(
     )[0]
 
 
-def allreduce_(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: ReduceOp | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """Reduce a tensor in place; see `allreduce`."""
-    handle = allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-    result: torch.Tensor = synchronize(handle)
-    return result
-
-
 def grouped_allreduce(
     tensors: Tensors,
     average: bool | None = None,
@@ -406,38 +362,37 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Reduce several tensors as one collective; see `allreduce`."""
-    compression, numbers = way(compression, process_set, operation_of(op, average))
-    options = {
-        "op": op,
-        "average": average,
-        "prescale": prescale_factor,
-        "postscale": postscale_factor,
-        "process_set": process_set,
-        "numbers": numbers,
-    }
+    asked = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
+    compression, how = asked.compressed(compression)
+    kind = "grouped_allreduce" if len(tensors) > 1 else "allreduce"
+    return travel(
+        tensors,
+        compression,
+        lambda given: synchronize(grouped(kind, given, name, how)),
+        lambda gradients: synchronize(grouped("allreduce_gradient", gradients, None, how)),
+    )
+
+
+def travel(
+    tensors: Tensors,
+    compression: type[Compressor],
+    forth: Callable[[Tensors], Tensors],
+    back: Callable[[Tensors], Tensors],
+) -> list[torch.Tensor]:
+    """Send compressed tensors through a collective, through which gradients flow; decompress its results.
+
+    Args:
+        tensors: The tensors.
+        compression: How they travel.
+        forth: The collective.
+        back: Makes their gradients of those of the results.
+    """
     compressed = [compression.compress(tensor) for tensor in tensors]
-    reduced = _Allreduce.apply(options, name, *(tensor for tensor, _ in compressed))
+    reduced = Differentiable.apply(forth, back, *(tensor for tensor, _ in compressed))
     return [
         compression.decompress(tensor, context)
         for tensor, (_, context) in zip(reduced, compressed, strict=True)
     ]
-
-
-def grouped_allreduce_(
-    tensors: Tensors,
-    average: bool | None = None,
-    name: str | None = None,
-    op: ReduceOp | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[torch.Tensor]:
-    """Reduce several tensors in place as one collective; see `allreduce`."""
-    handle = grouped_allreduce_async_(
-        tensors, average, name, op, prescale_factor, postscale_factor, process_set
-    )
-    result: list[torch.Tensor] = synchronize(handle)
-    return result
 
 
 def sparse_allreduce_async(*_: Any, **__: Any) -> int:

@@ -20,9 +20,8 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from hostlib.errors import NotInitialized
-from hostlib.horovod.errors import HorovodInternalError
 from hostlib.horovod.link import Link, connect
-from hostlib.horovod.negotiation import ALL, Announcement, Request
+from hostlib.horovod.negotiation import ALL, Announcement, HorovodInternalError, Request
 from hostlib.horovod.timeline import Timeline
 from hostlib.launch.launched_rank import LaunchedRank, launched_rank
 from hostlib.launch.machines import by_machine, check, machine, meeting_place
@@ -171,10 +170,8 @@ class World:
         for each in sets:
             self.add_set(each)
 
-    def name(self, kind: str, name: str | None, process_set: int) -> str:
-        """Return the name of a collective; without one, a number that is the same on all ranks of its set."""
-        if name is not None:
-            return name
+    def unnamed(self, kind: str, process_set: int) -> str:
+        """Return the name of a collective without one: a number that is the same on all ranks of its set."""
         with self._lock:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
@@ -195,12 +192,12 @@ class World:
                 )
             self._operations[key] = operation
         self.timeline.begin(request.title, f"NEGOTIATE_{request.kind.upper()}")
-        return self.link.submit(request)
+        return self.link.tell({"request": request.to_json()})
 
     def join(self) -> int:
         """Add zeros to the others' sums until all have called this; return the last rank that did."""
         self._joined.clear()
-        self.link.join()
+        self.link.tell({"join": True})
         self._joined.wait()
         if self._lost:
             raise HorovodInternalError(f"join: {self._lost}")
@@ -229,7 +226,7 @@ class World:
         if not old.process_set_id or old.process_set_id not in self._sets:
             return False
         number, old.process_set_id = old.process_set_id, None
-        self.link.remove_set(number)
+        self.link.tell({"remove": number})
         return True
 
     def set_of(self, number: int) -> ProcessSet:
@@ -256,7 +253,7 @@ class World:
             _log.exception("no collective can be carried out any more")
             why = f"cannot carry out collectives any more: {type(error).__name__}: {error}"
             self.link.lost = self.link.lost or f"this rank {why}"
-            self.link.leave(why)
+            self.link.tell({"leave": True, "why": why})
         self._give_up()
 
     def _carry_out(self, announced: Announcement) -> None:

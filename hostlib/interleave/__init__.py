@@ -9,10 +9,11 @@ them; the stage at which each job starts a round comes from `controller.policies
 - `member`: the side of the training process.
 """
 
-from hostlib.interleave.errors import GroupBroken, GroupError
 from hostlib.interleave.member import join
 from hostlib.interleave.stages import (
     STAGES,
+    GroupBroken,
+    GroupError,
     Iteration,
     Ranks,
     StageError,

@@ -9,8 +9,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hostlib.interleave.errors import GroupBroken, GroupError
-from hostlib.interleave.stages import Iteration, Stage, StageTimer
+from hostlib.interleave.stages import GroupBroken, GroupError, Iteration, Stage, StageTimer, Turns
 
 VARIABLE: Final = "INA_GROUP"
 """The environment variable in which a launcher leaves where the group is, and the job's name in it."""
@@ -43,8 +42,8 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
     return StageTimer(Membership(path, job, rank, token))
 
 
-class Membership:
-    """The connection to a group's turn server; implements `Turns` of the stages. For one thread only."""
+class Membership(Turns):
+    """The connection to a group's turn server; for one thread only."""
 
     def __init__(self, place: str | tuple[str, int], job: str, rank: int, token: str = "") -> None:
         """Join.

@@ -29,9 +29,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, get_args
+from typing import Final, Literal, Self, get_args
 
 from hostlib.errors import InaError
+
+
+class GroupError(InaError, RuntimeError):
+    """A group or a place in it that makes no sense."""
+
+
+class GroupBroken(InaError, RuntimeError):
+    """A job of the group is gone, or keeps the others waiting; the message names job, rank and reason."""
+
 
 Stage = Literal["storage", "cpu", "gpu", "network"]
 STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
@@ -102,8 +111,8 @@ def _of_all(ranks: Sequence[Iteration]) -> Iteration:
     return Iteration((*map(max, stages), min(exchange)), max(each.total_s for each in ranks))
 
 
-class Turns(Protocol):
-    """Listener to a timer's stages, such as a client of the turns on resources."""
+class Turns:
+    """Listener to a timer's stages; here for nobody else: every stage may begin at once."""
 
     def take(self, stage: Stage) -> None:
         """Return when the stage may begin."""
@@ -118,22 +127,6 @@ class Turns(Protocol):
         """Note that there will be no more, and why if not because all is done."""
 
 
-class Alone:
-    """Nobody else: every stage may begin at once."""
-
-    def take(self, stage: Stage) -> None:
-        """Return at once."""
-
-    def give(self) -> None:
-        """Do nothing."""
-
-    def iterated(self, done: Iteration) -> None:
-        """Do nothing."""
-
-    def leave(self, failure: str = "") -> None:
-        """Do nothing."""
-
-
 class StageTimer:
     """Measures the stages of iterations; one thread's. As a context manager it leaves its group at the end.
 
@@ -142,7 +135,7 @@ class StageTimer:
     """
 
     def __init__(self, turns: Turns | None = None, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._turns: Turns = turns or Alone()
+        self._turns = turns or Turns()
         self._clock = clock
         self._measured: deque[Iteration] = deque(maxlen=KEPT)
         self._current: dict[Stage, float] | None = None

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from hostlib.interleave.errors import GroupError
-from hostlib.interleave.stages import STAGES, Stage
+from hostlib.interleave.stages import STAGES, GroupError, Stage
 
 
 @dataclass(frozen=True, slots=True, order=True)

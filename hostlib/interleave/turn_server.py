@@ -34,9 +34,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from hostlib.interleave.errors import GroupError
 from hostlib.interleave.member import VARIABLE
-from hostlib.interleave.stages import KEPT, STAGES, Iteration
+from hostlib.interleave.stages import KEPT, STAGES, GroupError, Iteration
 from hostlib.interleave.turn_order import Member, TurnOrder
 
 DIRECTORY_BYTES: Final = 100

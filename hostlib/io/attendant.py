@@ -68,7 +68,7 @@ class Attendant:
             if not self._turn.acquire(blocking=False):
                 continue
             try:
-                if self._link.readable():
+                if self._link.carrier.readable():
                     self._link.serve(self._window, time.monotonic_ns() + _SERVE_NS)
             finally:
                 self._turn.release()

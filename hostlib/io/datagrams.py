@@ -73,7 +73,30 @@ def set_buffers(sock: socket.socket, receive_bytes: int) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, receive_bytes)
 
 
-class PacketSocket:
+class Carrier:
+    """Moves packets to and from a switch; the loops in C do it with `io`."""
+
+    io: IoStruct
+
+    def readable(self) -> bool:
+        """Return whether something has arrived."""
+        raise NotImplementedError
+
+    @property
+    def strangers(self) -> int:
+        """Number of packets that did not come from the switch, and were dropped."""
+        return int(self.io.strangers)
+
+    def last_error(self) -> str | None:
+        """Return the last error as a text; None if there was none."""
+        return os.strerror(self.io.last_error) if self.io.last_error else None
+
+    def close(self) -> None:
+        """Free what it holds."""
+        raise NotImplementedError
+
+
+class PacketSocket(Carrier):
     """The socket with its two buffers."""
 
     def __init__(self, sock: socket.socket, send_bytes: int, send_packets: int) -> None:
@@ -101,15 +124,6 @@ class PacketSocket:
     def readable(self) -> bool:
         """Return whether something has arrived."""
         return bool(self._poller.poll(0))
-
-    @property
-    def strangers(self) -> int:
-        """Number of datagrams that did not come from the switch, and were dropped."""
-        return int(self.io.strangers)
-
-    def last_error(self) -> str | None:
-        """Return the last error of the socket as a text; None if there was none."""
-        return os.strerror(self.io.last_error) if self.io.last_error else None
 
     def close(self) -> None:
         """Free the socket."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from typing import Protocol
+import socket
 
 from hostlib import _native
-from hostlib._native import IoStruct
 from hostlib._native.layout import require_constants
+from hostlib.addresses import parse_address
+from hostlib.config import TransportConfig
 from hostlib.core.window import Window
+from hostlib.errors import ConfigError
+from hostlib.io.datagrams import DATAGRAM_BYTES, SEGMENTS, Carrier, PacketSocket, open_socket
+from hostlib.io.interfaces import interfaces
+from hostlib.io.shared import SharedRings
 
 
 class Pumped(enum.IntEnum):
@@ -28,36 +33,13 @@ def receive_bytes_for(window: int, packet_bytes: int) -> int:
     return max(1 << 20, 4 * window * packet_bytes)
 
 
-class Carrier(Protocol):
-    """Moves packets: `hostlib.io.datagrams.PacketSocket`, `hostlib.io.shared.SharedRings`."""
-
-    io: IoStruct
-
-    def readable(self) -> bool:
-        """Return whether something has arrived."""
-        ...
-
-    @property
-    def strangers(self) -> int:
-        """Number of packets that did not come from the switch, and were dropped."""
-        ...
-
-    def last_error(self) -> str | None:
-        """Return the last error as a text; None if there was none."""
-        ...
-
-    def close(self) -> None:
-        """Free what it holds."""
-        ...
-
-
 class Link:
     """Serves a window: sends what it emits, feeds it what arrives; in C."""
 
     def __init__(self, carrier: Carrier, room_packets: int) -> None:
         """`room_packets`: how many results the carrier holds unread."""
         self.room_packets = room_packets
-        self._carrier = carrier
+        self.carrier = carrier
         self._library = _native.load()
         require_constants(self._library, {f"PUMP_{each.name}": each.value for each in Pumped}, "PUMP_")
 
@@ -66,27 +48,70 @@ class Link:
 
         After `Pumped.ROUND` the caller owes the window an `on_round`.
         """
-        struct, io = ctypes.byref(window.state.struct), ctypes.byref(self._carrier.io)
+        struct, io = ctypes.byref(window.state.struct), ctypes.byref(self.carrier.io)
         return Pumped(self._library.ina_pump(struct, io, deadline))
 
     def serve(self, window: Window, deadline: int) -> None:
         """Answer reminders until `deadline`, or a signal comes; only while no collective is under way."""
-        struct, io = ctypes.byref(window.state.struct), ctypes.byref(self._carrier.io)
+        struct, io = ctypes.byref(window.state.struct), ctypes.byref(self.carrier.io)
         self._library.ina_serve(struct, io, deadline)
 
-    def readable(self) -> bool:
-        """Return whether something has arrived."""
-        return self._carrier.readable()
 
-    @property
-    def strangers(self) -> int:
-        """Number of packets that did not come from the switch, and were dropped."""
-        return self._carrier.strangers
+IP_UDP_BYTES = 28
 
-    def last_error(self) -> str | None:
-        """Return the last error of the carrier as a text; None if there was none."""
-        return self._carrier.last_error()
 
-    def close(self) -> None:
-        """Free the carrier."""
-        self._carrier.close()
+def open_link(transport: TransportConfig, window: Window) -> Link:
+    """Open what carries a worker's packets.
+
+    On *shm* that is memory shared with the switch, else a connected UDP socket. On *loopback* each datagram
+    is a whole Ethernet frame that the window writes, as each packet in memory is, and the other end is the
+    switch's port. On *udp* the datagram is the payload, the kernel makes the headers, and the switch is a
+    hop that intercepts what goes to the INA port.
+
+    Raises:
+        ConfigError: it cannot be opened at those addresses.
+    """
+    try:
+        return _shared(transport, window) if transport.kind == "shm" else _datagrams(transport, window)
+    except OSError as error:
+        local = f"{transport.local} towards " if transport.local else ""
+        raise ConfigError(f"cannot open {local}{transport.switch}: {error.strerror or error}") from error
+
+
+def _shared(transport: TransportConfig, window: Window) -> Link:
+    state = window.state.struct
+    rings = SharedRings(transport.switch, state.most, state.packet_bytes)
+    return Link(rings, rings.packets)
+
+
+def _datagrams(transport: TransportConfig, window: Window) -> Link:
+    state = window.state.struct
+    if transport.kind == "udp":
+        _check_mtu(parse_address(transport.local)[0], state.packet_bytes + IP_UDP_BYTES)
+    sock = open_socket(
+        parse_address(transport.local),
+        parse_address(transport.switch),
+        receive_bytes_for(state.window, state.packet_bytes),
+        held=transport.held,
+        own=transport.kind == "loopback",
+    )
+    return datagram_link(sock, window)
+
+
+def _check_mtu(ip: str, packet_bytes: int) -> None:
+    """Raise ConfigError if the interface with this address does not send such packets whole."""
+    for each in interfaces():
+        if each.ip == ip and each.mtu < packet_bytes:
+            raise ConfigError(
+                f"the MTU of {each.name} ({ip}) is {each.mtu}, and packets have {packet_bytes} bytes: want "
+                f"'ip link set {each.name} mtu {packet_bytes}' or more, on all machines and the switch, or a "
+                "program with fewer lanes"
+            )
+
+
+def datagram_link(sock: socket.socket, window: Window) -> Link:
+    """Return the link over a connected UDP socket."""
+    packet_bytes = window.state.struct.packet_bytes
+    packets = min(SEGMENTS, DATAGRAM_BYTES // packet_bytes)
+    carrier = PacketSocket(sock, packets * packet_bytes, packets)
+    return Link(carrier, carrier.room_packets(packet_bytes))

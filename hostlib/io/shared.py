@@ -11,6 +11,7 @@ from typing import Final
 
 from hostlib import _native
 from hostlib._native import IoStruct
+from hostlib.io.datagrams import Carrier
 
 MAGIC: Final = 0x52414E49
 VERSION: Final = 1
@@ -26,7 +27,7 @@ _SPARE_SLOTS: Final = 160
 """Slots that hold no result: the switch needs as many free as its longest frame is wide."""
 
 
-class SharedRings:
+class SharedRings(Carrier):
     """Both rings, and the Unix socket whose bytes wake us. `io` is what the loops in C use."""
 
     def __init__(self, path: str, packets: int, packet_bytes: int) -> None:
@@ -58,15 +59,6 @@ class SharedRings:
     def readable(self) -> bool:
         """Return whether something has arrived."""
         return bool(_native.load().ina_ring_readable(ctypes.byref(self.io)))
-
-    @property
-    def strangers(self) -> int:
-        """Return 0: nobody else writes to this memory."""
-        return 0
-
-    def last_error(self) -> str | None:
-        """Return how the connection ended, as a text; None while it is open."""
-        return os.strerror(self.io.last_error) if self.io.last_error else None
 
     def close(self) -> None:
         """Leave; the switch forgets the rings. The memory goes with this object."""

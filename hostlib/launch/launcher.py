@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,7 @@ __all__ = [
     "LaunchError",
     "OwnSocket",
     "Rendezvous",
+    "RunningWorkers",
     "WorkerExit",
     "Workers",
     "parse_address",
@@ -90,8 +92,70 @@ class Watcher(Protocol):
         """Note that the process of `rank` is no more."""
 
 
-class Workers:
-    """The running processes of one job."""
+class RunningWorkers(ABC):
+    """The running workers of one job, wherever they are.
+
+    Attributes:
+        exits: Those that have ended, in order.
+        left_running: Processes that workers had started, and that had to be ended after the last worker.
+    """
+
+    def __init__(self, size: int, rendezvous: Watcher) -> None:
+        """Watch so many; `rendezvous` is told of those that have ended."""
+        self.exits: list[WorkerExit] = []
+        self.left_running = 0
+        self._size = size
+        self._rendezvous = rendezvous
+
+    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
+        """Wait for all workers, and end what they leave running; `on_tick` is called about every `tick_s`.
+
+        Returns the first failure, or None. After one, the others have `GRACE_S` to notice.
+        """
+        deadline = None
+        while len(self.exits) < self._size:
+            self._note(self._ended())
+            failed = self._first_failure()
+            if failed and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+            if deadline is not None and time.monotonic() > deadline:
+                self.kill()
+                deadline = None
+            on_tick()
+            self._pause(tick_s)
+        self._finish()
+        return self._first_failure()
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End every process of the job that still runs. Without effect if done before."""
+
+    @abstractmethod
+    def _ended(self) -> list[WorkerExit]:
+        """Return workers that have ended, also those that are known to have."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """See to what the workers leave running."""
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep until the next tick."""
+        time.sleep(seconds)
+
+    def _note(self, found: Sequence[WorkerExit]) -> None:
+        known = {exit_.rank for exit_ in self.exits}
+        for exit_ in sorted(found, key=by_cause):
+            if exit_.rank not in known:
+                known.add(exit_.rank)
+                self.exits.append(exit_)
+                self._rendezvous.ended(exit_.rank, exit_.status, exit_.reason)
+
+    def _first_failure(self) -> WorkerExit | None:
+        return next((exit_ for exit_ in self.exits if exit_.status), None)
+
+
+class Workers(RunningWorkers):
+    """The processes of one job on this machine."""
 
     def __init__(
         self,
@@ -113,14 +177,11 @@ class Workers:
         Raises:
             LaunchError: the command cannot be run; no process is left behind.
         """
-        self._rendezvous = rendezvous
+        super().__init__(len(environments), rendezvous)
         self._inherited = environment(("*",) if inherited is None else inherited)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
-        self.exits: list[WorkerExit] = []
         self._over = False
-        self.left_running = 0
-        """Processes that workers had started, and that had to be ended after the last worker."""
         self._keeper: subprocess.Popen[bytes] | None = subprocess.Popen(
             [sys.executable, "-I", "-S", keeper.__file__],
             stdin=subprocess.PIPE,
@@ -139,27 +200,6 @@ class Workers:
         except BaseException:
             self.kill()
             raise
-
-    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
-        """Wait for all workers, and end what they leave running; `on_tick` is called about every `tick_s`.
-
-        Returns the first failure, or None. After one, the others have `GRACE_S` to notice.
-        """
-        deadline = None
-        while len(self.exits) < len(self._processes):
-            self._collect()
-            failed = self._first_failure()
-            if failed and deadline is None:
-                deadline = time.monotonic() + GRACE_S
-            if deadline is not None and time.monotonic() > deadline:
-                self.kill()
-                deadline = None
-            on_tick()
-            self._pause(tick_s)
-        if self._keeper:
-            self.left_running = len(keeper.wait_for_end(self._group, LINGER_S))
-        self.kill()
-        return self._first_failure()
 
     def kill(self) -> None:
         """End every process of the job that still runs, first politely. Without effect if done before."""
@@ -212,24 +252,20 @@ class Workers:
             if held:
                 on_output(rank, held, is_error)
 
-    def _collect(self) -> None:
-        known = {exit_.rank for exit_ in self.exits}
+    def _ended(self) -> list[WorkerExit]:
         found = []
         for rank, process in enumerate(self._processes):
             status = process.poll()
-            if rank in known or status is None:
-                continue
-            if status < 0:
-                exit_ = WorkerExit(rank, 128 - status, f"killed by {signal_name(-status)}")
-            else:
-                exit_ = WorkerExit(rank, status, f"exited with status {status}")
-            found.append(exit_)
-        for exit_ in sorted(found, key=by_cause):
-            self.exits.append(exit_)
-            self._rendezvous.ended(exit_.rank, exit_.status, exit_.reason)
+            if status is not None and status < 0:
+                found.append(WorkerExit(rank, 128 - status, f"killed by {signal_name(-status)}"))
+            elif status is not None:
+                found.append(WorkerExit(rank, status, f"exited with status {status}"))
+        return found
 
-    def _first_failure(self) -> WorkerExit | None:
-        return next((exit_ for exit_ in self.exits if exit_.status), None)
+    def _finish(self) -> None:
+        if self._keeper:
+            self.left_running = len(keeper.wait_for_end(self._group, LINGER_S))
+        self.kill()
 
     def _pause(self, seconds: float) -> None:
         """Sleep until the next tick, or until a worker ends."""

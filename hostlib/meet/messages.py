@@ -29,8 +29,10 @@ it is parsed, then every field. `MessageError` says what is wrong; it never hold
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -272,3 +274,22 @@ def _reason(name: str, message: Mapping[str, Any]) -> str | None:
     if reason is not None and not isinstance(reason, str):
         raise MessageError(f"{name} must be a text")
     return reason
+
+
+SILENT_S: Final = 10
+"""Time without any answer after which the far end is gone; longer than a switch may be busy."""
+_PROBES: Final = 6
+GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+"""Errors of a connection whose far end has not answered."""
+
+
+def notice_its_end(connection: socket.socket) -> None:
+    """Have the kernel ask the far end of a TCP connection whether it is there."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, SILENT_S - _PROBES),
+        (socket.TCP_KEEPINTVL, 1),
+        (socket.TCP_KEEPCNT, _PROBES),
+        (socket.TCP_USER_TIMEOUT, 1000 * SILENT_S),  # what was sent is not acknowledged
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -22,9 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from hostlib.meet.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.meet.messages import (
     FROM_WORKER_BYTES,
+    GONE,
+    SILENT_S,
     Farewell,
     GroupAnswer,
     GroupRequest,
@@ -34,6 +35,7 @@ from hostlib.meet.messages import (
     Report,
     Waited,
     encode,
+    notice_its_end,
     parse_from_member,
 )
 

@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from hostlib.addresses import parse_address
+from hostlib.core.peers import Peers
 from hostlib.errors import RendezvousError
-from hostlib.meet.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.meet.messages import (
+    GONE,
+    SILENT_S,
     TO_WORKER_BYTES,
     Farewell,
     GroupAnswer,
@@ -23,6 +25,7 @@ from hostlib.meet.messages import (
     News,
     Report,
     Waited,
+    notice_its_end,
 )
 
 FAREWELL_S = 1.0
@@ -31,8 +34,8 @@ ANSWER_S = 5.0
 """Longest wait for the launcher to say who has not joined."""
 
 
-class RendezvousPeers:
-    """A worker's side of a `hostlib.meet.rendezvous.Rendezvous`; implements `hostlib.core.peers.Peers`."""
+class RendezvousPeers(Peers):
+    """A worker's side of a `hostlib.meet.rendezvous.Rendezvous`."""
 
     def __init__(
         self, address: str, *, job: int, rank: int, size: int, token: str, timeout_s: float = 60.0

@@ -3,16 +3,72 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
-from hostlib.collectives import NonFinite
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib.collectives import Layer, NonFinite, Op
 from hostlib.collectives.communicator import Communicator
 from hostlib.collectives.handle import Handle, Result
 from hostlib.collectives.watch import Watch
 from hostlib.errors import InaError, JobBroken, RanksDisagree
-from hostlib.torch.callbacks import Callbacks
-from hostlib.torch.work import SwitchWork
+from hostlib.torch.work import Callbacks, SwitchWork
+from hostlib.wire.encodings import Numbers
+
+MOST: Final = 1024
+"""Plans that are kept: of a program whose sizes never repeat, not all."""
+
+Kind = Literal["sum", "scatter", "gather", "broadcast"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchCall:
+    """A call of torch that the switch carries out; all calls that are alike have it in common."""
+
+    kind: Kind
+    call: str
+    """All that ranks must agree on, for the watch and for errors."""
+    op: Op = "sum"
+    root: int | None = None
+    """The only rank that gets a sum, or that has what is broadcast; None: there is none."""
+    label: str = ""
+    """Name of what is summed, if it has one."""
+    layer: Layer | None = None
+    numbers: Numbers | None = None
+    """How floats travel; None: as the job's do."""
+    residual: NDArray[np.float32] | None = None
+    """What is rounded off, from one sum to the next (`hostlib.allreduce`)."""
+    at_once: bool = False
+    """The caller waits, and may carry it out. At other ranks the same call may be asynchronous."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How calls that are alike are made."""
+
+    kind: str
+    """Name under which they are counted."""
+    what: SwitchCall | None = None
+    """What the switch is to do; None: they go around it."""
+    why_not: str = ""
+    """Why they do."""
+
+
+class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
+    """Plans by the name of a call and `hostlib.torch.describe.likeness` of its arguments; `MOST` at most.
+
+    A training loop makes the same calls over and over. To describe one, and to find its path, takes longer
+    than to move a small tensor.
+    """
+
+    def __setitem__(self, key: tuple[str, tuple[Hashable, ...]], plan: Plan) -> None:
+        """Keep a plan; forget all others if there are too many."""
+        if len(self) >= MOST:
+            self.clear()
+        super().__setitem__(key, plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from hostlib.torch.group import of_ina
-from hostlib.wire.quantize import BLOCKS, Numbers
+from hostlib.wire.encodings import BLOCKS, Numbers
 
 
 class BucketState:

@@ -29,20 +29,17 @@ from hostlib.collectives.watch import Watch
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
 from hostlib.settings import Settings
 from hostlib.torch import describe
-from hostlib.torch.bytewise import as_bytes, strange
-from hostlib.torch.callbacks import Callbacks
-from hostlib.torch.calls import SwitchCalls
+from hostlib.torch.calls import Kind, Plan, Plans, SwitchCall, SwitchCalls
+from hostlib.torch.describe import as_bytes, strange
 from hostlib.torch.inner import give_back, take
 from hostlib.torch.joining import join, join_group
-from hostlib.torch.moves import Kind, Move, SwitchMoves
-from hostlib.torch.plans import Plan, Plans
+from hostlib.torch.moves import start_move, why_no_move
 from hostlib.torch.staging import can_stage, devices
-from hostlib.torch.sums import Sum, SwitchSums
+from hostlib.torch.sums import start_sum
 from hostlib.torch.tensors import SUMMED
-from hostlib.torch.untraced import untraced
-from hostlib.torch.work import GlooWork
+from hostlib.torch.work import Callbacks, GlooWork, untraced
 from hostlib.torch_autoload import BACKEND
-from hostlib.wire.quantize import Numbers
+from hostlib.wire.encodings import Numbers
 
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")
@@ -102,10 +99,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._beside: dist.Store | None = None
         """The store by a connection for those who wait for nothing; the groups of its ranks use it, too."""
         self._calls: SwitchCalls | None = None
-        self._sums: SwitchSums | None = None
-        self._moves: SwitchMoves | None = None
-        self._reductions: Plans[Sum] = Plans()
-        self._movements: Plans[Move] = Plans()
+        self._plans = Plans()
         self._why_never = "it has one rank"
         communicator = None
         if whole and size > 1:
@@ -140,7 +134,6 @@ class InaProcessGroup(dist.ProcessGroup):
                 patience_s=timeout.total_seconds(),
             )
             self._calls = SwitchCalls(communicator, self._watch, settings.nonfinite, Callbacks())
-            self._sums, self._moves = SwitchSums(self._calls), SwitchMoves(self._calls)
             atexit.register(self._end_threads)
 
     def getBackendName(self) -> str:
@@ -225,7 +218,7 @@ class InaProcessGroup(dist.ProcessGroup):
             self._calls.callbacks.stop(THREADS_S)
         atexit.unregister(self._end_threads)
         # With their connections, which the group need not hold any longer.
-        self._watch = self._beside = self._calls = self._sums = self._moves = None
+        self._watch = self._beside = self._calls = None
         if self._broken is None:
             give_back(self._gloo_taken, self._place)
         else:
@@ -271,10 +264,10 @@ class InaProcessGroup(dist.ProcessGroup):
         self._check_process()
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         key = name, describe.likeness((opts, *tensors))
-        plan = self._reductions.get(key)
+        plan = self._plans.get(key)
         if plan is None:
-            plan = self._reductions[key] = self._plan_reduction(name, tensors, opts)
-        if plan.what is None or self._sums is None:
+            plan = self._plans[key] = self._plan_reduction(name, tensors, opts)
+        if plan.what is None or self._calls is None:
             return self._go_around(name, (tensors, opts), {}, plan.why_not, loud=True)
         self._paths.took(plan.kind, SWITCH)
         what = plan.what
@@ -287,15 +280,16 @@ class InaProcessGroup(dist.ProcessGroup):
                 numbers=numbers or self._numbers,
                 residual=residual,
             )
-        return self._sums.start(tensors, what)
+        return start_sum(self._calls, tensors, what)
 
-    def _plan_reduction(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Plan[Sum]:
+    def _plan_reduction(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Plan:
         self._check_devices(tensors)
         arguments = (opts, tensors)
         kind = describe.kind(name, arguments)
         if (why_not := self._why_not(tensors, opts.reduceOp)) is not None:
             return Plan(kind, why_not=why_not)
-        what = Sum(
+        what = SwitchCall(
+            kind="sum",
             call=describe.call(name, arguments),
             op="average" if opts.reduceOp == dist.ReduceOp.AVG else "sum",
             root=getattr(opts, "rootRank", None),
@@ -311,30 +305,28 @@ class InaProcessGroup(dist.ProcessGroup):
         if isinstance(outputs if kind == "scatter" else given, torch.Tensor):  # a single pair
             outputs, given = [outputs], [given]
         key = name, describe.likeness(arguments)
-        plan = self._movements.get(key)
+        plan = self._plans.get(key)
         if plan is None:
-            plan = self._movements[key] = self._plan_move(name, kind, outputs, given, arguments)
-        if plan.what is None or self._moves is None:
+            plan = self._plans[key] = self._plan_move(name, kind, outputs, given, arguments)
+        if plan.what is None or self._calls is None:
             return self._go_around(name, arguments, {}, plan.why_not, loud=True)
         self._paths.took(plan.kind, SWITCH)
-        return self._moves.start(outputs, given, plan.what)
+        return start_move(self._calls, outputs, given, plan.what)
 
-    def _plan_move(
-        self, name: str, kind: Kind, outputs: Any, given: Any, arguments: Sequence[Any]
-    ) -> Plan[Move]:
+    def _plan_move(self, name: str, kind: Kind, outputs: Any, given: Any, arguments: Sequence[Any]) -> Plan:
         self._check_devices((outputs, given))
         opts = arguments[-1]
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
         why_not: str | None = f"of the group, {self._why_never}"
-        if self._moves:
-            why_not = self._moves.why_not(kind, outputs, given, op)
+        if self._calls:
+            why_not = why_no_move(self._calls, kind, outputs, given, op)
         if why_not is not None:
             return Plan(describe.kind(name, arguments), why_not=why_not)
-        what = Move(
+        what = SwitchCall(
             kind=kind,
             call=describe.call(name, arguments),
             op="average" if op == dist.ReduceOp.AVG else "sum",
-            root=getattr(opts, "rootRank", 0),
+            root=getattr(opts, "rootRank", None),
             numbers=self._numbers,
             at_once=not opts.asyncOp and len(outputs) == 1,
         )

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 
-from hostlib.collectives import CallOptions, Op
+from hostlib.collectives import CallOptions
 from hostlib.collectives.handle import Handle
 from hostlib.torch import describe
-from hostlib.torch.calls import SwitchCalls, nothing
+from hostlib.torch.calls import Kind, SwitchCall, SwitchCalls, nothing
 from hostlib.torch.tensors import encode_shards, memory, put
 from hostlib.torch.work import SwitchWork
-from hostlib.wire.quantize import Numbers
 
-Kind = Literal["scatter", "gather", "broadcast"]
 Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 """A tensor, or one for each rank that together stand for their concatenation."""
 
@@ -26,105 +23,100 @@ SCATTERED: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32, t
 _CPU: Final = torch.device("cpu")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A call for pairs of an output and what is given for it, which for a broadcast are the same."""
+def why_no_move(
+    calls: SwitchCalls, kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], op: Any
+) -> str | None:
+    """Say why such a call cannot go through the switch, None if it can: alike on all ranks.
 
-    kind: Kind
-    call: str
-    """All that ranks must agree on, for the watch and for errors."""
-    op: Op = "sum"
-    root: int = 0
-    numbers: Numbers | None = None
-    """How floats travel in a reduce-scatter; None: as the job's do."""
-    at_once: bool = False
-    """The caller waits, and may carry it out."""
+    Args:
+        calls: Of the group.
+        kind: What the call does.
+        outputs: Its outputs.
+        given: What is given for each.
+        op: The operation of a reduce-scatter.
+    """
+    tensors = describe.tensors([outputs, given])
+    operation = describe.operation(op)
+    scatters = kind == "scatter"
+    unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SCATTERED)
+    reasons = (
+        (calls.communicator.why_no_shards is not None, str(calls.communicator.why_no_shards)),
+        (any(tensor.device != _CPU for tensor in tensors), "only tensors on the CPU move by it"),
+        (any(tensor.layout is not torch.strided for tensor in tensors), "only dense tensors move by it"),
+        (scatters and operation not in ("sum", "avg"), f"it has no {operation}"),
+        (scatters and bool(unknown), f"it does not add {unknown} for one rank"),
+        (not _fits(kind, outputs, given, calls.communicator.size), "the tensors' sizes do not fit"),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
 
 
-class SwitchMoves:
-    """Moves through the switch."""
+def start_move(
+    calls: SwitchCalls, outputs: Sequence[Tensors], given: Sequence[Tensors], what: SwitchCall
+) -> SwitchWork:
+    """Begin a call.
 
-    def __init__(self, calls: SwitchCalls) -> None:
-        self._calls = calls
-        self._communicator = calls.communicator
+    Args:
+        calls: Of the group.
+        outputs: Its outputs.
+        given: What is given for each.
+        what: The call.
 
-    def why_not(
-        self, kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], op: Any
-    ) -> str | None:
-        """Say why such a call cannot go through the switch, None if it can: alike on all ranks.
+    Raises InaError for what cannot be submitted.
+    """
+    work = SwitchWork(describe.tensors(outputs), what.call, calls.callbacks, len(outputs))
 
-        Args:
-            kind: What the call does.
-            outputs: Its outputs.
-            given: What is given for each.
-            op: The operation of a reduce-scatter.
-        """
-        tensors = describe.tensors([outputs, given])
-        operation = describe.operation(op)
-        scatters = kind == "scatter"
-        unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SCATTERED)
-        reasons = (
-            (self._communicator.why_no_shards is not None, str(self._communicator.why_no_shards)),
-            (any(tensor.device != _CPU for tensor in tensors), "only tensors on the CPU move by it"),
-            (any(tensor.layout is not torch.strided for tensor in tensors), "only dense tensors move by it"),
-            (scatters and operation not in ("sum", "avg"), f"it has no {operation}"),
-            (scatters and bool(unknown), f"it does not add {unknown} for one rank"),
-            (not _fits(kind, outputs, given, self._communicator.size), "the tensors' sizes do not fit"),
-        )
-        return next((reason for holds, reason in reasons if holds), None)
+    def begin(pair: tuple[Tensors, Tensors]) -> Callable[[int], None]:
+        return lambda number: _one(calls, *pair, what, number, work)
 
-    def start(self, outputs: Sequence[Tensors], given: Sequence[Tensors], what: Move) -> SwitchWork:
-        """Begin a call. Raises InaError for what cannot be submitted."""
-        work = SwitchWork(describe.tensors(outputs), what.call, self._calls.callbacks, len(outputs))
+    return calls.carry_out(what.call, work, [*map(begin, zip(outputs, given, strict=True))])
 
-        def begin(pair: tuple[Tensors, Tensors]) -> Callable[[int], None]:
-            return lambda number: self._one(*pair, what, number, work)
 
-        return self._calls.carry_out(what.call, work, [*map(begin, zip(outputs, given, strict=True))])
+def _one(
+    calls: SwitchCalls, output: Tensors, given: Tensors, what: SwitchCall, number: int, work: SwitchWork
+) -> None:
+    target, finish = _target(output)
+    source = target if output is given and finish is nothing else _source(given)
+    handle, finish = _submit(calls, target, source, what, f"call {number}", finish)
+    handle.on_done(lambda done: work.complete(calls.ended(done, finish, number)))
 
-    def _one(self, output: Tensors, given: Tensors, what: Move, number: int, work: SwitchWork) -> None:
-        target, finish = _target(output)
-        source = target if output is given and finish is nothing else _source(given)
-        handle, finish = self._submit(target, source, what, f"call {number}", finish)
-        handle.on_done(lambda done: work.complete(self._calls.ended(done, finish, number)))
 
-    def _submit(
-        self,
-        output: torch.Tensor,
-        given: torch.Tensor,
-        what: Move,
-        label: str,
-        finish: Callable[[], None],
-    ) -> tuple[Handle[Any], Callable[[], None]]:
-        """Submit a pair of flat tensors; return the handle, and what puts the output where it belongs."""
-        communicator = self._communicator
-        if what.kind == "broadcast":
-            if communicator.rank == what.root and output is not given:
-                put(output, given)
-            array = memory(output.view(torch.uint8))
-            options = CallOptions(array, label, "propagate", here=what.at_once)
-            return communicator.start(communicator.spread(array, what.root, options)), finish
-        if what.kind == "gather":
-            array, out = memory(given.view(torch.uint8)), memory(output.view(torch.uint8))
-            options = CallOptions(out, label, "propagate", here=what.at_once)
-            return communicator.start(communicator.gather(array, options)), finish
-        divided = what.op == "average" and not output.is_floating_point()
-        rounded, op = output, "sum" if divided else what.op
-        if output.dtype is torch.int64 or divided:
-            array, out, decode = encode_shards(given, output, communicator.size, divided=divided)
-        else:
-            if output.dtype is torch.bfloat16:
-                given, rounded = given.to(torch.float32), torch.empty(output.shape, dtype=torch.float32)
-            array, out = memory(given), memory(rounded)
-            decode = nothing if rounded is output else lambda: put(output, rounded)
-        options = CallOptions(out, label, self._calls.nonfinite, numbers=what.numbers, here=what.at_once)
-        handle = communicator.start(communicator.scatter(array, op, options))
+def _submit(
+    calls: SwitchCalls,
+    output: torch.Tensor,
+    given: torch.Tensor,
+    what: SwitchCall,
+    label: str,
+    finish: Callable[[], None],
+) -> tuple[Handle[Any], Callable[[], None]]:
+    """Submit a pair of flat tensors; return the handle, and what puts the output where it belongs."""
+    communicator = calls.communicator
+    if what.kind == "broadcast":
+        if communicator.rank == what.root and output is not given:
+            put(output, given)
+        array = memory(output.view(torch.uint8))
+        options = CallOptions(array, label, "propagate", here=what.at_once)
+        return communicator.start(communicator.spread(array, what.root or 0, options)), finish
+    if what.kind == "gather":
+        array, out = memory(given.view(torch.uint8)), memory(output.view(torch.uint8))
+        options = CallOptions(out, label, "propagate", here=what.at_once)
+        return communicator.start(communicator.gather(array, options)), finish
+    divided = what.op == "average" and not output.is_floating_point()
+    rounded, op = output, "sum" if divided else what.op
+    if output.dtype is torch.int64 or divided:
+        array, out, decode = encode_shards(given, output, communicator.size, divided=divided)
+    else:
+        if output.dtype is torch.bfloat16:
+            given, rounded = given.to(torch.float32), torch.empty(output.shape, dtype=torch.float32)
+        array, out = memory(given), memory(rounded)
+        decode = nothing if rounded is output else lambda: put(output, rounded)
+    options = CallOptions(out, label, calls.nonfinite, numbers=what.numbers, here=what.at_once)
+    handle = communicator.start(communicator.scatter(array, op, options))
 
-        def end() -> None:
-            decode()
-            finish()
+    def end() -> None:
+        decode()
+        finish()
 
-        return handle, end
+    return handle, end
 
 
 def _fits(kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], size: int) -> bool:

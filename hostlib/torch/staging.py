@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from hostlib.collectives.precision import warn_of_float64
+from hostlib.collectives.arrays import warn_of_float64
 
 CHUNK_BYTES: Final = 4 << 20
 

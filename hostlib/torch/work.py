@@ -3,21 +3,80 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch._C._dynamo import eval_frame
 
-from hostlib.collectives.once import Once
+from hostlib.collectives.handle import Once
 from hostlib.errors import NotInitialized
-from hostlib.torch.bytewise import typed
-from hostlib.torch.callbacks import Callbacks
-from hostlib.torch.untraced import untraced
+from hostlib.torch.describe import typed
+
+_log: Final = logging.getLogger("hostlib.torch")
+
+
+class Callbacks:
+    """Runs calls at once, each in a thread that no other call holds; threads are reused."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._free = 0
+        """Threads that wait for a call, less the calls that wait for one of them."""
+        self._lock = threading.Lock()
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Have a call made. Any thread may ask."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+            else:
+                thread = threading.Thread(target=self._serve, name="callbacks", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._calls.put(call)
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the threads; return whether all have ended within the time. No call may follow."""
+        until_s = time.monotonic() + timeout_s
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except Exception:
+                _log.exception("a callback failed")
+            with self._lock:
+                self._free += 1
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def untraced(method: Method) -> Method:
+    """Have a method, and all that it calls, run as they are.
+
+    `torch.compiler.disable` would import the compiler, which takes seconds, in programs that do not compile.
+    """
+    skip = eval_frame._FrameAction.SKIP
+    code = method.__code__
+    eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(skip, skip))
+    return method
+
 
 _LOOK: Final = timedelta(seconds=0.25)
 _TIMED_OUT: Final = "Operation timed out!"

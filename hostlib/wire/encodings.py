@@ -1,8 +1,26 @@
-"""Encodings of float32 by name, and how many ranks each has room for; `quantize` computes them."""
+r"""How float32 travel, as int32 in packets: encodings by name, room for ranks, and bounds of the errors.
+
+All ranks scale packet *j* by the same 2\ :sup:`k`, derived from the largest IEEE-754 biased exponent that any
+rank has in that packet, so that the sum of n scaled values fits an int32 and its two's complement sum is
+exact. Nothing can wrap; small values lose bits relative to the packet's largest (see `error_bound`).
+
+Exponents are the biased field, 0..255: 0 means that every value is zero or subnormal, 255 that some rank has
+NaN or infinity; the whole packet is then NaN. A power of two scales without rounding, so the only errors are
+one rounding per rank and one of the sum. A sum beyond float32 becomes infinite, as it would in float32.
+
+Blocks put two, four or eight values into each int32, in fields of 16, 8 or 4 bits (block16, block8, block4)
+with head room for the sum: a value keeps the bits of its field less ceil(log2 ranks). So a switch adds up
+what is compressed, as in THC (NSDI'24), whose 31 levels in 8 bits are those of block8 with 8 ranks.
+
+Another alternative is one fixed scale for everything (ATP, NSDI'21). It needs no exponents in advance, and
+cannot take what is too large: such packets are marked, and summed unscaled elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import struct
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args
 
 Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
@@ -19,7 +37,12 @@ _PER_LANE: Final[Mapping[str, int]] = {"block16": 2, "block8": 4, "block4": 8}
 MAX_FAN_IN: Final = 1024
 """Ranks for which the scale leaves at least 21 bits to a value."""
 
-_INT32_MAX: Final = 2**31 - 1
+NONFINITE: Final = 255
+"""Exponent of a packet in which some rank has NaN or infinity."""
+
+INT32_MAX: Final = 2**31 - 1
+_INFINITY: Final = 0x7F800000
+"""As float32."""
 
 
 def per_lane(numbers: Encoding) -> int:
@@ -29,7 +52,7 @@ def per_lane(numbers: Encoding) -> int:
 
 def most_ranks(numbers: Encoding) -> int:
     """Return the largest number of ranks whose sum an encoding has room for: block8 127, block4 7."""
-    return min(MAX_FAN_IN, _INT32_MAX >> (32 - width(per_lane(numbers))))
+    return min(MAX_FAN_IN, INT32_MAX >> (32 - width(per_lane(numbers))))
 
 
 def why_no_room(numbers: Encoding, fan_in: int) -> str | None:
@@ -42,3 +65,106 @@ def why_no_room(numbers: Encoding, fan_in: int) -> str | None:
 def width(fields: int) -> int:
     """Return the bits of each of so many fields in a lane."""
     return 32 // fields
+
+
+def scale_log2(exponent: int, fan_in: int) -> int:
+    """Return k: values of a packet with that exponent are multiplied by 2**k.
+
+    With e = max(exponent, 1) every magnitude is below 2**(e - 126), so that n of them times 2**k reach 2**31
+    at most.
+    """
+    return 31 - log2_ceil(fan_in) - (max(exponent, 1) - 126)
+
+
+def exponent_of(value: float, *, above: bool = False) -> int:
+    """Return the biased exponent of a number as float32, or of the next float32 `above` that one."""
+    try:
+        (bits,) = struct.unpack("<I", struct.pack("<f", abs(value)))
+    except OverflowError:
+        return NONFINITE
+    return int(min(bits + above, _INFINITY)) >> 23
+
+
+def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bool = False) -> float:
+    """Return the largest absolute error of a sum of packed values, against the exact sum of the inputs.
+
+    With e = max(exponent, 1) every magnitude is below 2**(e - 126), and a unit of a field of b bits is that
+    times 2**(ceil(log2 fan_in) - b + 1): one bit is the sign's and the rest is room for the sum. Each rank is
+    off by half a unit; where a value is cut, by less than one. The sum is exact.
+
+    Args:
+        exponent: The shared exponent of the packet.
+        fan_in: Number of ranks.
+        numbers: The encoding.
+        average: Of the average, which is rounded once more.
+
+    Raises ValueError if there is no room for the sum of so many ranks.
+    """
+    if why := why_no_room(numbers, fan_in):
+        raise ValueError(why)
+    unit = math.ldexp(1.0, 32 - width(per_lane(numbers)) - scale_log2(exponent, fan_in))
+    bound = fan_in * unit
+    if average:
+        largest = math.ldexp(1.0, max(exponent, 1) - 126)
+        bound = bound / fan_in + math.ldexp(largest, -24)
+    return bound + math.ldexp(1.0, -149)
+
+
+def fixed_error_bound(largest: float, scale_bits: int, fan_in: int) -> float:
+    """Return the largest absolute error of a sum with fixed scale.
+
+    `largest` is the largest magnitude among the inputs. Each rank rounds to a multiple of 2**-scale_bits, and
+    the sum is rounded to float32.
+    """
+    rounding = fan_in * math.ldexp(0.5, -scale_bits)
+    return rounding + math.ldexp(fan_in * largest + rounding, -24)
+
+
+def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
+    """Return the largest absolute error of a result, against the exact sum of the float32 inputs.
+
+    Each rank rounds to a multiple of 2**-k (half of it off at most, or with more than 128 ranks, where the
+    clamp may be met, all of it), and the sum, below fan_in * 2**(e - 126), is rounded to float32 twice at
+    most (to 24 bits, and again if it is subnormal). Where the exact sum is beyond the float32 range the
+    result may be infinite.
+    """
+    largest = fan_in * math.ldexp(1.0, max(exponent, 1) - 126)
+    rounding = fan_in * math.ldexp(0.5 if fan_in <= 128 else 1.0, -scale_log2(exponent, fan_in))
+    bound = rounding + math.ldexp(largest + rounding, -24)
+    if average:
+        bound = bound / fan_in + math.ldexp(largest / fan_in, -24)
+    return bound + math.ldexp(1.0, -150)
+
+
+def local_error_bound(largest: float, ranks: int) -> float:
+    """Return the largest absolute error of the machines' own sums, where ranks are summed there first.
+
+    Each is rounded to float32 once: by 2**-24 of it, and together they are below ranks * largest.
+    """
+    return math.ldexp(ranks * largest, -24)
+
+
+def hierarchical_error_bound(
+    largest: float, ranks: int, bound: Callable[[int, int], float], most: int = MAX_FAN_IN
+) -> float:
+    """Return the error bound of a sum whose ranks are summed on their machines first, however they lie there.
+
+    The switch adds up m sums of up to ranks - m + 1 ranks, whose exponent is that much larger: many machines,
+    of which one has many ranks, are the worst.
+
+    Args:
+        largest: The largest magnitude among the inputs.
+        ranks: Number of ranks.
+        bound: `error_bound`, or `block_error_bound`, of exponent and number of machines.
+        most: The most machines that the encoding has room for.
+    """
+    machines = range(1, min(ranks, most) + 1)
+    worst = max(bound(exponent_of((ranks - m + 1) * largest, above=True), m) for m in machines)
+    return worst + local_error_bound(largest, ranks)
+
+
+def log2_ceil(fan_in: int) -> int:
+    """Return the bits that a sum of so many ranks has more than its terms."""
+    if not 1 <= fan_in <= MAX_FAN_IN:
+        raise ValueError(f"fan-in is {fan_in}, must be 1..{MAX_FAN_IN}")
+    return (fan_in - 1).bit_length()

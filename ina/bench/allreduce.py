@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import hostlib as ina
-from hostlib.wire.quantize import BLOCKS, Block, Numbers
+from hostlib.wire.encodings import BLOCKS, Block, Numbers
 
 Array = npt.NDArray[np.float32] | npt.NDArray[np.int32]
 

@@ -18,7 +18,7 @@ from hostlib import DEFAULT_SLOTS, window_for
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.fallback_process import description
-from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
+from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, MachineAtPort
 
 _log = logging.getLogger(__name__)
 LOOK_S = 0.5
@@ -124,7 +124,7 @@ def _member(rank: int) -> Member:
     return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
 
 
-def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
+def _members_of(machines: Sequence[MachineAtPort], spec: LaunchSpec) -> list[Member]:
     """Return the workers on machines, one on each.
 
     Raises BadRun if there are not as many machines, or a machine has several.

@@ -25,11 +25,13 @@ import contextlib
 import json
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
+from hostlib.launch import keeper
 from hostlib.launch.launcher import SETTINGS, LaunchError, Workers
 from hostlib.version import version
 from ina.runtime.addresses import server_address
@@ -43,7 +45,7 @@ START_S: Final = 120.0
 """Longest wait for what to start: other machines may be slower."""
 
 
-class Agent:
+class MachineAgent:
     """Says what the ranks do, and hears when they are to end."""
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
@@ -110,3 +112,9 @@ class Agent:
                     self._orders.put(order)
         self._over.set()
         self._orders.put(None)
+
+
+if __name__ == "__main__":
+    keeper.adopt()
+    MachineAgent(sys.stdin, sys.stdout).run()
+    keeper.end_adopted()

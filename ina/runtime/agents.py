@@ -10,12 +10,12 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
 from hostlib.launch import command_line
-from hostlib.launch.launcher import GRACE_S, LaunchError, Output, Watcher, WorkerExit, by_cause
+from hostlib.launch.launcher import LaunchError, Output, RunningWorkers, Watcher, WorkerExit
 from hostlib.version import version
 from ina.runtime.agent import ALIVE_S, STARTER
 from ina.runtime.errors import BadRun
@@ -208,7 +208,7 @@ class Agents:
 
         Raises BadRun, LaunchError.
         """
-        command = command_line.module("ina.machine.agent")
+        command = command_line.module("ina.runtime.agent")
         commands = {
             name: command if name == here else launch_command(template, name, address, command)
             for name, address in machines.items()
@@ -258,8 +258,8 @@ class Agents:
         self.close()
 
 
-class RemoteWorkers:
-    """The running ranks of one job on several machines: as `hostlib.launch.launcher.Workers`."""
+class RemoteWorkers(RunningWorkers):
+    """The ranks of one job on several machines."""
 
     def __init__(
         self,
@@ -282,14 +282,11 @@ class RemoteWorkers:
             on_output: Called with what they write.
             inherited: See `hostlib.launch.launcher.Workers`; the variables are those of each machine's agent.
         """
-        self.exits: list[WorkerExit] = []
-        self.left_running = 0
+        super().__init__(len(environments), rendezvous)
         self.lost: dict[str, str] = {}
         """Machines whose ranks are gone with them, and why."""
         self._agents = agents
         self._machines = machines
-        self._size = len(environments)
-        self._rendezvous = rendezvous
         self._alive_s = self._looked_s = time.monotonic()
         for name, ranks in machines.items():
             agent = agents.agents[name]
@@ -303,32 +300,13 @@ class RemoteWorkers:
             }
             agent.say({"start": order})
 
-    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
-        """Wait for all; `on_tick` is called about every `tick_s`.
-
-        Returns the first failure, or None. After one, the others have `GRACE_S` to notice.
-        """
-        deadline = None
-        while len(self.exits) < self._size:
-            self._collect()
-            if deadline is None and self._first_failure():
-                deadline = time.monotonic() + GRACE_S
-            if deadline is not None and time.monotonic() > deadline:
-                self.kill()
-            on_tick()
-            time.sleep(tick_s)
-        self._await_done()
-        return self._first_failure()
-
     def kill(self) -> None:
         """End every rank that still runs. Without effect if done before."""
         self._agents.close()
-        self._collect()
-        ended = {exit_.rank for exit_ in self.exits}
-        for rank in set(range(self._size)) - ended:
-            self._note(WorkerExit(rank, 143, "ended with the job"))
+        self._note(self._ended())
+        self._note([WorkerExit(rank, 143, "ended with the job") for rank in range(self._size)])
 
-    def _await_done(self) -> None:
+    def _finish(self) -> None:
         deadline = time.monotonic() + DONE_S
         while time.monotonic() < deadline:
             waiting = [agent for agent in self._of_job() if agent.left_running is None and not agent.ended()]
@@ -340,7 +318,7 @@ class RemoteWorkers:
     def _of_job(self) -> list[Agent]:
         return [self._agents.agents[name] for name in self._machines]
 
-    def _collect(self) -> None:
+    def _ended(self) -> list[WorkerExit]:
         now = time.monotonic()
         passed_s, self._looked_s = min(now - self._looked_s, ALIVE_S), now
         found: list[WorkerExit] = []
@@ -362,16 +340,7 @@ class RemoteWorkers:
             if lost and agent.left_running is None:
                 self.lost.setdefault(name, lost)
                 found += [WorkerExit(rank, 1, f"is lost with machine {name}: {lost}") for rank in ranks]
-        for exit_ in sorted(found, key=by_cause):
-            self._note(exit_)
-
-    def _note(self, exit_: WorkerExit) -> None:
-        if all(exit_.rank != known.rank for known in self.exits):
-            self.exits.append(exit_)
-            self._rendezvous.ended(exit_.rank, exit_.status, exit_.reason)
-
-    def _first_failure(self) -> WorkerExit | None:
-        return next((exit_ for exit_ in self.exits if exit_.status), None)
+        return found
 
 
 def _of_machine(ranks: Sequence[int], on_output: Output) -> Output:

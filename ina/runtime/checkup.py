@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.switches.model import INA_UDP_PORT
 from controller.vocabulary import Topology
-from ina.runtime.machine_facts import Facts
+from ina.runtime.machine_facts import MachineFacts
 
 HEADER_BYTES: Final = 20 + 8 + 28
 """IPv4, UDP and INA headers of a packet."""
@@ -35,7 +35,13 @@ class Finding:
 
 
 def of_machine(
-    topology: Topology, machine: str, facts: Facts, *, version: str, lanes: int, asked: tuple[float, float]
+    topology: Topology,
+    machine: str,
+    facts: MachineFacts,
+    *,
+    version: str,
+    lanes: int,
+    asked: tuple[float, float],
 ) -> Iterator[Finding]:
     """Yield what is wrong with a machine by itself.
 
@@ -88,7 +94,7 @@ def of_machine(
         )
 
 
-def _of_interface(topology: Topology, machine: str, facts: Facts, lanes: int) -> Iterator[Finding]:
+def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: int) -> Iterator[Finding]:
     server, ip, mac = topology.server[machine], topology.ip(machine), topology.mac(machine)
     lines = "correct its lines in the cluster file: 'ina host' there prints them"
     named = [each for each in facts.interfaces if each.name == server.interface]

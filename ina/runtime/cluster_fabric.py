@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Final
 
-from controller import Fleet, SwitchSession, connect
+from controller import ControllerError, Fleet, SwitchSession, connect
 from controller.errors import ProgramMismatch
 from controller.switches import forwarding
 from controller.switches.model import SWITCH_MAC
@@ -15,10 +18,17 @@ from controller.vocabulary import Topology
 from ina.runtime import programs
 from ina.runtime.agents import Agents
 from ina.runtime.errors import BadRun
-from ina.runtime.fabric import FoundSwitch, SwitchFabric
+from ina.runtime.fabric import SwitchFabric
 from ina.runtime.machine_hosts import MachineHosts, identified, reached_at, switch_ip
 from ina.runtime.remote_fallback import RemoteFallback
 from ina.runtime.spec import Attachment, ClusterSpec, FabricSpec
+
+CLOSE_S: Final = 2.0
+"""Longest wait for a switch that is being swept; the thread ends with the process."""
+SWEEP_S: Final = 5.0
+"""Interval at which switches are swept."""
+
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -78,7 +88,6 @@ def opened(
         fabric = SwitchFabric(
             spec=spec,
             topology=topology,
-            switches={name: FoundSwitch(address_of(topology, name)) for name in at},
             fleet=Fleet(at),
             hosts=hosts,
             lease_s=cluster.lease_s,
@@ -156,3 +165,46 @@ def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession
         if offers is not None and not info.covers(offers):
             raise ProgramMismatch(f"switch {switch!r} runs {info.title}, but the others run {offers.title}")
         offers = offers or info
+
+
+@contextlib.contextmanager
+def swept(topology: Topology) -> Iterator[None]:
+    """Remove jobs without a holder from the switches of a cluster file while the context lasts.
+
+    A job's holder, such as ``ina admit``, is on the machine of its first rank, and may die with it. Until the
+    next job comes no other process looks at its lease, but for that of the fallback server, which is always
+    there. Switches without an address in the file are left out.
+    """
+    over = threading.Event()
+    thread = threading.Thread(target=_sweep, args=(topology, over), name="sweep", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(CLOSE_S)
+
+
+def _sweep(topology: Topology, over: threading.Event) -> None:
+    fleets = {
+        each.name: Fleet({each.name: connect(address_of(topology, each.name), at_once=False)})
+        for each in topology.switches
+        if each.p4runtime
+    }
+    silent: set[str] = set()
+    while True:
+        for name, fleet in fleets.items():
+            try:
+                for job in fleet.sweep()[name]:
+                    holder = job.registration.holder if job.registration is not None else ""
+                    who = f" of {holder}" if holder else ""
+                    _log.warning(
+                        "job %d%s had no holder any more; removed from switch %s", job.job, who, name
+                    )
+                silent.discard(name)
+            except ControllerError as error:
+                level = logging.DEBUG if name in silent else logging.WARNING
+                _log.log(level, "cannot look for jobs without a holder on switch %s: %s", name, error)
+                silent.add(name)
+        if over.wait(SWEEP_S):
+            return

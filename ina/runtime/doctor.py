@@ -21,10 +21,11 @@ from ina.runtime.agents import launch_command
 from ina.runtime.checkup import Finding, of_machine, of_silence, of_speeds
 from ina.runtime.cluster_fabric import address_of, opened, server_for
 from ina.runtime.errors import BadRun, RunError
-from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.jobs import JobEnd, run_jobs
-from ina.runtime.machine_facts import Facts
+from ina.runtime.jobs import run_jobs
+from ina.runtime.launch import JobRun
+from ina.runtime.machine_facts import MachineFacts
 from ina.runtime.machine_hosts import reached_at
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, ClusterSpec, FabricSpec, LaunchSpec
 
 LOOK_S: Final = 30.0
@@ -131,8 +132,10 @@ def _alike(one: SwitchInfo, other: SwitchInfo) -> bool:
     return one.covers(other) and other.covers(one)
 
 
-def _facts(topology: Topology, machine: str, launch_with: str) -> tuple[Facts | Finding, tuple[float, float]]:
-    command = command_line.module("ina.machine.facts", topology.ip(machine), str(INA_UDP_PORT))
+def _facts(
+    topology: Topology, machine: str, launch_with: str
+) -> tuple[MachineFacts | Finding, tuple[float, float]]:
+    command = command_line.module("ina.runtime.machine_facts", topology.ip(machine), str(INA_UDP_PORT))
     argv = launch_command(launch_with, machine, reached_at(topology, machine), command)
     before = time.time()
     remedy = f"see to it that this works: {' '.join(argv[:4])} …"
@@ -141,7 +144,7 @@ def _facts(topology: Topology, machine: str, launch_with: str) -> tuple[Facts | 
             argv, capture_output=True, text=True, timeout=LOOK_S, stdin=subprocess.DEVNULL, check=False
         )
         said = done.stdout.strip().splitlines()
-        facts: Facts | Finding = Facts.from_json(said[-1] if said else "")
+        facts: MachineFacts | Finding = MachineFacts.from_json(said[-1] if said else "")
     except OSError as error:
         facts = Finding(machine, f"nothing can be started on it: {error.strerror}", remedy)
     except subprocess.TimeoutExpired:
@@ -161,7 +164,7 @@ def _try(
     slots: int | None = None,
 ) -> None:
     """Sum on machines, one rank on each, and note how fast, or what went wrong."""
-    command = tuple(command_line.module("ina.machine.probe"))
+    command = tuple(command_line.module("ina.runtime.probe"))
     spec = LaunchSpec(
         job=Job(name=NAMELESS, workers=len(machines), slots=slots, command=command),
         timeout_s=TIMEOUT_S,
@@ -178,7 +181,7 @@ def _try(
     before = _refused(cluster)
     try:
         with opened(FabricSpec(), cluster, machines, launch_with) as fabric:
-            end = JobEnd(spec)
+            end = JobRun(spec)
             run_jobs(FabricLauncher(fabric), [end], on_output=on_output)
         failure = end.failure()
     except (RunError, ControllerError, LaunchError) as error:

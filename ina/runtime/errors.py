@@ -1,12 +1,12 @@
 """Errors of runs.
 
 RunError
-├── BadRun          the run is invalid; `setting` names the field that is wrong
-├── AddressTaken    another process has the UDP address of a host
-├── ProcessFailed   a switch or the fallback server did not start, or has ended; `status` says how
-├── WorkerFailed    a job's worker failed, or its job was lost
-├── GroupBroken     a job of a group failed, and ended the others
-└── NotMeasured     a job ended before its stages could be measured
+├── BadRun             the run is invalid; `setting` names the field that is wrong
+├── AddressTaken       another process has the UDP address of a host
+├── ProcessFailed      a switch or the fallback server did not start, or has ended; `status` says how
+├── WorkerFailed       a job's worker failed, or its job was lost
+├── GroupFailed        a job of a group failed, and ended the others
+└── StagesNotMeasured  a job ended before its stages could be measured
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class WorkerFailed(RunError):
     """A worker of a job failed, or the job was lost."""
 
 
-class GroupBroken(RunError):
+class GroupFailed(RunError):
     """A job of a group failed, and ended the others."""
 
 
-class NotMeasured(RunError):
+class StagesNotMeasured(RunError):
     """A job ended before its stages could be measured."""

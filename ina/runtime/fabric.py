@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -18,18 +17,16 @@ from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
 from controller.switches.layout import TreeAdmission
-from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
 from controller.vocabulary import Link, Server, Topology
 from controller.vocabulary.places import spread
 from hostlib.launch.launcher import parse_address
-from ina.runtime import programs
+from ina.runtime import PRIVATE, programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import Fallback, FallbackProcess
 from ina.runtime.hosts import Hosts, PortHosts, UdpHosts
 from ina.runtime.launch import ONE_PORT_EACH
-from ina.runtime.private import PRIVATE
 from ina.runtime.spec import (
     DEFAULT_LANES,
     DEFAULT_PROGRAM,
@@ -42,10 +39,10 @@ from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import has_slow_links, plan
 
 _log = logging.getLogger(__name__)
+ATTACHED = "s1"
+"""Name of the switch of an `Attachment`."""
 RESTARTS = 5
 """How often the switches of a run are started again, all together."""
-SWEEP_S = 5.0
-"""Time after which a run looks at the leases of all jobs again; less if its own is short."""
 
 
 def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
@@ -62,38 +59,16 @@ def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
     )
 
 
-class Switch(Protocol):
-    """A running switch."""
-
-    @property
-    def address(self) -> str:
-        """Address of its P4Runtime service."""
+class SwitchProcess(Protocol):
+    """A switch that is a process of this machine."""
 
     def ended(self) -> str | None:
         """Return how it ended, as a text; None while it runs."""
 
-    def strangers(self) -> int:
-        """Return the known number of packets that its UDP ports received from others than their peers."""
-
 
 @dataclass(frozen=True, slots=True)
-class FoundSwitch:
-    """A switch that was already running, and of which only its P4Runtime service tells."""
-
-    address: str
-
-    def ended(self) -> str | None:
-        """Return None: an ended switch no longer answers."""
-        return None
-
-    def strangers(self) -> int:
-        """Return 0: its own process counts them."""
-        return 0
-
-
-@dataclass(frozen=True, slots=True)
-class AttachedSwitch(FoundSwitch):
-    """One whose port p is UDP port `base` + p of `host`, if `told` has no other."""
+class AttachedSwitch:
+    """A switch that was already running: port p is UDP port `base` + p of `host`, if `told` has no other."""
 
     host: str
     base: int
@@ -115,9 +90,9 @@ class SwitchFabric:
     Attributes:
         spec: What was asked for.
         topology: Switches, hosts and links; None: an attached switch, whose ports the controller chooses.
-        switches: The switches, by name.
         fleet: Their controller; `lock` is to be held while it is called.
         hosts: Where workers run.
+        processes: Those of its switches that are processes of this machine, by name.
         lease_s: Seconds for which a job stays admitted without renewal; None: the switches end first.
         queue_packets: Packets that slow switches hold at a port, which windows have to fit; None: not slow.
         server: The host of the fallback server; None: the first at the root that can have one.
@@ -130,9 +105,9 @@ class SwitchFabric:
 
     spec: FabricSpec
     topology: Topology | None
-    switches: Mapping[str, Switch]
     fleet: Fleet
     hosts: Hosts
+    processes: Mapping[str, SwitchProcess] = field(default_factory=dict)
     lease_s: float | None = None
     queue_packets: int | None = None
     server: str | None = None
@@ -145,12 +120,11 @@ class SwitchFabric:
     _restarts: int = field(default=0, init=False)
     _offers: SwitchInfo | None = field(default=None, init=False)
     _taken: set[str] = field(default_factory=set, init=False)
-    _swept_s: float = field(default=0.0, init=False)
 
     @property
     def root(self) -> str:
         """The root switch's name."""
-        return self.topology.root if self.topology else next(iter(self.switches))
+        return self.topology.root if self.topology else next(iter(self.fleet.controllers))
 
     @property
     def offers(self) -> SwitchInfo:
@@ -193,18 +167,6 @@ class SwitchFabric:
     def asked_by_others(self) -> bool:
         """True if others can reach the switches' P4Runtime."""
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
-
-    def sweep(self) -> None:
-        """Remove jobs without a holder, also those of other launchers; checks them from time to time only.
-
-        Raises ControllerError.
-        """
-        if self.lease_s is None:
-            return
-        with self.lock:
-            if time.monotonic() - self._swept_s > min(SWEEP_S, self.lease_s / RENEWALS_PER_LEASE / 2):
-                self._swept_s = time.monotonic()
-                self.fleet.sweep()
 
     @property
     def server_host(self) -> str:
@@ -255,7 +217,7 @@ class SwitchFabric:
             BadSpec: there is no room.
             ProcessFailed: a port could not be opened.
         """
-        if not all(isinstance(switch, EmbeddedSwitch) for switch in self.switches.values()):
+        if self.processes.keys() != self._embedded().keys() or not self.processes:
             raise BadRun(ONE_PORT_EACH)
         if self.spec.topology is not None:
             with self.reserved(len(hosts)) as others:
@@ -281,8 +243,7 @@ class SwitchFabric:
     def _add_host(self, rack: str) -> str:
         """Add a host to a switch of our own, with a port of the kind that the others have."""
         topology = self._require_topology()
-        switch = self.switches[rack]
-        assert isinstance(switch, EmbeddedSwitch)
+        switch = self._embedded()[rack]
         assert isinstance(self.hosts, PortHosts)
         addresses = self.hosts.addresses
         name = f"h{len(topology.servers) + 1}"
@@ -313,7 +274,7 @@ class SwitchFabric:
 
     def _beyond_repair(self) -> str | None:
         """Start switches again that have ended; return how one has for good, or None."""
-        for name, switch in self.switches.items():
+        for name, switch in self.processes.items():
             why = switch.ended()
             if why is None:
                 continue
@@ -341,7 +302,7 @@ class SwitchFabric:
 
     def switch_ended(self) -> str | None:
         """Return how a switch ended, as a text; None while all run."""
-        return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
+        return next(filter(None, (switch.ended() for switch in self.processes.values())), None)
 
     @contextlib.contextmanager
     def asking(self, *, again: bool = False) -> Iterator[None]:
@@ -371,7 +332,7 @@ class SwitchFabric:
         `stranger`: UDP ports, of a switch or a host, received them from others than their peers.
         """
         total = {"stranger": self.hosts.strangers()}
-        total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
+        total["stranger"] += sum(switch.strangers() for switch in self._embedded().values())
         with self.asking():
             for counts in self.fleet.refused().values():
                 for name, number in counts.items():
@@ -384,6 +345,10 @@ class SwitchFabric:
             self.fallback.stop()
         for controller in self.fleet.controllers.values():
             controller.close()
+
+    def _embedded(self) -> dict[str, EmbeddedSwitch]:
+        """Return the switches that this process has started."""
+        return {name: each for name, each in self.processes.items() if isinstance(each, EmbeddedSwitch)}
 
     def _require_topology(self) -> Topology:
         assert self.topology is not None, "a running switch has no hosts"
@@ -407,51 +372,62 @@ def open_fabric(
         AddressTaken: another process has the address of a host.
         ControllerError: a switch cannot be reached, or refuses the program.
     """
-    attached = spec.attached
     with contextlib.ExitStack() as stack:
-        addresses = HostAddresses()
-        stack.callback(lambda: addresses.close())  # of those that are used in the end
-        switches: Mapping[str, EmbeddedSwitch | AttachedSwitch]
-        topology = None
-        if attached:
-            switches = {"s1": AttachedSwitch(attached.address, *UDP_BASE)}
+        if spec.attached:
+            fabric = _attached(spec, spec.attached, stack)
         else:
-            topology = spec.topology
-            if topology is None:
-                spec, offers = programs.settled(spec)
-                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=offers.shared)
-            _check_transit(spec, topology)
-            switches = _start(spec, topology, addresses, stack)
-            if spec.p4runtime != PRIVATE:
-                for name, switch in switches.items():
-                    on_listening(name, switch.address)
-        controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
-        if attached:
-            programs.load(spec, attached, controllers["s1"])
-            attached, there, addresses = _with_ports(attached)
-            switches = {"s1": there}
-            spec = replace(spec, attached=attached)
-        hosts: Hosts = PortHosts(switches, addresses)
-        if attached and attached.machines:  # their kernels ask who has the address that they send to
-            controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
-            hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
-        fabric = SwitchFabric(
-            spec=spec,
-            topology=topology,
-            switches=switches,
-            fleet=Fleet(controllers),
-            hosts=hosts,
-            lease_s=attached.lease_s if attached else None,
-        )
+            fabric = _started(spec, jobs, on_listening, stack)
         stack.callback(fabric.close)
         yield fabric
 
 
-def control(switch: Switch, spec: FabricSpec) -> SwitchSession:
+def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStack) -> SwitchFabric:
+    controller = stack.enter_context(connect(attached.address, tls=attached.tls))
+    programs.load(spec, attached, controller)
+    attached, there, addresses = _with_ports(attached)
+    stack.callback(addresses.close)
+    hosts: Hosts = PortHosts({ATTACHED: there}, addresses)
+    if attached.machines:  # their kernels ask who has the address that they send to
+        controller.install([forwarding.own_address(attached.ip, SWITCH_MAC)])
+        hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
+    return SwitchFabric(
+        spec=replace(spec, attached=attached),
+        topology=None,
+        fleet=Fleet({ATTACHED: controller}),
+        hosts=hosts,
+        lease_s=attached.lease_s,
+    )
+
+
+def _started(
+    spec: FabricSpec,
+    jobs: Sequence[int],
+    on_listening: Callable[[str, str], None],
+    stack: contextlib.ExitStack,
+) -> SwitchFabric:
+    addresses = HostAddresses()
+    stack.callback(addresses.close)
+    topology = spec.topology
+    if topology is None:
+        spec, offers = programs.settled(spec)
+        topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=offers.shared)
+    _check_transit(spec, topology)
+    switches = _start(spec, topology, addresses, stack)
+    if spec.p4runtime != PRIVATE:
+        for name, switch in switches.items():
+            on_listening(name, switch.address)
+    controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
+    hosts = PortHosts(switches, addresses)
+    return SwitchFabric(
+        spec=spec, topology=topology, fleet=Fleet(controllers), hosts=hosts, processes=switches
+    )
+
+
+def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:
     """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
-        controller = connect(switch.address, tls=spec.attached.tls if spec.attached else None)
-        if not spec.attached and spec.p4runtime == PRIVATE:
+        controller = connect(switch.address)
+        if spec.p4runtime == PRIVATE:
             controller.keep_turn()
         return controller
     except ControllerError as error:
@@ -468,7 +444,7 @@ def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostA
     told = ports_of(attached.address, attached.tls)
     bases = (attached.udp_base or UDP_BASE, attached.worker_base or WORKER_BASE)
     if told is None:
-        return attached, AttachedSwitch(attached.address, *bases[0]), HostAddresses(*bases[1])
+        return attached, AttachedSwitch(*bases[0]), HostAddresses(*bases[1])
     usable = tuple(port for port in attached.ports if port in told)
     if not usable:
         raise BadRun(
@@ -481,7 +457,7 @@ def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostA
     addresses = HostAddresses(*bases[1])
     if attached.worker_base is None:
         addresses.chosen = {port: parse_address(each.peer) for port, each in ends.items() if each.peer}
-    switch = AttachedSwitch(attached.address, *bases[0], told=udp)
+    switch = AttachedSwitch(*bases[0], told=udp)
     return replace(attached, ports=usable), switch, addresses
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from controller import Member
-from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, Workers, parse_address
+from hostlib.launch.launcher import Output, Rendezvous, RunningWorkers, Workers, parse_address
 from ina.runtime.addresses import HostAddresses, server_address
 from ina.runtime.spec import LaunchSpec
 
@@ -26,19 +26,6 @@ class PortSwitch(Protocol):
 
     def shm_path(self, port: int) -> str | None:
         """Return the Unix socket of a port with shared memory, None for other ports."""
-
-
-class RunningWorkers(Protocol):
-    """The running workers of one job: `hostlib.launch.launcher.Workers`, or those of several machines."""
-
-    exits: list[WorkerExit]
-    left_running: int
-
-    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
-        """Wait for all workers, and return the first failure, or None."""
-
-    def kill(self) -> None:
-        """End every process of the job that still runs."""
 
 
 class Hosts(ABC):

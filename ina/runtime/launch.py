@@ -8,14 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller import Member
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import Feature, SwitchInfo
 from hostlib import JobConfig
 from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, torch_variables
-from ina.runtime.errors import BadRun
+from ina.runtime.errors import BadRun, WorkerFailed
 from ina.runtime.hosts import Hosts
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
 
@@ -151,18 +151,52 @@ def met(job: Admitted, listen: str | None = None) -> Iterator[Rendezvous]:
         yield rendezvous
 
 
+@dataclass(slots=True, eq=False)
 class JobRun:
-    """The workers of one job, from its start to their end; `run` blocks, other threads may call the rest."""
+    """The run of one job, from its start to its end; `run` blocks, other threads may call the rest.
 
-    def __init__(self, spec: LaunchSpec, on_output: Output) -> None:
-        self.spec = spec
-        self.cancelled = threading.Event()
-        self.exits: Sequence[WorkerExit] = ()
-        self._on_output = on_output
-        self._rendezvous: Rendezvous | None = None
-        self._fault: str | None = None
-        self._fault_s = 0.0
-        self._granted = 0
+    Attributes:
+        spec: The job.
+        on_output: Called with what its workers write.
+        cancelled: Set when its workers are to end.
+        exits: The workers that have ended.
+        result: How it ended; None: it has not, or an error prevented one.
+        error: That error.
+        at_s: When it ended (monotonic).
+        over: Set when it has ended.
+    """
+
+    spec: LaunchSpec
+    on_output: Output = lambda rank, data, is_error: None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    exits: Sequence[WorkerExit] = ()
+    result: JobResult | None = None
+    error: BaseException | None = None
+    at_s: float = 0.0
+    over: threading.Event = field(default_factory=threading.Event)
+    _rendezvous: Rendezvous | None = None
+    _fault: str | None = None
+    _fault_s: float = 0.0
+    _granted: int = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """True if its workers were ended because `run_jobs` was."""
+        return self.result is not None and self.result.interrupted
+
+    def check(self) -> None:
+        """Raise the error, if there is one."""
+        if failure := self.failure():
+            raise failure
+
+    def failure(self) -> BaseException | None:
+        """Return the error with which it failed, the one raised or WorkerFailed; None if it did not fail."""
+        if self.error is not None:
+            return self.error
+        if self.result is not None and (failed := self.result.failure):
+            who = f"rank {failed.rank} " if failed.rank >= 0 else ""
+            return WorkerFailed(f"{who}{failed.reason}")
+        return None
 
     def reports(self) -> Reports:
         """Return the latest report of each rank that has sent one."""
@@ -198,7 +232,7 @@ class JobRun:
             environments = [job.environment(rank, rendezvous, store) for rank in range(spec.job.workers)]
             started = time.monotonic()
             command = hosts.command(spec.job.command or ())
-            workers = hosts.start_workers(spec, command, environments, rendezvous, self._on_output)
+            workers = hosts.start_workers(spec, command, environments, rendezvous, self.on_output)
             stack.callback(workers.kill)
             self._rendezvous, self.exits = rendezvous, workers.exits
             interrupted = False

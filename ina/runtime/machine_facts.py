@@ -1,4 +1,4 @@
-"""What ``ina doctor`` wants to know of a machine, gathered there."""
+"""What ``ina doctor`` wants to know of a machine, gathered there: a program, IP PORT of its workers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import os
 import resource
 import socket
+import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """Facts of a machine."""
 
     version: str
@@ -79,3 +80,7 @@ def _taken(ip: str, udp_port: int) -> str:
         except OSError as error:
             return error.strerror or str(error)
     return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(MachineFacts.here(sys.argv[1], int(sys.argv[2])))))

@@ -13,10 +13,10 @@ from controller.switches.model import INA_UDP_PORT, SWITCH_IP
 from controller.vocabulary import Topology
 from controller.vocabulary.topology import FALLBACK_PORT
 from hostlib.io.interfaces import known_as
-from hostlib.launch.launcher import Output, Rendezvous
+from hostlib.launch.launcher import Output, Rendezvous, RunningWorkers
 from ina.runtime.agents import Agents, RemoteWorkers
 from ina.runtime.errors import BadRun
-from ina.runtime.hosts import RunningWorkers, UdpHosts
+from ina.runtime.hosts import UdpHosts
 from ina.runtime.spec import LaunchSpec
 
 T = TypeVar("T")

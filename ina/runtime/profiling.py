@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from hostlib import interleave
-from ina.runtime.errors import NotMeasured
+from ina.runtime.errors import StagesNotMeasured
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.fabric_jobs import FabricLauncher
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import OnOutput
+from ina.runtime.jobs import GroupRun, OnOutput
+from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import LaunchSpec
 
 LOOK_S = 0.2
@@ -30,7 +28,7 @@ def measure(
         iterations: Number of iterations to measure; the first ones do not count.
         on_output: Called with the output of workers.
 
-    Raises the error with which it failed, or NotMeasured if it ends without having marked its stages.
+    Raises the error with which it failed, or StagesNotMeasured if it ends without having marked its stages.
     """
     name = spec.job.name
     group = GroupRun(FabricLauncher(fabric), [spec], (0,), on_output=on_output)
@@ -41,12 +39,11 @@ def measure(
                 wait([run], timeout=LOOK_S)
         finally:
             group.cancel()
-    with contextlib.suppress(Cancelled):
-        group.check(run.result())
+    group.check(run.result())
     try:
         return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(name)])
     except interleave.StageError as error:
-        raise NotMeasured(
+        raise StagesNotMeasured(
             f"job {name}: {error} after {group.turns.iterations(name)} iterations, of which"
             f" {WARM_UP} do not count; its program must mark its stages (hostlib.interleave.join)"
         ) from error

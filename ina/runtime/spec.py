@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from controller.switches.model import SWITCH_IP
+from ina.runtime import PRIVATE
 from ina.runtime.errors import BadRun
-from ina.runtime.private import PRIVATE
 
 if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller import Tls
@@ -30,7 +30,7 @@ Reports = Mapping[int, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineAtPort:
     """A machine of workers at a running switch: the port, and the machine's addresses there."""
 
     port: int
@@ -60,7 +60,7 @@ class Attachment:
     """The host at its port p is bound to this UDP port plus p; None: as it tells, or `WORKER_BASE`."""
     ports: tuple[int, ...] = tuple(range(1, 256))
     """Those that may be used."""
-    machines: tuple[Machine, ...] = ()
+    machines: tuple[MachineAtPort, ...] = ()
     """Where workers are, if they are on machines of their own, with ordinary UDP sockets; then the two bases
     above do not matter."""
     ip: str = SWITCH_IP

@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ina.runtime import PRIVATE
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.private import PRIVATE
 from ina.runtime.server_process import ServerProcess
 
 ANSWER_S = 5.0

@@ -15,7 +15,7 @@ from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet, ProgramBundle
 from controller.errors import Unreachable
 from controller.vocabulary.places import spread
-from ina.runtime.fabric import FoundSwitch, SwitchFabric
+from ina.runtime.fabric import SwitchFabric
 from ina.runtime.programs import bundle
 from ina.runtime.spec import FabricSpec
 from ina.runtime.testbed_fallback import TestbedFallback
@@ -26,8 +26,10 @@ LEASE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class RunningSwitch(FoundSwitch):
+class TestbedSwitch:
     """A switch of a testbed, which is a process of this machine."""
+
+    __test__ = False  # pytest takes classes called Test* for tests
 
     name: str
     process: int
@@ -81,12 +83,9 @@ def opened(state: State) -> Iterator[SwitchFabric]:
         fabric = SwitchFabric(
             spec=FabricSpec(state.program.name, state.program.lanes, topology=state.topology),
             topology=state.topology,
-            switches={
-                name: RunningSwitch(f"unix:{state.socket(name)}", name, state.switches[name])
-                for name in state.topology.ports
-            },
             fleet=Fleet(at),
             hosts=TestbedHosts(state),
+            processes={name: TestbedSwitch(name, process) for name, process in state.switches.items()},
             lease_s=LEASE_S,
             queue_packets=target_of(state.program).queue_packets,
             fallback_at=lambda port: TestbedFallback(state, fabric.server_host, lanes=fabric.offers.lanes),
@@ -100,7 +99,7 @@ def opened(state: State) -> Iterator[SwitchFabric]:
 
 def _check_switches(state: State) -> None:
     for switch, process in state.switches.items():
-        if why := RunningSwitch("", switch, process).ended():
+        if why := TestbedSwitch(switch, process).ended():
             raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
 
 

@@ -1,6 +1,6 @@
 """The fallback server at a host of a testbed: one for all jobs that have theirs there, whoever runs them.
 
-The first process that needs it starts it: ``python -m ina.machine.fallback TESTBED HOST``, in the
+The first process that needs it starts it: ``python -m ina.runtime.testbed_fallback TESTBED HOST``, in the
 host's namespace, a `FallbackService` at a Unix socket in the testbed's folder. It ends with its last
 connection and job, or with the testbed. Nobody connects, starts it or lets it end but with a lock.
 """
@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import logging
 import signal
 import socket
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import State
 from bmv2_topos.testbeds.netns.names import namespace
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP
 from hostlib.launch import command_line
-from ina.runtime.errors import ProcessFailed
+from ina.runtime.errors import ProcessFailed, RunError
 from ina.runtime.fallback_process import FallbackProcess
 from ina.runtime.fallback_service import FallbackService
 from ina.runtime.remote_fallback import RemoteFallback
@@ -81,7 +83,7 @@ class TestbedFallback(RemoteFallback):
         place = self._state.log(_name(self._host))
         with place.open("w") as log:
             process = subprocess.Popen(
-                [*inside, *command_line.module("ina.machine.fallback", self._state.name, self._host)],
+                [*inside, *command_line.module("ina.runtime.testbed_fallback", self._state.name, self._host)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -108,7 +110,7 @@ def _locked(state: State, host: str, how: int = fcntl.LOCK_EX) -> Iterator[None]
         yield
 
 
-def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
+def serve(name: str, host: str) -> None:
     """Serve at a host of a testbed until nobody is connected, or a signal comes; for the main thread.
 
     Raises RunError; OSError if the testbed is gone meanwhile.
@@ -128,7 +130,7 @@ def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
     )
     try:
         with FallbackService(fallback, state.socket(_name(host)), None, lanes=lanes) as service:
-            on_ready()
+            print(json.dumps({"ready": host}), flush=True)
             while not stopped.wait(_LOOK_S):
                 fallback.check()  # clients hear it if it has ended for good
                 if not service.unused:
@@ -143,3 +145,10 @@ def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
                         return
     finally:
         fallback.stop()
+
+
+if __name__ == "__main__":
+    try:
+        serve(sys.argv[1], sys.argv[2])
+    except (RunError, OSError) as error:
+        sys.exit(str(error))

@@ -25,7 +25,7 @@ def _quiet(text: str) -> None:
     pass
 
 
-class Live(Protocol):
+class LiveRunner(Protocol):
     """Makes a topology of processes."""
 
     def check(self, topology: Topology, program: Program) -> None:
@@ -57,7 +57,7 @@ class Loopback:
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
     ) -> AbstractContextManager[SwitchFabric]:
-        """Start its switches; see `Live.opened`."""
+        """Start its switches; see `LiveRunner.opened`."""
         self.check(topology, program)
         captures = Captures(Path(program.pcap), CAPTURE_BYTES, HEADERS) if program.pcap else None
         spec = FabricSpec(
@@ -80,13 +80,13 @@ class Testbed:
         self._find()
         target = netns.TARGETS[program.target]
         target.check(topology, program)
-        target.check_here(topology)
+        target.check_here(topology, program)
 
     @contextlib.contextmanager
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
     ) -> Iterator[SwitchFabric]:
-        """Start it, and stop it after the block; see `Live.opened`."""
+        """Start it, and stop it after the block; see `LiveRunner.opened`."""
         state = self._up(name, topology, program, on_step=on_step)
         try:
             with opened(state) as fabric:
@@ -95,18 +95,18 @@ class Testbed:
             netns.down(name)
 
 
-def live_runner(name: str) -> Live:
+def live_runner(name: str) -> LiveRunner:
     """Return the runner of this name: loopback, netns or mininet."""
     return _RUNNERS[name]()
 
 
-def _mininet() -> Live:
+def _mininet() -> LiveRunner:
     from bmv2_topos.testbeds import mininet  # which looks for Mininet
 
     return Testbed(mininet.up, mininet.find)
 
 
-_RUNNERS: Mapping[str, Callable[[], Live]] = {
+_RUNNERS: Mapping[str, Callable[[], LiveRunner]] = {
     "loopback": Loopback,
     "netns": lambda: Testbed(netns.up, lambda: None),
     "mininet": _mininet,

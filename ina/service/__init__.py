@@ -17,6 +17,9 @@ Fallback servers keep the jobs of their owner, the state (`fallback`).
 Switches hold what they were told, and are compared with what was written down of it
 (`controller.Fleet.reconcile`). So every effect can be broken off anywhere, and be tried again.
 
+`live` is such a service for the time of one command: its state goes with it, one switch stands for the root
+of each job's tree (a `network.Network`), and runs are threads of its process.
+
 Layers, each of which knows only those below it: ``api`` (HTTP; alone knows status codes) → ``daemon`` →
 ``effects``, ``runs``, ``switches``, ``reports`` → ``ledger`` → ``store`` (alone knows SQLite), ``executor``
 (processes), ``network`` (switches) → ``steps``, ``records`` (pure).

@@ -27,6 +27,7 @@ import httpx
 from ina.service.errors import ServiceError
 
 if TYPE_CHECKING:
+    from ina.service.service import JobGrant
     from ina.service.views import (
         AdmissionView,
         AuditView,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         DecisionsView,
         DecisionView,
         ExplanationView,
-        GrantView,
         JobsView,
         JobView,
         LogView,
@@ -213,9 +213,9 @@ class Client:
         """Renew the lease of such a job; `done`: iterations in this run."""
         return cast("AdmissionView", self._ask("PUT", _admission(name), json={"done": done}))
 
-    def grant(self, name: str) -> GrantView:
+    def grant(self, name: str) -> JobGrant:
         """Return the grant of such a job, which its workers need, once it runs."""
-        return cast("GrantView", self._ask("GET", _admission(name)))
+        return cast("JobGrant", self._ask("GET", _admission(name)))
 
     def leave(self, name: str, failure: str = "") -> AdmissionView:
         """Say that the workers of such a job have ended, with a failure or well."""

@@ -38,7 +38,7 @@ from ina.service import plain, views
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
-from ina.service.external import LEASE_S, ExternalRuns, Holders, is_external
+from ina.service.external import ExternalRuns, Holders, is_external
 from ina.service.fallback import FallbackServing
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
@@ -47,14 +47,12 @@ from ina.service.ledger import Ledger
 from ina.service.measures import Measures
 from ina.service.network import Network
 from ina.service.policies import Policies
-from ina.service.quotas import Quota, QuotaState
-from ina.service.rates import Rates
-from ina.service.records import Audit, Difference, JobRecord, Said, id_of
+from ina.service.quotas import Quota, QuotaState, Rates
+from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
 from ina.service.reports import Reports
 from ina.service.runner import left_behind, log_file
 from ina.service.runs import PROGRESS_S, Runs
-from ina.service.servers import see_servers
-from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
+from ina.service.service import ClusterState, JobExplanation, JobGrant, LogLine, SlotsChange
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
 
@@ -77,7 +75,11 @@ _log = logging.getLogger(__name__)
 
 
 class Daemon:
-    """The service behind `ina.service.service.Service`. Made and used in the thread of its event loop."""
+    """The service, made and used in the thread of its event loop. Jobs are named by their ids.
+
+    Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
+    there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
+    """
 
     def __init__(
         self,
@@ -157,7 +159,7 @@ class Daemon:
     def _round(self) -> None:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
         self._ledger.keep_time()
-        see_servers(self._ledger, self._executor)
+        self._runs.see_servers()
         if self._ledger.due_s <= self._ledger.now_s:  # who has ended in time has not missed it
             self._runs.look_soon()
         self._runs.look()
@@ -183,7 +185,7 @@ class Daemon:
             if number not in ledger.holds:  # it died before it had forgotten this one
                 self._effects.spawn(self._effects.clear(number))
         for number, hold in ledger.holds.items():
-            if hold.held.stage == "preparing":  # its last step is that the runner is started
+            if hold.stage == "preparing":  # its last step is that the runner is started
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
     async def _settle(self) -> None:
@@ -197,10 +199,10 @@ class Daemon:
             name: "it was running"
             for number, hold in ledger.holds.items()
             if executor.status(number) is None
-            for name in hold.held.run.jobs
-            if name not in hold.held.over
+            for name in hold.run.jobs
+            if name not in hold.over
         }
-        held = {name for hold in ledger.holds.values() for name in hold.held.run.jobs}
+        held = {name for hold in ledger.holds.values() for name in hold.run.jobs}
         for name in ledger.core.jobs.keys() - held:
             written = ledger.logs(ledger.submitted[name]).glob("*")
             latest = max((each.stat().st_mtime for each in written), default=-math.inf)
@@ -314,7 +316,7 @@ class Daemon:
         assert self._ledger.core.log is not None
         return self._ledger.core.log.counts
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str) -> JobExplanation:
         """Say why a job stands as it does."""
         return self._reports.explain(name)
 
@@ -327,11 +329,11 @@ class Daemon:
         """Return the cluster as it is."""
         return self._reports.cluster()
 
-    def decisions(self, after: int = 0) -> Sequence[Decision]:
+    def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log later than number `after`."""
         return self._reports.decisions(after)
 
-    async def watch(self, after: int = 0) -> AsyncIterator[Decision]:
+    async def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
         """Yield the lines of the log later than number `after`, and all to come."""
         while True:
             for decision in self.decisions(after):
@@ -351,16 +353,16 @@ class Daemon:
         """Compare what is intended with what switches and servers hold."""
         found = await self._switches.audit()
         lost = [
-            Difference(", ".join(hosts(place.servers)), f"job {name} should run, and its runner is gone")
+            Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, and its runner is gone")
             for number, hold in self._ledger.holds.items()
-            if hold.held.stage == "running" and not self._executor.lives(number)
-            for name, place in hold.held.places.items()
-            if name not in hold.held.over
+            if hold.stage == "running" and not self._executor.lives(number)
+            for name, place in hold.places.items()
+            if name not in hold.over
         ]
         known, runs = {*self._executor.known()}, self._ledger.folder / "runs"
         left = left_behind(runs) if runs.exists() else {}
         stray = [
-            Difference("this machine", f"process {process} of run {run}, which is over, still runs")
+            Discrepancy("this machine", f"process {process} of run {run}, which is over, still runs")
             for process, run in sorted(left.items())
             if run not in known
         ]
@@ -440,7 +442,7 @@ class Daemon:
         except BadRun as error:
             raise BadSpec(str(error)) from error
 
-    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> JobRecord:
         """Take in a job whose workers somebody else starts, on the servers that it names.
 
         Args:
@@ -460,31 +462,34 @@ class Daemon:
             )
         (record,) = await self._take([job], tenant, key, holder=holder)
         self._holders.hear(record.name)
-        return self._admission(record)
+        return record
 
-    async def renew(self, name: str, done: int | None = None) -> Admission:
-        """Begin the lease of such a job again; `done`: iterations in this run, if they are known."""
+    async def renew(self, name: str, done: int | None = None) -> str:
+        """Begin the lease of such a job again; return why its workers have to end, "": they need not.
+
+        `done` are its iterations in this run, if they are known.
+        """
         record = self._held(name)
         self._holders.renew(name, done)
-        return self._admission(record)
+        return self._to_stop(record)
 
-    def grant(self, name: str) -> Grant:
+    def grant(self, name: str) -> JobGrant:
         """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
         record = self._held(name)
         if record.state != "running" or record.run is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
         hold, offers = self._ledger.holds[record.run], self._network.offers
-        return Grant(
-            plain.of_admission(hold.admissions[name]),
-            crosses=hold.held.places[name].tree is not None,
+        return JobGrant(
+            switches=plain.of_admission(hold.admissions[name]),
+            crosses=hold.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,
             paced=self._network.paced or has_slow_links(self.topology),
             address=switch_address(self.topology),
         )
 
-    async def leave(self, name: str, failure: str = "") -> Admission:
-        """Note that its workers have ended, with a failure or well."""
+    async def leave(self, name: str, failure: str = "") -> str:
+        """Note that its workers have ended, with a failure or well; return as `renew`."""
         self._held(name)
         run = self._holders.run_of(name)  # of a job that was cancelled, too
         self._holders.end(name, failure)
@@ -492,7 +497,7 @@ class Daemon:
         if run is not None:
             self._effects.again(run)
         await self._tell()
-        return self._admission(self.record(name))
+        return self._to_stop(self.record(name))
 
     def _held(self, name: str) -> JobRecord:
         record = self.record(name)
@@ -503,11 +508,10 @@ class Daemon:
             )
         return record
 
-    def _admission(self, record: JobRecord) -> Admission:
-        stop = ""
+    def _to_stop(self, record: JobRecord) -> str:
         if record.over or (record.run is not None and self._external.to_stop(record.run)):
-            stop = record.reason or f"the job is {record.state}"
-        return Admission(record, LEASE_S, stop)
+            return record.reason or f"the job is {record.state}"
+        return ""
 
     async def take_in(self, jobs: Sequence[Submitted]) -> None:
         """Take in jobs as the core is to see them. Raises StoreError."""
@@ -556,7 +560,10 @@ class Daemon:
         return self.record(name)
 
     async def reload(self, policies: Policies) -> None:
-        """Have other policies decide from now on; what runs runs on until they decide otherwise."""
+        """Have other policies decide from now on; what runs runs on until they decide otherwise.
+
+        Raises Conflict if they cannot follow those that decide now.
+        """
         if policies != self._ledger.policies:
             try:
                 self._ledger.change(policies)
@@ -567,7 +574,8 @@ class Daemon:
     async def change_cluster(self, cluster: Topology) -> Sequence[str]:
         """Have another cluster from now on; return what differs, one sentence each.
 
-        Jobs that it does not touch run on; others get other places, or fail if it has none for them.
+        Jobs that it does not touch run on; others get other places, or fail if it has none for them. Raises
+        Conflict if it cannot follow that of now; nothing has changed then.
         """
         ledger = self._ledger
         if cluster == ledger.topology:
@@ -581,7 +589,7 @@ class Daemon:
         await self._tell()
         return notes
 
-    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[SlotsChange]:
         """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
 
         Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
@@ -598,7 +606,7 @@ class Daemon:
         question, answer = allocation.allocator.question, allocation.allocator.answer
         after = ledger.desired().places
         found = [
-            Slots(
+            SlotsChange(
                 each,
                 answer.standing[each],
                 before[each].regions if each in before else {},

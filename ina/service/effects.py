@@ -28,12 +28,12 @@ from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
-from ina.service.holds import ON_NO_SWITCH, Hold, hosts
+from ina.service.holds import ON_NO_SWITCH, HeldRun, Stage, hosts
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.runner import JobOrder, RunOrder
 from ina.service.runs import Runs
-from ina.service.steps import Held, Resize, Stage, Start, Step, Stop, steps
+from ina.service.steps import Resize, Start, Step, Stop, steps
 from ina.service.switches import Switches
 from ina.service.threads import Blocking
 from ina.service.wiring import Wiring
@@ -117,10 +117,9 @@ class Effects:
         if not ledger.stirred:
             return
         now_s = ledger.now_s
-        held = {number: hold.held for number, hold in ledger.holds.items()}
         desired = ledger.desired()
-        found = steps(desired, held)
-        known = held.keys() | {run.number for run in desired.runs}
+        found = steps(desired, ledger.holds)
+        known = ledger.holds.keys() | {run.number for run in desired.runs}
         self.troubles = {key: each for key, each in self.troubles.items() if key[0] in known}
         for step in found:
             number = step.run.number if isinstance(step, Start) else step.number
@@ -139,8 +138,8 @@ class Effects:
         holds = self._ledger.holds
         self._granted = {number: told for number, told in self._granted.items() if number in holds}
         for number, hold in holds.items():
-            granted = {name: place.in_flight for name, place in hold.held.places.items()}
-            if hold.held.stage == "running" and self._granted.get(number) != granted:
+            granted = {name: place.in_flight for name, place in hold.places.items()}
+            if hold.stage == "running" and self._granted.get(number) != granted:
                 self._granted[number] = granted
                 self.spawn(self._grant(number, granted))
 
@@ -202,14 +201,14 @@ class Effects:
             case Start(run, places):
                 ports = self._udp_ports(step)
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
-                ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
+                ledger.holds[number] = HeldRun(run, places, busy=True, udp_ports=ports, before=before)
                 self.spawn(self._effect(number, Start, partial(self._start, number, ledger.wiring)))
             case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
                 self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
-                ledger.set(number, places={**hold.held.places, job: place})
+                ledger.set(number, places={**hold.places, job: place})
                 if job in hold.admissions:
                     hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
 
@@ -218,7 +217,7 @@ class Effects:
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():
             for name, ports in hold.udp_ports.items():
-                for host, port in zip(hosts(hold.held.places[name].servers), ports, strict=True):
+                for host, port in zip(hosts(hold.places[name].servers), ports, strict=True):
                     used.setdefault(host, set()).add(port)
         found = {}
         for name, place in step.places.items():
@@ -269,13 +268,13 @@ class Effects:
             self._granted[number] = {job.name: job.in_flight for job in order.jobs}
             stage = "running"
         except BadSpec as error:
-            ledger.record([Ended(ledger.now_s, name, str(error)) for name in hold.held.run.jobs])
+            ledger.record([Ended(ledger.now_s, name, str(error)) for name in hold.run.jobs])
         finally:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
 
-    def _admit(self, hold: Hold, wiring: Wiring) -> None:
-        for name, place in hold.held.places.items():
+    def _admit(self, hold: HeldRun, wiring: Wiring) -> None:
+        for name, place in hold.places.items():
             said = self._ledger.submitted[name]
             job = said.job
             who = Registration(
@@ -296,7 +295,7 @@ class Effects:
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
         self._count_again(hold, why)
-        ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
+        ledger.set(number, over=frozenset(hold.run.jobs))  # nothing of it is to be on switches any more
         await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
         fault_point("removed")
         await self._fallback_jobs.serve(hold)
@@ -305,11 +304,11 @@ class Effects:
         fault_point("forgotten")
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
-    def _count_again(self, hold: Hold, why: str) -> None:
+    def _count_again(self, hold: HeldRun, why: str) -> None:
         """Count the jobs whose workers had started, and start again in the same run: with another tree."""
-        ledger, run = self._ledger, hold.held.run
+        ledger, run = self._ledger, hold.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
-        going = hold.admissions.keys() - hold.held.over
+        going = hold.admissions.keys() - hold.over
         names = [name for name in run.jobs if name in wanted and name in going]
         if names and self._executor.status(run.number) is not None:
             ledger.start_again({name: hold.admissions[name].epoch for name in names}, why)
@@ -326,12 +325,12 @@ class Effects:
                 )
             fault_point("one removed")
 
-    def _order(self, hold: Hold) -> RunOrder:
-        run = hold.held.run
+    def _order(self, hold: HeldRun) -> RunOrder:
+        run = hold.run
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
             said = self._ledger.submitted[name]
-            servers = hold.held.places[name].servers
+            servers = hold.places[name].servers
             machines = tuple(
                 tuple(rank for rank, server in enumerate(servers) if server == host)
                 for host in hosts(servers)
@@ -346,8 +345,8 @@ class Effects:
                     str(self._ledger.logs(said)),
                     servers=hosts(servers),
                     driver=bool(said.job.extra.get("driver")),
-                    granted=_granted(hold.held.places[name]),
-                    in_flight=hold.held.places[name].in_flight,
+                    granted=_granted(hold.places[name]),
+                    in_flight=hold.places[name].in_flight,
                     congestion=said.job.congestion,
                     numbers=said.job.numbers,
                     priority=said.job.priority,

@@ -11,11 +11,10 @@ from typing import assert_never, get_args
 from controller.vocabulary import Topology
 from ina.runtime.agents import SSH, launch_command
 from ina.service.errors import ServiceError
-from ina.service.executor import Executor, LocalRuns
+from ina.service.executor import Executor, LocalRuns, SshRuns
 from ina.service.ray_runs import RayRuns
 from ina.service.runner import Engine
 from ina.service.slurm_runs import SlurmRuns
-from ina.service.ssh_runs import SshRuns
 
 LOCAL_ENGINES: tuple[Engine, ...] = ("local", "slurm", "ray")
 """Those for the hosts of a testbed."""

@@ -1,6 +1,6 @@
 """Runs of workers that outlive the daemon: started, stopped, looked at, found again.
 
-`LocalRuns` has them on this machine; ssh (`ina.service.ssh_runs`), Slurm (`ina.service.slurm_runs`) and Ray
+`LocalRuns` has them on this machine; ssh (`SshRuns`), Slurm (`ina.service.slurm_runs`) and Ray
 (`ina.service.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray have a view of
 their own of jobs and servers.
 """
@@ -20,8 +20,10 @@ from typing import Any, Protocol
 
 from controller.errors import BadSpec
 from controller.vocabulary import Topology
+from controller.vocabulary.files import topology_document
 from hostlib.launch import command_line
 from hostlib.launch.keeper import GRACE_S
+from ina.runtime.machine_hosts import this_machine
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.faults import fault_point
@@ -185,3 +187,38 @@ class LocalRuns(RunFolders):
     def _child(self, number: int) -> int | None:
         child = self._children.get(number)
         return child.pid if child is not None and child.poll() is None else None
+
+
+class SshRuns(LocalRuns):
+    """Runs whose workers are started by ssh, on the machines of a cluster; on this one without it."""
+
+    def __init__(self, folder: Path, cluster: Topology, launch_with: str, passed: Sequence[str] = ()) -> None:
+        """Start nothing yet.
+
+        Args:
+            folder: Of the folders of runs.
+            cluster: The cluster, with the addresses of its servers.
+            launch_with: The command that starts a command on a machine (`agents.launch_command`).
+            passed: Names of environment variables that commands get, too.
+        """
+        super().__init__(folder, passed)
+        self._cluster = cluster
+        self._launch_with = launch_with
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError; BadSpec for a group, and a driver of Ray."""
+        check_alone(order)
+        cluster = self._cluster
+        super().start(
+            replace(
+                order,
+                engine="ssh",
+                cluster=topology_document(cluster),
+                launch_with=self._launch_with,
+                here=this_machine(cluster) or "",
+            )
+        )
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start the workers of further runs on these machines."""
+        self._cluster = cluster

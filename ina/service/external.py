@@ -213,7 +213,7 @@ class Holders:
     def run_of(self, name: str) -> int | None:
         """Return the number of the run of a job; None: it has none."""
         held = self._ledger.holds.items()
-        return next((number for number, hold in held if name in hold.held.run.jobs), None)
+        return next((number for number, hold in held if name in hold.run.jobs), None)
 
     def _unfinished(self, name: str) -> bool:
         return name in self._ledger.core.jobs or self._ledger.quotas.waits(name) is not None

@@ -11,7 +11,7 @@ from controller.switches.layout import TreeAdmission
 from ina.runtime.errors import RunError
 from ina.service.fallback import FallbackServing
 from ina.service.faults import fault_point
-from ina.service.holds import Hold
+from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
 from ina.service.threads import Blocking
 
@@ -48,12 +48,12 @@ class FallbackJobs:
         """When it is to be seen next whether they live; infinite meanwhile, or if nothing is held."""
         return math.inf if self._busy or not self._ledger.holds else self._next_s
 
-    async def serve(self, hold: Hold) -> None:
+    async def serve(self, hold: HeldRun) -> None:
         """Have the fallback servers of a run's jobs serve all jobs that have theirs there, and no others.
 
         A run that is not held any more is not served. Raises RunError if one does not.
         """
-        await self._serve({place.fallback for place in hold.held.places.values() if place.fallback})
+        await self._serve({place.fallback for place in hold.places.values() if place.fallback})
 
     async def look(self) -> None:
         """Have those that have ended serve again: their jobs go on, and send again what was not summed."""
@@ -62,8 +62,8 @@ class FallbackJobs:
             used = {
                 place.fallback
                 for hold in self._ledger.holds.values()
-                if hold.held.stage == "running"
-                for place in hold.held.places.values()
+                if hold.stage == "running"
+                for place in hold.places.values()
                 if place.fallback
             }
             cluster = self._ledger.topology
@@ -85,7 +85,7 @@ class FallbackJobs:
         wanted: dict[str, list[TreeAdmission]] = {server: [] for server in servers}
         for hold in self._ledger.holds.values():
             admissions = hold.of_switches()
-            for name, place in hold.held.places.items():
+            for name, place in hold.places.items():
                 if place.fallback in wanted and name in admissions:
                     wanted[place.fallback].append(admissions[name])
         if wanted:

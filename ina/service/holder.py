@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import Rendezvous
@@ -22,7 +23,10 @@ from ina.runtime.metrics import summed_bytes
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
 from ina.service import plain
 from ina.service.client import Client, ClientError, Refused
-from ina.service.views import AdmissionView, GrantView
+
+if TYPE_CHECKING:  # all that decides
+    from ina.service.service import JobGrant
+    from ina.service.views import AdmissionView
 
 RENEW_S = 2.0
 """Interval at which a lease is renewed."""
@@ -35,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class ExternalJob:
     """A job whose workers somebody else starts.
 
     Attributes:
@@ -57,7 +61,7 @@ class Held:
     listen: str | None = None
 
 
-def _granted(spec: LaunchSpec, grant: GrantView) -> Admitted:
+def _granted(spec: LaunchSpec, grant: JobGrant) -> Admitted:
     """Return a job that a controller has admitted; nothing of its switches is asked here."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
     tree, hosts = plain.admission_of(grant["switches"]), UdpHosts(grant["address"])
@@ -67,7 +71,7 @@ def _granted(spec: LaunchSpec, grant: GrantView) -> Admitted:
 class Lease:
     """Keeps a job's lease, in a thread of its own."""
 
-    def __init__(self, client: Client, held: Held) -> None:
+    def __init__(self, client: Client, held: ExternalJob) -> None:
         self._client = client
         self._held = held
         self._over = threading.Event()
@@ -132,7 +136,7 @@ class Lease:
 
 
 def hold(
-    held: Held,
+    held: ExternalJob,
     connect: Callable[[str], contextlib.AbstractContextManager[Client]],
     *,
     on_ready: Callable[[Sequence[str]], None],
@@ -174,7 +178,7 @@ def hold(
 
 
 def _await(
-    lease: Lease, held: Held, on_wait: Callable[[str], None], starter_left: Callable[[], bool]
+    lease: Lease, held: ExternalJob, on_wait: Callable[[str], None], starter_left: Callable[[], bool]
 ) -> None:
     """Wait until the switches serve the job. Raises WorkerFailed if that does not come to be."""
     told, until = "", time.monotonic() + held.wait_s

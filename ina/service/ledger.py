@@ -42,13 +42,13 @@ from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.reasons import Kind
 from controller.errors import BadSpec
-from controller.policies.by_kind import SCHEDULER
+from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
-from ina.service.holds import Hold
+from ina.service.holds import HeldRun
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
@@ -161,7 +161,7 @@ class Ledger:
         self._counted = 0  # jobs that are over whose quota is free again
         self.submissions = 0
         self.forgotten = 0
-        self.holds: dict[int, Hold] = {}
+        self.holds: dict[int, HeldRun] = {}
         self._desired: Desired | None = None
         self._due: dict[str, float] | None = None
         self.stirred = True
@@ -242,7 +242,7 @@ class Ledger:
         for row in self._store.events(self._frozen_at):
             self._take_in(row.body)
         self.recovered_s = self.core.now_s
-        self.holds = {number: Hold.of(body) for number, body in self._store.holds().items()}
+        self.holds = {number: HeldRun.of(body) for number, body in self._store.holds().items()}
         policies, cluster = self._wanted
         if self.topology != cluster:
             self.change_cluster(cluster)
@@ -352,7 +352,7 @@ class Ledger:
             return []
         ended = {each.job.spec.name: each.job.finish_s or 0.0 for each in core.over}
         ended |= {name: self.submitted[name].job.arrival_s for name in (*self.left, *core.refused)}
-        held = {name for hold in self.holds.values() for name in hold.held.run.jobs}
+        held = {name for hold in self.holds.values() for name in hold.run.jobs}
         over = [(name, at_s) for name, at_s in ended.items() if name not in core.jobs and name not in held]
         return self._retention.expired(over, now_s)
 
@@ -559,7 +559,8 @@ class Ledger:
     def set(self, number: int, **changes: Any) -> None:
         """Change what is held of a run; `keep` writes it down."""
         hold = self.holds[number]
-        hold.held = replace(hold.held, **changes)
+        for name, value in changes.items():
+            setattr(hold, name, value)
         self.stirred = True
         self.changes += 1
 

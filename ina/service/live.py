@@ -30,8 +30,8 @@ from ina.runtime.admission import at_one_switch
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.fallback_process import Fallback, description
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import JobEnd, OnOutput
+from ina.runtime.jobs import GroupRun, OnOutput
+from ina.runtime.launch import JobRun
 from ina.runtime.programs import bundle
 from ina.runtime.spec import LaunchSpec
 from ina.service.clock import Clock
@@ -149,8 +149,6 @@ class _Run:
     def _carry_out(self) -> None:
         try:
             self.group.run()
-        except Cancelled:
-            pass
         except BaseException as error:
             self.error = error
             self.status.failure = f"{type(error).__name__}: {error}"
@@ -191,7 +189,7 @@ class FabricRuns(Executor):
 
         granted = {job.name: job.in_flight for job in order.jobs}
 
-        def ended(end: JobEnd) -> None:
+        def ended(end: JobRun) -> None:
             failure = end.failure()
             run.status.note_end(group, end.spec.job.name, "" if failure is None else self._describe(failure))
             self.on_end()

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Literal, Protocol, TextIO
 
-from ina.service.service import Decision
+from ina.service.service import LogLine
 
 KINDS = ("text", "json")
 FIELDS = ("decision", "event", "jobs", "switch", "run")
@@ -25,7 +25,7 @@ _RUN = re.compile(r"^run (\d+)\b")
 
 
 class _Watched(Protocol):
-    def watch(self, after: int = 0) -> AsyncIterator[Decision]:
+    def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
         """Yield the lines of the log later than number `after`, and all to come."""
 
 

@@ -32,7 +32,7 @@ MISSED = ("collided", "bypassed")
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class PacketCount:
     """A job's packets at all its switches until a moment, and its iterations by then."""
 
     packets: int
@@ -48,7 +48,7 @@ class Measures:
         self._network = network
         self._executor = executor
         self._blocking = blocking
-        self._counts: dict[tuple[int, str], Count] = {}
+        self._counts: dict[tuple[int, str], PacketCount] = {}
         self._shares: dict[tuple[int, str], float] = {}
         self._turn = 0
         self._busy = False
@@ -70,7 +70,7 @@ class Measures:
         running = {
             (number, name): admission
             for number, hold in ledger.holds.items()
-            if hold.held.stage == "running"
+            if hold.stage == "running"
             for name, admission in hold.of_switches().items()
         }
         keys = list(running)
@@ -92,7 +92,7 @@ class Measures:
     def _take(self, key: tuple[int, str], admission: TreeAdmission, counters: Mapping[str, int]) -> None:
         missed = sum(counters.get(name, 0) for name in MISSED)
         packets = missed + sum(counters.get(name, 0) for name in FOUND)
-        now = Count(packets, missed, self._ledger.latest.get(key[1], 0.0))
+        now = PacketCount(packets, missed, self._ledger.latest.get(key[1], 0.0))
         before = self._counts.get(key)
         if before is not None and packets <= before.packets:
             if packets < before.packets:  # its switch was started anew
@@ -124,7 +124,7 @@ class Measures:
             ledger.record([events])
 
 
-def _bytes(lanes: int, admission: TreeAdmission, before: Count, now: Count) -> int | None:
+def _bytes(lanes: int, admission: TreeAdmission, before: PacketCount, now: PacketCount) -> int | None:
     """Return the gradient bytes of an iteration; None: none has ended."""
     copies = sum(on.fan_in for on in admission.switches.values() if not on.transit)
     if now.done <= before.done or not copies:

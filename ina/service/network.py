@@ -29,7 +29,7 @@ from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
 from ina.service.faults import fault_point
 from ina.service.holds import ON_NO_SWITCH
-from ina.service.records import Audit, Difference
+from ina.service.records import Audit, Discrepancy
 from ina.service.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ class Network:
         names = {admission.job: name for name, admission in admissions.items()}
         decision = reconcile(per_switch(admissions.values()), observed)
         found = [
-            Difference(action.switch, f"{action.verb} job {names.get(action.job, action.job)}: {action.why}")
+            Discrepancy(action.switch, f"{action.verb} job {names.get(action.job, action.job)}: {action.why}")
             for action in decision.actions
             if action.job not in leaving
         ]

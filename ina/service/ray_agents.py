@@ -40,7 +40,7 @@ def connect() -> None:
         raise LaunchError(f"cannot connect to Ray: {error}") from error
 
 
-class Node(NamedTuple):
+class RayNode(NamedTuple):
     """A node of Ray that is alive."""
 
     number: str
@@ -48,18 +48,18 @@ class Node(NamedTuple):
     has_gpu: bool
 
 
-def nodes() -> dict[str, Node]:
+def nodes() -> dict[str, RayNode]:
     """Return the nodes that are alive, each by its name and by its address."""
     found = {}
     for each in ray.nodes():
         if each["Alive"]:
             address = str(each["NodeManagerAddress"])
-            node = Node(str(each["NodeID"]), address, "GPU" in each["Resources"])
+            node = RayNode(str(each["NodeID"]), address, "GPU" in each["Resources"])
             found[address] = found[str(each.get("NodeName", address))] = node
     return found
 
 
-def placed(machines: Mapping[str, str]) -> dict[str, Node]:
+def placed(machines: Mapping[str, str]) -> dict[str, RayNode]:
     """Return the node of each machine, given with its address. Raises LaunchError."""
     known = nodes()
     found = {
@@ -88,13 +88,13 @@ class _Lines:
         """Do nothing."""
 
 
-class Machine:
+class AgentActor:
     """An agent (`ina.runtime.agent`) in an actor: it gets lines, and gives lines."""
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._out = _Lines()
-        here = agent.Agent(iter(self._orders.get, None), self._out)  # type: ignore[arg-type]  # all that it uses
+        here = agent.MachineAgent(iter(self._orders.get, None), self._out)  # type: ignore[arg-type]  # all that it uses
         self._thread = threading.Thread(target=here.run, daemon=True)
         self._thread.start()
 
@@ -184,7 +184,7 @@ def agents(
             if stopping.is_set():
                 raise LaunchError("ended while it waited for room in Ray")
         on_placed(f"Ray placement group {number}, created")
-        actor = ray.remote(Machine)
+        actor = ray.remote(AgentActor)
         with Agents(
             {
                 each: RayAgent(

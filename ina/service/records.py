@@ -101,7 +101,7 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Discrepancy:
     """Something that a switch or a server holds and should not, or the other way round.
 
     Attributes:
@@ -118,7 +118,7 @@ class Audit:
     """What is intended against what is: nothing found means that both are the same."""
 
     at_s: float
-    found: tuple[Difference, ...] = ()
+    found: tuple[Discrepancy, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Switches that could not be read, with the reason."""
 

@@ -10,19 +10,19 @@ from controller.vocabulary.errors import plural
 from ina.service.effects import Effects
 from ina.service.errors import Unknown
 from ina.service.executor import Executor
+from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
 from ina.service.network import Network
 from ina.service.records import JobRecord, Said, State
 from ina.service.service import (
     ClusterState,
-    Decision,
-    Explanation,
+    JobExplanation,
+    LogLine,
     ServerState,
     Share,
     SwitchState,
 )
-from ina.service.steps import Held
 
 _KNOWN_S = 1e-9
 """An estimate of the time left that is below this has been used up."""
@@ -61,7 +61,7 @@ class Reports:
         """Return these jobs. O(runs + jobs that are asked for), over all calls also O(lines of the log)."""
         self._forget()
         over = self._over()
-        held = {name: hold.held for hold in self._ledger.holds.values() for name in hold.held.run.jobs}
+        held = {name: hold for hold in self._ledger.holds.values() for name in hold.run.jobs}
         waits, troubles = self._waits(), self._effects.why()
         return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
 
@@ -96,7 +96,7 @@ class Reports:
         self,
         said: Said,
         over: Mapping[str, Over],
-        held: Mapping[str, Held],
+        held: Mapping[str, HeldRun],
         waits: Mapping[str, str],
         troubles: Mapping[str, str],
     ) -> JobRecord:
@@ -149,7 +149,7 @@ class Reports:
             late=due_s is not None and now_s + left_s > due_s,
         )
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str) -> JobExplanation:
         """Say why a job stands as it does."""
         record = self.record(name)
         about = tuple(each for each in self.decisions() if name in each.entry.jobs)
@@ -161,7 +161,7 @@ class Reports:
             advice.append(f"it will miss its deadline by about {late_s:.1f} s")
         if why := self._why_fallback(record):
             advice.append(why)
-        return Explanation(record, about, tuple(advice))
+        return JobExplanation(record, about, tuple(advice))
 
     def _why_fallback(self, record: JobRecord) -> str:
         """Return whose slots had a job's packets go to the fallback server; "": they did not, or too few."""
@@ -171,8 +171,8 @@ class Reports:
         places = {
             name: {at: (region.offset, region.end) for at, region in each.regions.items()}
             for hold in self._ledger.holds.values()
-            for name, each in hold.held.places.items()
-            if name not in hold.held.over
+            for name, each in hold.places.items()
+            if name not in hold.over
         }
         others = holders(places, record.name)
         slots = ", ".join(
@@ -190,11 +190,11 @@ class Reports:
         used: dict[str, list[str]] = {}
         shares: dict[str, list[Share]] = {}
         for hold in self._ledger.holds.values():
-            for name, place in hold.held.places.items():
+            for name, place in hold.places.items():
                 for server in place.servers:
                     used.setdefault(server, []).append(name)
                 for switch, region in place.regions.items():
-                    if name not in hold.held.over:
+                    if name not in hold.over:
                         shares.setdefault(switch, []).append(Share(name, region, place.standing))
         servers = tuple(
             ServerState(
@@ -225,14 +225,14 @@ class Reports:
         found: Counter[str] = Counter()
         for hold in self._ledger.holds.values():
             most: Counter[str] = Counter()
-            for name, place in hold.held.places.items():
+            for name, place in hold.places.items():
                 gpus = self._ledger.submitted[name].job.gpus_per_worker
                 most |= Counter({server: n * gpus for server, n in Counter(place.servers).items()})
             found += most
         return found
 
-    def decisions(self, after: int = 0) -> Sequence[Decision]:
+    def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log later than number `after`."""
         log = self._ledger.core.log
         assert log is not None
-        return [Decision(number, entry) for number, entry in log.after(after)]
+        return [LogLine(number, entry) for number, entry in log.after(after)]

@@ -34,8 +34,7 @@ from hostlib.launch import keeper
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from ina.runtime.agents import Agents
 from ina.runtime.hosts import Hosts
-from ina.runtime.job_group import Cancelled, GroupRun
-from ina.runtime.jobs import JobEnd
+from ina.runtime.jobs import GroupRun
 from ina.runtime.launch import Admitted, JobRun, met
 from ina.runtime.machine_hosts import MachineHosts, StartAgents
 from ina.runtime.spec import JobResult, LaunchSpec
@@ -274,7 +273,7 @@ class GivenLauncher:
         """Return None: a switch that has ended may come back."""
 
 
-class Runner:
+class RunProcess:
     """Carries out one order."""
 
     def __init__(self, folder: Path, order: RunOrder) -> None:
@@ -317,8 +316,7 @@ class Runner:
             watcher = threading.Thread(target=self._watch, args=(group, names))
             watcher.start()
             try:
-                with contextlib.suppress(Cancelled):
-                    group.run()
+                group.run()
             finally:
                 self._over.set()
                 watcher.join()
@@ -385,7 +383,7 @@ class Runner:
             self._status.engine = said
         self._write()
 
-    def _ended(self, end: JobEnd, group: GroupRun) -> None:
+    def _ended(self, end: JobRun, group: GroupRun) -> None:
         failure = end.failure()
         with self._lock:
             self._status.note_end(group, end.spec.job.name, "" if failure is None else str(failure))
@@ -456,7 +454,7 @@ def main(arguments: Sequence[str]) -> int:
         os.chdir("/")
         keeper.adopt()
         try:
-            Runner(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+            RunProcess(folder, RunOrder.of(files.read(folder / "run.json"))).run()
         finally:
             if left := keeper.end_adopted():
                 print(f"its workers left {left} processes in sessions of their own, which are ended")

@@ -1,14 +1,14 @@
-"""Runs are looked at: how far they are, how their jobs have ended, and whether their runners live."""
+"""Runs are looked at: how far they are, how their jobs have ended, whether their runners and servers live."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 
-from controller.core import Ended, Event, Interrupted, Progressed
+from controller.core import Ended, Event, Interrupted, Progressed, ServerBack, ServerGone
 from ina.service.executor import Executor
 from ina.service.fallback_jobs import FallbackJobs
-from ina.service.holds import Hold
+from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
 from ina.service.switches import Switches
 
@@ -61,6 +61,17 @@ class Runs:
         """Have them be looked at in the next round."""
         self._next_s = 0.0
 
+    def see_servers(self) -> None:
+        """Tell the core which servers the engine cannot use, and which it can again. Raises StoreError."""
+        ledger, gone = self._ledger, self._executor.gone()
+        for name, why in gone.items():
+            if name not in ledger.lost and name not in ledger.drained:
+                ledger.record([ServerGone(ledger.now_s, name, why)])
+        for name in ledger.lost.keys() - gone.keys():
+            ledger.record([ServerBack(ledger.now_s, name)])
+            if name in ledger.drained:
+                ledger.record([ServerGone(ledger.now_s, name, ledger.drained[name])], drained=True)
+
     def look(self) -> None:
         """See what has become of all runs, if it is time."""
         holds, now_s = self._ledger.holds, self._ledger.now_s
@@ -69,12 +80,12 @@ class Runs:
         self._next_s = now_s + max(LOOK_S, len(holds) / LOOKS_PER_S)
         wanted = {run.number for run in self._ledger.desired().runs}
         for number, hold in list(holds.items()):
-            if hold.held.stage != "running" or hold.held.busy or number not in wanted:
+            if hold.stage != "running" or hold.busy or number not in wanted:
                 continue  # what becomes of one that is not to run any more is seen when it is stopped
             lives = self._executor.lives(number)
             self.take_ends(number)
-            judging = any((number, name) in self._failed_s for name in hold.held.run.jobs)
-            if not lives and not judging and hold.held.over != {*hold.held.run.jobs}:
+            judging = any((number, name) in self._failed_s for name in hold.run.jobs)
+            if not lives and not judging and hold.over != {*hold.run.jobs}:
                 self._lose(number)
 
     def take_ends(self, number: int, *, stopping: bool = False) -> None:
@@ -89,8 +100,8 @@ class Runs:
             return
         now_s = ledger.now_s
         events: list[Event] = []
-        ended = set(hold.held.over)
-        for name in hold.held.run.jobs:
+        ended = set(hold.over)
+        for name in hold.run.jobs:
             if name in ended:
                 continue
             if name in status.done:
@@ -117,7 +128,7 @@ class Runs:
                 continue
             ended.add(name)
         ledger.record(events)
-        if ended != hold.held.over:
+        if ended != hold.over:
             ledger.set(number, over=frozenset(ended))
             ledger.keep(number)
             self._switches.check_soon()
@@ -129,7 +140,7 @@ class Runs:
         again, elsewhere if need be.
         """
         ledger = self._ledger
-        now_s, place = ledger.now_s, ledger.holds[number].held.places[name]
+        now_s, place = ledger.now_s, ledger.holds[number].places[name]
         failed_s = self._failed_s.setdefault((number, name), now_s)
         if place.tree is not None and self._switches.seen_s < failed_s and now_s - failed_s < JUDGE_S:
             self._switches.check_soon()
@@ -141,7 +152,7 @@ class Runs:
             return self._again(name, f"server {server} is lost: {lost[server]}")
         return Ended(now_s, name, failure)
 
-    def _progress(self, hold: Hold, name: str, done: int, iteration_s: float | None) -> list[Event]:
+    def _progress(self, hold: HeldRun, name: str, done: int, iteration_s: float | None) -> list[Event]:
         ledger = self._ledger
         now_s = ledger.now_s
         total = hold.before.get(name, 0.0) + done
@@ -157,8 +168,8 @@ class Runs:
         hold = ledger.holds[number]
         why = self._executor.why_ended(number)
         events: list[Event] = []
-        for name in hold.held.run.jobs:
-            if name in hold.held.over or name not in ledger.core.jobs:
+        for name in hold.run.jobs:
+            if name in hold.over or name not in ledger.core.jobs:
                 continue
             events.append(self._again(name, f"the process that ran its workers ended: {why}"))
         ledger.set(number, stage="stopping")

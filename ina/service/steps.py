@@ -6,32 +6,11 @@ Asked again after every change, so that nothing has to be remembered of what was
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from controller.core import Desired, Place, Run
 from controller.vocabulary import Region
-
-Stage = Literal["preparing", "running", "stopping"]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A run that holds GPUs: its workers are being started, run, or are being stopped.
-
-    Attributes:
-        run: What was to run when it was started.
-        places: Where each of its jobs was put, as its switches were told last.
-        stage: Where it is.
-        over: Those of its jobs whose workers have ended.
-        busy: Something is being done to it; nothing else is done until that is over.
-    """
-
-    run: Run
-    places: Mapping[str, Place]
-    stage: Stage = "preparing"
-    over: frozenset[str] = field(default_factory=frozenset)
-    busy: bool = False
+from ina.service.holds import HeldRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +41,7 @@ class Resize:
 Step = Start | Stop | Resize
 
 
-def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
+def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
     """Return the steps that can be done now: stops first, then moves to other slots, then starts.
 
     A run starts when nobody holds its GPUs who is to stop, and none of its jobs has workers in another run.
@@ -110,7 +89,7 @@ def _placed(run: Run, desired: Desired) -> bool:
     return all(name in desired.places for name in run.jobs)
 
 
-def _why_stopped(run: Run | None, places: Mapping[str, Place], has: Held) -> str | None:
+def _why_stopped(run: Run | None, places: Mapping[str, Place], has: HeldRun) -> str | None:
     if run is None:
         return "it is not to run any more"
     if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late: the others go on

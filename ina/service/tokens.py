@@ -56,7 +56,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class TokenGrant:
     """A token as it is kept."""
 
     name: str
@@ -70,9 +70,9 @@ class Tokens:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
-        self._read: tuple[object, dict[str, Grant]] = (None, {})
+        self._read: tuple[object, dict[str, TokenGrant]] = (None, {})
 
-    def grants(self) -> list[Grant]:
+    def grants(self) -> list[TokenGrant]:
         """Return all tokens as they are kept. Raises StoreError."""
         return list(self._by_hash().values())
 
@@ -97,7 +97,7 @@ class Tokens:
             if any(grant.name == name for grant in known.values()):
                 raise Conflict(f"{name!r} has a token: remove that first")
             token = "ina_" + secrets.token_urlsafe(_BYTES)
-            self._write([*known.values(), Grant(name, role, _hash(token), user)])
+            self._write([*known.values(), TokenGrant(name, role, _hash(token), user)])
         return token
 
     def remove(self, name: str) -> None:
@@ -110,14 +110,14 @@ class Tokens:
                 raise Unknown(f"{name[:80]!r} has no token; those who have one: {names}")
             self._write(kept)
 
-    def _by_hash(self) -> dict[str, Grant]:
+    def _by_hash(self) -> dict[str, TokenGrant]:
         try:
             found = self._path.stat()
             version = (found.st_ino, found.st_mtime_ns, found.st_size)
             if version != self._read[0]:
                 lines = json.loads(self._path.read_text(encoding="utf-8"))
                 grants = [
-                    Grant(line["name"], Role(line["role"]), line["sha256"], line.get("user", ""))
+                    TokenGrant(line["name"], Role(line["role"]), line["sha256"], line.get("user", ""))
                     for line in lines
                 ]
                 self._read = (version, {grant.sha256: grant for grant in grants})
@@ -132,7 +132,7 @@ class Tokens:
             ) from error
         return self._read[1]
 
-    def _write(self, grants: list[Grant]) -> None:
+    def _write(self, grants: list[TokenGrant]) -> None:
         """Replace the file as a whole: who reads it sees the old one or the new one."""
         draft = self._path.with_suffix(".new")
         try:

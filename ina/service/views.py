@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from typing_extensions import TypedDict
 
 from controller.vocabulary import Region
 from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
-from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots, SwitchState
+from ina.service.service import ClusterState, JobExplanation, LogLine, SlotsChange, SwitchState
 
 
 class SlotsView(TypedDict):
@@ -244,17 +243,6 @@ class AdmissionView(TypedDict):
     job: JobView
 
 
-class GrantView(TypedDict):
-    """What the workers of such a job have to know; see `ina.service.service.Grant`."""
-
-    switches: dict[str, Any]
-    crosses: bool
-    lanes: int
-    salted: bool
-    paced: bool
-    address: str
-
-
 class DifferenceView(TypedDict):
     """What was expected at a switch or server, and what is there."""
 
@@ -322,7 +310,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
     }
 
 
-def of_decision(decision: Decision) -> DecisionView:
+def of_decision(decision: LogLine) -> DecisionView:
     """Return a line of the log as JSON."""
     entry = decision.entry
     return {
@@ -335,7 +323,7 @@ def of_decision(decision: Decision) -> DecisionView:
     }
 
 
-def of_explanation(found: Explanation, now_s: float) -> ExplanationView:
+def of_explanation(found: JobExplanation, now_s: float) -> ExplanationView:
     """Return an explanation as JSON."""
     return {
         "now_s": now_s,
@@ -426,7 +414,7 @@ def of_cluster(
     }
 
 
-def of_reallocation(found: Iterable[Slots], now_s: float) -> ReallocationView:
+def of_reallocation(found: Iterable[SlotsChange], now_s: float) -> ReallocationView:
     """Return a division of memory as JSON."""
     return {
         "at_s": now_s,
@@ -462,29 +450,16 @@ def of_quota(state: QuotaState) -> QuotaView:
     }
 
 
-def of_admission(admission: Admission, now_s: float) -> AdmissionView:
-    """Return an admission as JSON."""
-    record = admission.record
+def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> AdmissionView:
+    """Return a job whose workers somebody else starts as JSON, for who holds it."""
     return {
         "name": record.submitted.called,
         "state": record.state,
         "reason": record.reason,
         "over": record.over,
-        "lease_s": admission.lease_s,
-        "stop": admission.stop,
+        "lease_s": lease_s,
+        "stop": stop,
         "job": of_job(record, now_s),
-    }
-
-
-def of_grant(grant: Grant) -> GrantView:
-    """Return a grant as JSON."""
-    return {
-        "switches": dict(grant.switches),
-        "crosses": grant.crosses,
-        "lanes": grant.lanes,
-        "salted": grant.salted,
-        "paced": grant.paced,
-        "address": grant.address,
     }
 
 

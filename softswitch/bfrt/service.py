@@ -17,13 +17,12 @@ from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 
 from p4src.messages import bfruntime, status_pb2
-from softswitch.bfrt.cells import cells
-from softswitch.bfrt.matching import matching
+from softswitch.bfrt.matching import cells, matching
 from softswitch.bfrt.switch_tables import port_metadata, ports, replication
 from softswitch.bfrt.values import Rows, described
 from softswitch.p4runtime import errors
-from softswitch.p4runtime.codes import CODES, MAX_MESSAGE
 from softswitch.p4runtime.errors import RequestError
+from softswitch.p4runtime.server import CODES, MAX_MESSAGE
 from softswitch.p4runtime.state import Bundle, Device
 
 PREFIX = "pipe."

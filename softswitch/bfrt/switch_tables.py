@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from softswitch.bfrt.values import Action, Column, Refused, Row, Rows, Stored, Table, exact_entry, exact_key
 from softswitch.compiler import ir
-from softswitch.engine.counters import PortStatistics
+from softswitch.engine.meters import PortStatistics
 from softswitch.engine.switch import Switch
 from softswitch.engine.tofino import NO_GROUP, group_number
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, PermissionDenied, Unimplemented

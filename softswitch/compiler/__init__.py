@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softswitch.compiler.choice import Choice
-from softswitch.compiler.errors import CompileError, Unsupported
-from softswitch.compiler.source import Position, read_source
+from softswitch.compiler.errors import CompileError, Position, Unsupported, read_source
 
 if TYPE_CHECKING:
     from p4src.messages import p4info_pb2
@@ -145,8 +144,11 @@ def find_undefined(
     plain = _preprocess(read_source(path), name, defines=defines, include_dirs=include_dirs)
     program = _lowered(plain, name, _no_dump)
     if program.tofino:
-        message = "a look for undefined behaviour in a program for Tofino"
-        raise Unsupported(message, Position(name, 1, 1), "a program for v1model")
+        raise Unsupported(
+            "a look for undefined behaviour in a program for Tofino",
+            Position(name, 1, 1),
+            "a program for v1model",
+        )
     return find(program)
 
 

@@ -1,4 +1,4 @@
-"""Errors of the compiler.
+"""Errors of the compiler, and the places in source text that they name.
 
 ::
 
@@ -11,10 +11,37 @@ Both say where, what was wrong and, where it helps, what would be right. A compi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from softswitch.compiler.source import Position
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a source file; `line` and `column` count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+NOWHERE = Position("", 0, 0)
+"""Of what the compiler makes itself."""
+
+
+def read_source(path: str | Path) -> str:
+    """Return the text of a file. Raises OSError."""
+    return Path(path).read_text(encoding="utf-8-sig", errors="replace")
+
+
+def unescape(quoted: str) -> str:
+    """Return the value of a string in quotes."""
+    return re.sub(r'\\(["\\])', r"\1", quoted.strip()[1:-1])
+
 
 _TAB_WIDTH = 8
 MAX_SHOWN = 20

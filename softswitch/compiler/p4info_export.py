@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 from p4src.messages import p4info_pb2
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError
-from softswitch.compiler.source import unescape
+from softswitch.compiler.errors import CompileError, unescape
 
 _Ids = p4info_pb2.P4Ids
 _MATCH_TYPES = {

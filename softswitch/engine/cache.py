@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Any
 
 import softswitch.compiler
 from softswitch.compiler import Choice, compile_source, p4info, p4info_from
-from softswitch.compiler.source import read_source
+from softswitch.compiler.errors import read_source
 from softswitch.engine.pipeline import NoCache
 
 if TYPE_CHECKING:

@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.table_layout import ARG_WORDS, TableLayout, lay_out_table, packed
-from softswitch.engine.emit_c.walk import indirect_meters
-from softswitch.engine.entries import TableEntries, has_part, leaf_widths
+from softswitch.compiler.ir.walk import indirect_meters
+from softswitch.engine.entries import (
+    ARG_WORDS,
+    TableEntries,
+    TableLayout,
+    has_part,
+    lay_out_table,
+    leaf_widths,
+    packed,
+)
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 

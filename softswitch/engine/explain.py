@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from softswitch.compiler import ir
 from softswitch.compiler.slots import Flows, OneThread, find_slots
-from softswitch.engine.emit_c.table_layout import TableLayout, lay_out_table
 from softswitch.engine.emit_c.text import storage_bits
 from softswitch.engine.emit_c.unit import Group, Registers
+from softswitch.engine.entries import TableLayout, lay_out_table
 
 _LOOKUPS = {
     "none": "no key: the default action",

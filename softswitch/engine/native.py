@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from softswitch.engine.build import build_engine
-from softswitch.engine.counters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
-from softswitch.engine.impairments import LinkModel
 from softswitch.engine.interpreted import InterpretedProgram
+from softswitch.engine.meters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
 from softswitch.engine.pipeline import Compiled, Pipeline, PipelineError
 from softswitch.engine.ports import (
     InterfacePort,
+    LinkModel,
     MemoryPort,
     PortError,
     PortSpec,

@@ -1,4 +1,4 @@
-"""Connections of switch ports.
+"""Connections of switch ports, and their impairments.
 
 ``memory``              frames come from and go to the program itself, on a clock of its choice
 ``cpu``                 the same, for packet-in and packet-out
@@ -8,11 +8,19 @@
 ``shm[:PATH]``          frames in memory that is shared with the client of the Unix socket PATH: another
                         process of this user. Without PATH the socket is in a folder that is made for it
 ``veth:NAME``, ``if:NAME``   a network interface (needs root)
+
+Impairments (loss, delay and the like) are random but reproducible. Each direction of each port has its own
+random stream, so what happens to a frame depends only on the seed and on the frames that passed that way
+before it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 MAX_PORT = 510
 """Port numbers are bit<9>, and 511 means drop."""
@@ -103,3 +111,163 @@ def _udp_number(text: str, number: str, lowest: int) -> int:
     if not number.isascii() or not number.isdigit() or not lowest <= int(number) <= 65535:
         raise PortError(f"port {text!r}: {number!r} is not a UDP port ({lowest}..65535)")
     return int(number)
+
+
+_ALWAYS = 2**64 - 1
+MAX_RATE_BPS = 1e15
+_TIME_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_COUNT_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "%": 1e-2}
+
+
+@dataclass(frozen=True, slots=True)
+class Impairments:
+    """One direction of a port.
+
+    A frame first waits for the rate, then may be lost or corrupted, then is delayed. Corruption
+    is modelled as on Ethernet: the frame check fails and the frame is dropped, under a counter of its own.
+    """
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    """More delay, uniform in 0..jitter_s; frames keep their order."""
+    reorder_s: float = 0.001
+    """More delay for the frames that `reorder` picks, uniform in 0..reorder_s; others overtake them."""
+    rate_bps: float = 0.0
+    """0: unlimited."""
+    burst_bytes: int = 0
+    """Bytes that may pass above the rate: the depth of the token bucket."""
+    queue_packets: int = 64
+    """Packets that wait for the rate; more are dropped."""
+    seed: int | None = None
+    """None: from the switch's seed."""
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplicate", "reorder", "corrupt"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} must be a probability, not {getattr(self, name)}")
+        for name in ("delay_s", "jitter_s", "reorder_s", "burst_bytes", "queue_packets"):
+            if not 0 <= getattr(self, name) < 2**40:
+                raise ValueError(f"{name} must not be negative or above 2**40, but is {getattr(self, name)}")
+        if not 0 <= self.rate_bps <= MAX_RATE_BPS:
+            raise ValueError(f"rate_bps must be 0 to {MAX_RATE_BPS:g}, but is {self.rate_bps}")
+
+
+@dataclass(frozen=True, slots=True)
+class PortImpairments:
+    """Both directions of a port: `rx` into the switch, `tx` out of it."""
+
+    rx: Impairments = field(default_factory=Impairments)
+    tx: Impairments = field(default_factory=Impairments)
+
+    @classmethod
+    def parse(cls, text: str) -> PortImpairments:
+        """Read ``key=value,…``; a key applies to both directions unless it starts with ``rx.`` or ``tx.``.
+
+        Keys are the fields of `Impairments` without their unit (``loss=5%``, ``delay=200us``,
+        ``rate=1G``, ``tx.queue=32``). Raises ValueError naming the part that is wrong.
+        """
+        directions = {"rx": Impairments(), "tx": Impairments()}
+        for part in filter(None, text.split(",")):
+            key, equals, value = part.strip().partition("=")
+            prefix, dot, name = key.rpartition(".")
+            if not equals or name not in _KEYS or (dot and prefix not in directions):
+                known = ", ".join(_KEYS)
+                raise ValueError(f"impairment {part.strip()!r}: want key=value with one of {known}")
+            name, read = _KEYS[name]
+            for direction in [prefix] if prefix else list(directions):
+                change: dict[str, Any] = {name: read(part.strip(), value)}
+                directions[direction] = replace(directions[direction], **change)
+        return cls(**directions)
+
+
+def _number(units: dict[str, float]) -> Callable[[str, str], float]:
+    def read(part: str, value: str) -> float:
+        match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)([a-zA-Z%]*)", value)
+        if match is None or match[2] not in units:
+            known = ", ".join(filter(None, units))
+            raise ValueError(f"impairment {part!r}: want a number, may be with one of {known}")
+        return float(match[1]) * units[match[2]]
+
+    return read
+
+
+def _whole(part: str, value: str) -> int:
+    try:
+        return int(value, 0)
+    except ValueError:
+        raise ValueError(f"impairment {part!r}: want a whole number") from None
+
+
+_KEYS: dict[str, tuple[str, Callable[[str, str], float]]] = {
+    "loss": ("loss", _number(_COUNT_UNITS)),
+    "duplicate": ("duplicate", _number(_COUNT_UNITS)),
+    "reorder": ("reorder", _number(_COUNT_UNITS)),
+    "corrupt": ("corrupt", _number(_COUNT_UNITS)),
+    "delay": ("delay_s", _number(_TIME_UNITS)),
+    "jitter": ("jitter_s", _number(_TIME_UNITS)),
+    "reorder_delay": ("reorder_s", _number(_TIME_UNITS)),
+    "rate": ("rate_bps", _number(_COUNT_UNITS)),
+    "burst": ("burst_bytes", _whole),
+    "queue": ("queue_packets", _whole),
+    "seed": ("seed", _whole),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """`Impairments` in whole numbers, as both engines use them.
+
+    Probabilities are thresholds for a 64-bit random number. The fields are those of
+    ``struct engine_impairments`` in runtime/engine.h, in its order.
+    """
+
+    loss: int
+    duplicate: int
+    reorder: int
+    corrupt: int
+    delay_ns: int
+    jitter_ns: int
+    reorder_ns: int
+    rate_bps: int
+    burst_bytes: int
+    seed: int
+    queue_packets: int
+
+    @classmethod
+    def of(cls, impairments: Impairments, *, seed: int, port: int, direction: str) -> LinkModel:
+        """Return the model of one direction of a port.
+
+        Args:
+            impairments: The impairments of the port.
+            seed: The switch's seed.
+            port: Number of the port.
+            direction: "rx" or "tx".
+        """
+        base = seed if impairments.seed is None else impairments.seed
+        digest = hashlib.blake2b(f"{base}/{port}/{direction}".encode(), digest_size=8).digest()
+        return cls(
+            loss=_threshold(impairments.loss),
+            duplicate=_threshold(impairments.duplicate),
+            reorder=_threshold(impairments.reorder),
+            corrupt=_threshold(impairments.corrupt),
+            delay_ns=round(impairments.delay_s * 1e9),
+            jitter_ns=round(impairments.jitter_s * 1e9),
+            reorder_ns=round(impairments.reorder_s * 1e9),
+            rate_bps=round(impairments.rate_bps),
+            burst_bytes=impairments.burst_bytes,
+            seed=int.from_bytes(digest, "little"),
+            queue_packets=impairments.queue_packets,
+        )
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The fields in order."""
+        return [f.name for f in fields(cls)]
+
+
+def _threshold(probability: float) -> int:
+    return min(int(probability * 2**64), _ALWAYS)

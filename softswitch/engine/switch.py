@@ -19,16 +19,17 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from softswitch.engine.counters import PortStatistics, SwitchStatistics
-from softswitch.engine.impairments import LinkModel, PortImpairments
+from softswitch.engine.meters import PortStatistics, SwitchStatistics
 from softswitch.engine.native import BUSY_PACKETS, Members, NativeEngine
 from softswitch.engine.pcapng import CaptureSettings
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import (
     MAX_PORT,
     InterfacePort,
+    LinkModel,
     MemoryPort,
     PortError,
+    PortImpairments,
     PortSpec,
     SharedPort,
     SwitchError,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from softswitch.compiler.source import Position
+from softswitch.compiler.errors import Position
 
 
 @dataclass(frozen=True, slots=True)

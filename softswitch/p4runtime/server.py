@@ -1,27 +1,88 @@
 """The P4Runtime service on gRPC: takes requests apart, calls the parts beside it, maps their errors.
 
-This is the only file that knows gRPC status codes.
+This is the only file of it that knows gRPC's status codes (`CODES`, for the other services too). At a Unix
+socket the file's permissions decide which users may control the switch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import shutil
+import socket
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc, status_pb2
-from softswitch.p4runtime import digests, entities, errors, journal, private, roles, translate
-from softswitch.p4runtime.codes import CODES, MAX_MESSAGE, MAX_UNREAD
+from softswitch.engine.native import PATH_BYTES, make_socket_folder
+from softswitch.p4runtime import entities, errors, roles, translate
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Device
+from softswitch.p4runtime.written import Journal, Written, client_of, prepare
+
+MAX_MESSAGE = 64 << 20
+"""Longest message taken, bytes: a thousand times the programs here, and batches of half a million entries."""
+
+MAX_UNREAD = 64 << 20
+"""Most data waiting on a stream whose client does not read, bytes; further packets and errors are dropped."""
+
+
+CODES: Final = {
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
+    errors.Aborted: grpc.StatusCode.ABORTED,
+    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
+}
+
+
+UNIX = "unix:"
+_NAME = "p4runtime"
+
+
+@contextlib.contextmanager
+def private_socket() -> Iterator[str]:
+    """Make a folder that only this user can enter, and remove it; give the address of a socket in it."""
+    folder = make_socket_folder(_NAME)
+    try:
+        yield f"{UNIX}{folder / _NAME}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_free(address: str) -> None:
+    """Raise OSError if a Unix socket cannot be opened at `address` or another process listens there.
+
+    gRPC would take the path away from that process.
+    """
+    path = Path(address.removeprefix(UNIX))
+    if not 1 <= len(bytes(path)) <= PATH_BYTES:
+        raise OSError(f"cannot listen on {address}: the path of a socket has 1 to {PATH_BYTES} bytes")
+    if path.exists() and not path.is_socket():
+        raise OSError(f"cannot listen on {address}: the file exists and is not a socket")
+    if not path.parent.is_dir():
+        raise OSError(f"cannot listen on {address}: there is no folder {path.parent}")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return  # nothing there, or left by a process that is gone
+        except OSError as error:
+            raise OSError(f"cannot listen on {address}: {error.strerror}") from error
+    raise OSError(f"cannot listen on {address}: another process does")
+
 
 API_VERSION = "1.4.1"
 """The version of the P4Runtime API that this service follows."""
@@ -63,6 +124,23 @@ class Tls:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Where a P4Runtime service listens, and to whom.
+
+    Attributes:
+        address: ``host:port``, where port 0 takes a free one, or ``unix:path``.
+        device_id: The device id.
+        tls: Files for TLS; None: no encryption.
+        tell: Gets what controllers load and write to tables.
+    """
+
+    address: str = "127.0.0.1:0"
+    device_id: int = 0
+    tls: Tls | None = None
+    tell: Journal | None = None
+
+
 class Service:
     """A P4Runtime service for one device, listening until `close`.
 
@@ -70,19 +148,11 @@ class Service:
     has `port`, which is None for a Unix socket. Raises OSError if the address cannot be had.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        *,
-        device_id: int = 0,
-        address: str = "127.0.0.1:0",
-        tls: Tls | None = None,
-        tell: journal.Journal | None = None,
-        others: Iterable[Any] = (),
-    ) -> None:
+    def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:
         """Start to listen; `others` are the handlers of further services at the same address."""
+        address, tls = serving.address, serving.tls
         self.device = device
-        self._servicer = _Servicer(device, device_id, tell)
+        self._servicer = _Servicer(device, serving.device_id, serving.tell)
         self._threads = ThreadPoolExecutor(roles.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
         self._server = grpc.server(
             self._threads,
@@ -94,9 +164,9 @@ class Service:
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._servicer, self._server)
         self._server.add_generic_rpc_handlers(tuple(others))
-        unix = address.startswith(private.PREFIX)
+        unix = address.startswith(UNIX)
         if unix:
-            private.check_free(address)
+            check_free(address)
         try:
             port: int = (
                 self._server.add_secure_port(address, tls.credentials())
@@ -208,7 +278,7 @@ class _Watch:
 
 
 class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # generated code has no types
-    def __init__(self, device: Device, device_id: int, tell: journal.Journal | None) -> None:
+    def __init__(self, device: Device, device_id: int, tell: Journal | None) -> None:
         self._journal = tell
         self._device = device
         self._device_id = device_id
@@ -230,7 +300,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             self._device.configure(request.action, request.config if request.HasField("config") else None)
             loads = (p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, request.COMMIT)
             if self._journal is not None and request.action in loads:
-                self._journal(journal.Written("LOAD", journal.client_of(context)))
+                self._journal(Written("LOAD", client_of(context)))
         except RequestError as error:
             _abort(context, error)
         return p4.SetForwardingPipelineConfigResponse()
@@ -261,14 +331,14 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     # ------------------------------------------------------------------ entities
 
     def Write(self, request: Any, context: Any) -> Any:
-        client = journal.client_of(context) if self._journal else ""
+        client = client_of(context) if self._journal else ""
         try:
             with self._device.writing():
                 self._check_device(request.device_id)
                 self._arbitration.check_primary(request.role, _election_id(request))
                 _ = self._device.bundle
                 self._check_role(request)
-                told = journal.prepare(self._device.bundle, request.updates, client) if self._journal else []
+                told = prepare(self._device.bundle, request.updates, client) if self._journal else []
                 outcomes = entities.write_batch(
                     self._device,
                     request.updates,
@@ -412,7 +482,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             with self._device.mutex:
                 if not self._arbitration.is_primary(stream):
                     raise errors.PermissionDenied("only the primary controller may acknowledge digests")
-                digests.acknowledge(self._device.bundle, message)
+                entities.acknowledge(self._device.bundle, message)
         except RequestError as error:
             details = p4.DigestListAckError(digest_list_ack=message)
             self._complain(stream, error, p4.StreamError(digest_list_ack=details))
@@ -421,14 +491,14 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         """Send the switch's notifications; return how soon to look again."""
         with self._device.mutex:
             bundle = self._device.running
-            if bundle is not None and digests.interval_s(bundle) is not None:
+            if bundle is not None and entities.interval_s(bundle) is not None:
                 with self._device.switch.locked():
-                    found = list(digests.look(bundle))
+                    found = list(entities.look(bundle))
                 for message in found:
                     for stream in self._arbitration.primaries():
                         assert isinstance(stream, _Stream)
                         stream.offer(message)
-            return digests.interval_s(bundle)
+            return entities.interval_s(bundle)
 
     def _complain(self, stream: _Stream, error: RequestError, message: Any) -> None:
         message.canonical_code = CODES[type(error)].value[0]

@@ -427,8 +427,10 @@ def _rates(statement: Command) -> MeterRates:
         )
     (committed, burst), (peak, peak_burst) = statement.rates
     if committed > peak:
-        message = f"committed rate {committed:g} is above peak rate {peak:g}; want the smaller one first"
-        raise ScriptError(message, statement.line)
+        raise ScriptError(
+            f"committed rate {committed:g} is above peak rate {peak:g}; want the smaller one first",
+            statement.line,
+        )
     return MeterRates(round(committed * _MILLION), burst, round(peak * _MILLION), peak_burst)
 
 

@@ -87,8 +87,7 @@ def _command(words: Sequence[str], program: ir.Program) -> _Setting:
             assert isinstance(found, Command)
             return lambda control, plane: control.command(found)
     known = ", ".join(("table_add", "table_set_default", *COMMANDS))
-    message = f"{words[0]!r} with {len(words) - 1} arguments; want one of {known}"
-    raise ScriptError(message, _LINE)
+    raise ScriptError(f"{words[0]!r} with {len(words) - 1} arguments; want one of {known}", _LINE)
 
 
 def _added(program: ir.Program, table: str, action: str, rest: Sequence[str]) -> Add:

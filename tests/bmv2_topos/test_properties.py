@@ -15,8 +15,9 @@ from bmv2_topos.testbeds.virtual.placement import branches
 from bmv2_topos.testbeds.virtual.worker import Gradients
 from controller.switches.layout import Deployment, lay_out
 from controller.vocabulary import BadSpec, Job, parse_jobs
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
+from tests.twins import quantize
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60))
@@ -48,12 +49,12 @@ def test_totals_are_the_sums_of_contributions_and_fit_the_fixed_scale(
     assert max(abs(part).max() for part in parts) * 2**20 <= (2**31 - 1) // workers
 
 
-@given(numbers=st.sampled_from(quantize.BLOCKS), data=st.data(), seed=st.integers(0, 100))
+@given(numbers=st.sampled_from(encodings.BLOCKS), data=st.data(), seed=st.integers(0, 100))
 def test_contributions_in_few_bits_have_the_totals_as_their_sums(
-    numbers: quantize.Block, data: st.DataObject, seed: int
+    numbers: encodings.Block, data: st.DataObject, seed: int
 ) -> None:
     """In packets with and without the largest of them, and where no whole number travels exactly."""
-    workers, fields = data.draw(st.integers(1, quantize.most_ranks(numbers))), quantize.per_lane(numbers)
+    workers, fields = data.draw(st.integers(1, encodings.most_ranks(numbers))), encodings.per_lane(numbers)
     gradients = Gradients(workers, (64,), numbers=numbers, scale_bits=20, seed=seed)
     packets = np.stack([gradients.contribution(rank, 0, 0) for rank in range(workers)]).reshape(
         workers, 4, 16

@@ -9,6 +9,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from controller.vocabulary import BadSpec
+from ina.cli.commands import for_typer
 from ina.cli.errors import USAGE, verdict
 from ina.cli.sim import sim
 
@@ -45,7 +46,7 @@ def jobs(tmp_path: Path) -> Path:
 
 def call(*arguments: object) -> Result:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(sim)
+    app.command()(for_typer(sim))
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -27,7 +27,7 @@ from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from hostlib.core.driver import Arrivals
-from hostlib.wire.quantize import ENCODINGS
+from hostlib.wire.encodings import ENCODINGS
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.bmv2_topos.random_faults import random_faults

@@ -16,8 +16,7 @@ from controller.vocabulary import Mode
 from softswitch.compiler import ir, p4info
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.impairments import PortImpairments
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import MemoryPort, PortImpairments
 from softswitch.engine.switch import Switch
 from tests.programs import p4src_program
 

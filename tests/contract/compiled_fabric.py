@@ -11,9 +11,9 @@ from controller.switches.planning import Identity
 from controller.vocabulary import Mode, Region
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import CONGESTION
-from hostlib.core.patience import Patience
+from hostlib.core.peers import Patience
 from hostlib.core.state import CoreSettings
-from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
+from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 from tests.contract.admitted import LANES, admit, serving
 from tests.hostlib.fabric import ABOVE, UPLINK, FabricCase, JobCase, numbers_of, worker_port
@@ -39,7 +39,7 @@ def compiled_fabric(case: FabricCase) -> Iterator[Network]:
             if below in network.switches:
                 network.connect((below, UPLINK), (above, 100 + below))
         if program == "shared":
-            server = NativeCore(FallbackSettings(LANES, endpoints(200)))
+            server = FallbackCore(FallbackSettings(LANES, endpoints(200)))
             for job in admitted:
                 server.add_job(FallbackJob(job.job, job.epoch, Tree.of(job.tree)))
             network.add_server(server, (0, UPLINK))

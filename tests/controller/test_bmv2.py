@@ -37,7 +37,7 @@ from controller.switches.fleet import Fleet
 from controller.switches.layout import Branch, Deployment
 from controller.switches.programs import P4C, bmv2_bundle
 from tests.controller import single
-from tests.own_programs import COUNTING, EVICTION, copied
+from tests.programs import COUNTING, EVICTION, copied
 from tests.system.command import children, here
 
 pytestmark = [

@@ -16,8 +16,7 @@ from controller.switches.model import Feature
 from controller.switches.programs import objects
 from controller.switches.target import ProgramInfo, TableInfo
 from softswitch import p4info
-from tests.own_programs import COUNTING, EVICTION, WITHOUT_PRIORITY, copied
-from tests.programs import p4src_program, program_of
+from tests.programs import COUNTING, EVICTION, WITHOUT_PRIORITY, copied, p4src_program, program_of
 
 
 def described(name: str) -> ProgramInfo:

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from controller.errors import OutOfMemory
-from controller.policies.memory.exclusive import allocate, holes, region_size
+from controller.policies.memory.regions import allocate, holes, region_size
 from controller.vocabulary import Region
 
 TOTAL = 256

@@ -1,7 +1,7 @@
 import pytest
 
 from controller.errors import BadJob
-from controller.policies.memory.shared import place
+from controller.policies.memory.regions import place
 from controller.vocabulary import Region
 
 

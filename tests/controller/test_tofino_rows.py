@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.errors import BadJob, OutOfMemory
-from controller.policies.memory import exclusive
+from controller.policies.memory import regions
 from controller.switches.model import Admission, Member, Uplink
 from controller.switches.tofino_rows import EXITS, MEMBER, NEIGHBOUR, RECEIVER, rows
 from controller.vocabulary import Region
@@ -62,7 +62,7 @@ def test_a_job_that_these_programs_cannot_serve_is_refused(job: Admission, messa
 
 
 def test_regions_start_at_a_multiple_of_their_size_if_they_must() -> None:
-    assert exclusive.allocate(64, [Region(0, 4)], 16) == Region(4, 16)
-    assert exclusive.allocate(64, [Region(0, 4)], 16, aligned=True) == Region(16, 16)
+    assert regions.allocate(64, [Region(0, 4)], 16) == Region(4, 16)
+    assert regions.allocate(64, [Region(0, 4)], 16, aligned=True) == Region(16, 16)
     with pytest.raises(OutOfMemory):
-        exclusive.allocate(32, [Region(0, 4), Region(20, 4)], 16, aligned=True)
+        regions.allocate(32, [Region(0, 4), Region(20, 4)], 16, aligned=True)

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from bmv2_topos.testbeds.virtual.network import Device
 from hostlib.collectives import Op
-from hostlib.core.kernel import Kernel
+from hostlib.core.window import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 from tests.hostlib import block_sums
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
+from tests.twins import quantize
 
 JOB = 7
 LANES = 32
@@ -48,7 +49,7 @@ cases = st.builds(
     size=st.integers(1, 6),
     window=st.integers(1, 20),
     lengths=st.lists(st.integers(0, 1500), min_size=1, max_size=3).map(tuple),
-    dtype=st.sampled_from(["float32", "int32", *quantize.BLOCKS]),
+    dtype=st.sampled_from(["float32", "int32", *encodings.BLOCKS]),
     op=st.just("sum"),
     in_place=st.booleans(),
     impairments=st.builds(Impairments, probabilities, probabilities, probabilities, probabilities),
@@ -83,12 +84,12 @@ def random_arrays(rng: np.random.Generator, case: Case, length: int) -> list[NDA
     return list((rng.standard_normal((case.size, length)) * scale).astype(np.float32))
 
 
-def _block_of(case: Case) -> quantize.Block | None:
-    return next((block for block in quantize.BLOCKS if block == case.dtype), None)
+def _block_of(case: Case) -> encodings.Block | None:
+    return next((block for block in encodings.BLOCKS if block == case.dtype), None)
 
 
 def check_sum(
-    results: list[NDArray[Any]], inputs: list[NDArray[Any]], block: quantize.Block | None = None
+    results: list[NDArray[Any]], inputs: list[NDArray[Any]], block: encodings.Block | None = None
 ) -> None:
     exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
     for result in results:
@@ -96,15 +97,15 @@ def check_sum(
     if results[0].dtype == np.int32:
         assert np.array_equal(results[0], exact)
         return
-    elements = LANES * quantize.per_lane(block or "exponent")
+    elements = LANES * encodings.per_lane(block or "exponent")
     for start in range(0, len(exact), elements):
         packet = slice(start, start + elements)
         exponent = max(int(quantize.exponents(array[packet])) for array in inputs)
-        bound = quantize.error_bound(exponent, len(inputs))
+        bound = encodings.error_bound(exponent, len(inputs))
         if block:
             wanted = block_sums.sum_of([array[packet] for array in inputs], block)
             assert np.array_equal(results[0][packet], wanted), "not the sum of what was rounded"
-            bound = quantize.block_error_bound(exponent, len(inputs), block)
+            bound = encodings.block_error_bound(exponent, len(inputs), block)
         assert (np.abs(results[0][packet] - exact[packet]) <= bound).all()
 
 

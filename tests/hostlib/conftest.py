@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hostlib.core.kernel import Kernel
+from hostlib.core.window import Kernel
 from tests.twins import KERNELS
 
 

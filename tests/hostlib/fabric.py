@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from bmv2_topos.testbeds.virtual.network import Device
 from hostlib import collectives, wire
 from hostlib.core.congestion import CONGESTION, SPREAD, CongestionName
-from hostlib.core.patience import Patience
+from hostlib.core.peers import Patience
 from hostlib.core.state import CoreSettings
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
 from tests.hostlib import block_sums
 from tests.hostlib.cases import LANES, MakeKernel
@@ -32,6 +32,7 @@ from tests.hostlib.virtual_network import (
     VirtualServer,
     endpoints,
 )
+from tests.twins import quantize
 
 ABOVE = {1: 0, 2: 1, 3: 0}
 """Switch by switch below; those behind a port are numbered in a row."""
@@ -125,7 +126,7 @@ def job_cases(draw: st.DrawFn) -> JobCase:
     places = draw(st.lists(st.integers(0, 3), min_size=1, max_size=6).map(tuple))
     if draw(st.booleans()):
         places = (0,) * len(places)
-    kind = draw(st.sampled_from(["int32", "float32", *quantize.BLOCKS, "fixed"]))
+    kind = draw(st.sampled_from(["int32", "float32", *encodings.BLOCKS, "fixed"]))
     window = draw(st.integers(1, 16))
     wrap = 2**32 - 2**32 % (2 * window)
     return JobCase(
@@ -285,7 +286,7 @@ def build(
     return network
 
 
-def numbers_of(job: JobCase) -> quantize.Encoding:
+def numbers_of(job: JobCase) -> encodings.Encoding:
     return "exponent" if job.kind in ("int32", "float32") else job.kind
 
 
@@ -409,7 +410,7 @@ def check(
 ) -> None:
     exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
     wrong = False
-    elements = LANES * quantize.per_lane(numbers_of(job))
+    elements = LANES * encodings.per_lane(numbers_of(job))
     for start in range(0, len(exact), elements):
         packet = slice(start, start + elements)
         if job.kind == "int32" and (np.abs(exact[packet] + 0.5) > 2**31).any():
@@ -440,14 +441,14 @@ def check_packet(
         assert (result == exact).all() or (case.exclusive and all(overflows))
     elif job.kind == "float32":
         exponent = max(int(quantize.exponents(array)) for array in inputs)
-        assert (np.abs(result - exact) <= quantize.error_bound(exponent, ranks)).all()
+        assert (np.abs(result - exact) <= encodings.error_bound(exponent, ranks)).all()
     elif job.kind != "fixed":
         exponent = max(int(quantize.exponents(array)) for array in inputs)
-        assert (np.abs(result - exact) <= quantize.block_error_bound(exponent, ranks, job.kind)).all()
+        assert (np.abs(result - exact) <= encodings.block_error_bound(exponent, ranks, job.kind)).all()
         assert np.array_equal(result, block_sums.sum_of(inputs, job.kind)), "not the sum of what was rounded"
     elif all(quantize.quantize_fixed(array[None], 20, ranks)[1][0] for array in inputs):
         largest = max(float(np.abs(array).max()) for array in inputs)
-        assert (np.abs(result - exact) <= quantize.fixed_error_bound(largest, 20, ranks)).all()
+        assert (np.abs(result - exact) <= encodings.fixed_error_bound(largest, 20, ranks)).all()
     elif case.exclusive:
         assert all(overflows)
     else:

@@ -15,7 +15,7 @@ from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
-from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
+from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 from softswitch.engine.switch import Switch
 from tests import effort
@@ -76,20 +76,20 @@ def run(case: FabricCase, make_kernel: MakeKernel, make_server: MakeServer) -> l
 @given(atp_cases)
 @example(COLLIDING)
 def test_every_sum_is_exact(case: FabricCase) -> None:
-    run(case, NativeKernel, NativeCore)
+    run(case, NativeKernel, FallbackCore)
 
 
 @settings(SETTINGS, max_examples=effort.cases(30))
 @given(atp_cases)
 @example(COLLIDING)
 def test_both_kernels_and_both_servers_send_the_same_packets_at_the_same_times(case: FabricCase) -> None:
-    assert run(case, NativeKernel, NativeCore) == run(case, NumpyKernel, NumpyCore)
+    assert run(case, NativeKernel, FallbackCore) == run(case, NumpyKernel, NumpyCore)
 
 
 def headers(case: FabricCase) -> list[dict[str, int]]:
     """Return the headers of what workers sent for the first time."""
     found = []
-    for _, _, packet in run(case, NativeKernel, NativeCore):
+    for _, _, packet in run(case, NativeKernel, FallbackCore):
         raw = packet[wire.FRAME_PREFIX_BYTES :][: wire.INA_BYTES]
         fields = np.frombuffer(raw, wire.HEADER_DTYPE)[0]
         header = {name: int(fields[name]) for name in wire.HEADER_DTYPE.names or ()}

@@ -18,7 +18,7 @@ import hostlib as ina
 from hostlib.core.congestion import CONGESTION, Limits, Round
 from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 from tests.hostlib.socket_switch import FallbackOnly, SocketSwitch
 
 pytestmark = pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
@@ -309,11 +309,11 @@ def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large() -> No
         assert np.abs(average - exact).max() <= 2**-17
 
 
-@pytest.mark.parametrize("block", quantize.BLOCKS)
+@pytest.mark.parametrize("block", encodings.BLOCKS)
 @pytest.mark.parametrize("job_wide", [True, False])
 @pytest.mark.parametrize("loss", [0.0, 0.05])
 def test_sums_in_few_bits_take_as_few_packets_and_keep_their_bound(
-    block: quantize.Block, job_wide: bool, loss: float
+    block: encodings.Block, job_wide: bool, loss: float
 ) -> None:
     def body(comm: ina.Communicator) -> list[NDArray[np.float32]]:
         rng = np.random.default_rng(comm.rank)
@@ -326,7 +326,7 @@ def test_sums_in_few_bits_take_as_few_packets_and_keep_their_bound(
         ints = comm.allreduce(np.arange(100, dtype=np.int32), numbers=numbers)
         assert np.array_equal(ints, 3 * np.arange(100))
         window = comm.statistics()["window_packets"]
-        assert sent <= -(-5000 // (32 * quantize.per_lane(block))) + window
+        assert sent <= -(-5000 // (32 * encodings.per_lane(block))) + window
         return [total, 3 * mean, fine]
 
     with SocketSwitch(3, loss=loss, numbers=block if job_wide else "exponent") as switch:
@@ -341,8 +341,8 @@ def test_sums_in_few_bits_take_as_few_packets_and_keep_their_bound(
         assert np.abs(fine - exact).max() <= ina.error_bound(0.99, 3)
 
 
-@pytest.mark.parametrize("numbers", quantize.BLOCKS)
-def test_with_error_feedback_nothing_is_left_out_for_good(numbers: quantize.Block) -> None:
+@pytest.mark.parametrize("numbers", encodings.BLOCKS)
+def test_with_error_feedback_nothing_is_left_out_for_good(numbers: encodings.Block) -> None:
     """Small elements beside large ones vanish from each sum, but not from the sum of sums."""
     rounds = 40
 
@@ -497,11 +497,11 @@ def test_numbers_that_cannot_be_summed_raise_everywhere_and_the_job_goes_on() ->
         assert fine.tolist() == [14, 14, 14]
 
 
-@pytest.mark.parametrize("numbers", quantize.BLOCKS)
+@pytest.mark.parametrize("numbers", encodings.BLOCKS)
 def test_in_few_bits_a_packet_that_is_not_finite_raises_or_is_nan_and_leaves_no_rest(
-    numbers: quantize.Block,
+    numbers: encodings.Block,
 ) -> None:
-    packet = 32 * quantize.per_lane(numbers)
+    packet = 32 * encodings.per_lane(numbers)
 
     def body(comm: ina.Communicator) -> list[Any]:
         values = np.full(3 * packet, 1 + comm.rank / 3, np.float32)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from hostlib._native import NativeKernel
-from hostlib.core.kernel import Kernel
+from hostlib.core.window import Kernel
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.fallback.core import FallbackCore
 from softswitch.engine.switch import Switch

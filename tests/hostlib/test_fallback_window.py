@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from hostlib import collectives, wire
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import SPREAD, Congestion, Limits, Round
-from hostlib.core.kernel import Kernel
-from hostlib.core.patience import Patience
+from hostlib.core.peers import Patience
 from hostlib.core.state import Chain, CoreSettings, Counter, RtoLimits
-from hostlib.core.window import Window
+from hostlib.core.window import Kernel, Window
 from hostlib.errors import PeerTimeout
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
@@ -468,7 +467,7 @@ packets = st.fixed_dictionaries(
 @settings(max_examples=effort.cases(400), deadline=None)
 @given(
     st.lists(packets, max_size=40),
-    st.sampled_from(["int32", *quantize.ENCODINGS]),
+    st.sampled_from(["int32", *encodings.ENCODINGS]),
     st.sampled_from([wire.TARGET_ALL, 0, 1]),
     st.integers(1, 4),
 )
@@ -489,7 +488,7 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
     source: NDArray[Any] = np.linspace(-200, 200, 5 * LANES)
     source = source.astype(np.int32 if numbers == "int32" else np.float32)
     output = np.zeros_like(source)
-    window.begin(source, output, tag=5, target=target, feedback=numbers in quantize.BLOCKS, now=0)
+    window.begin(source, output, tag=5, target=target, feedback=numbers in encodings.BLOCKS, now=0)
     now, held, found = 0, b"", []
     out = np.zeros(20 * PACKET.itemsize, np.uint8)
     for fields in sent:

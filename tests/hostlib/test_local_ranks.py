@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 import hostlib
 from hostlib import Communicator, ConfigError, JobConfig, Limits
-from hostlib.collectives import local_ranks
-from hostlib.core.counters import KEYS
+from hostlib.collectives import KEYS, local_ranks
 from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 from tests import effort
 from tests.hostlib.socket_switch import JOB, SocketSwitch
 from tests.hostlib.test_communicator import ENDLESS
@@ -79,7 +78,7 @@ def data(rank: int, length: int, seed: int) -> np.ndarray[Any, np.dtype[np.float
     ),
     length=st.integers(0, 3000),
     op=st.sampled_from(["sum", "average"]),
-    numbers=st.sampled_from(quantize.NUMBERS),
+    numbers=st.sampled_from(encodings.NUMBERS),
     seed=st.integers(0, 99),
 )
 def test_sums_are_within_the_bound_and_the_same_on_all_ranks(
@@ -99,7 +98,7 @@ def test_sums_are_within_the_bound_and_the_same_on_all_ranks(
 def test_one_machine_of_many_ranks_among_many_machines_is_within_the_bound() -> None:
     many = tuple(range(9))
     with job((many, *((rank,) for rank in range(9, 17)))) as configs:
-        unit = 2.0 ** (16 - quantize.scale_log2(126 + 5, 9))  # of a packet whose largest is 9 * 1.9
+        unit = 2.0 ** (16 - encodings.scale_log2(126 + 5, 9))  # of a packet whose largest is 9 * 1.9
         half = np.full(8, 20.5 * unit, np.float32)  # all rounded to the same side
         half[0] = 1.9
         results = each(
@@ -208,8 +207,8 @@ def test_what_does_not_fit_is_named_in_packets_of_a_calls_own_numbers() -> None:
     assert all(result.startswith("0 1e+300 (element 100), beyond float32") for result in results), results
 
 
-@pytest.mark.parametrize("numbers", quantize.BLOCKS)
-def test_what_is_rounded_off_stays_with_the_machine(numbers: quantize.Block) -> None:
+@pytest.mark.parametrize("numbers", encodings.BLOCKS)
+def test_what_is_rounded_off_stays_with_the_machine(numbers: encodings.Block) -> None:
     """Sums with error feedback add up: what is left is in the residuals of all ranks together."""
     steps, length = 5, 500
 

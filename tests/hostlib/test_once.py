@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hostlib.collectives.once import Once
+from hostlib.collectives.handle import Once
 
 
 def test_whoever_waits_before_or_after_goes_on() -> None:

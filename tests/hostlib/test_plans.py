@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from hostlib.torch import plans
+from hostlib.torch.calls import MOST, Plan, Plans
 from hostlib.torch.describe import likeness
 
 
@@ -47,8 +47,8 @@ def test_calls_differ_in_shape_type_layout_device_number_root_operation_and_wait
 
 
 def test_a_program_whose_sizes_never_repeat_keeps_no_more_plans_than_the_most() -> None:
-    kept: plans.Plans[str] = plans.Plans()
-    for size in range(plans.MOST + 10):
-        kept["allreduce", (size,)] = plans.Plan("allreduce", "sum")
+    kept = Plans()
+    for size in range(MOST + 10):
+        kept["allreduce", (size,)] = Plan("allreduce", why_not="sum")
     assert len(kept) == 10
-    assert kept["allreduce", (plans.MOST + 9,)].what == "sum"
+    assert kept["allreduce", (MOST + 9,)].why_not == "sum"

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 import hostlib
 from hostlib import _native
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 from tests.hostlib import block_sums
+from tests.twins import quantize
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 finite_floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
-fan_ins = st.one_of(st.integers(1, 32), st.integers(33, quantize.MAX_FAN_IN))
+fan_ins = st.one_of(st.integers(1, 32), st.integers(33, encodings.MAX_FAN_IN))
 
 
 @st.composite
@@ -51,7 +52,7 @@ def test_a_sum_is_within_the_documented_bound(inputs: NDArray[np.float32], avera
     exact = inputs.astype(np.float64).sum(axis=0) / (ranks if average else 1)
     result = through_the_switch(inputs, average=average).astype(np.float64)
     exponent = int(quantize.exponents(inputs).max())
-    bound = quantize.error_bound(exponent, ranks, average=average)
+    bound = encodings.error_bound(exponent, ranks, average=average)
     representable = np.abs(exact) + bound < FLOAT_MAX
     assert not np.isnan(result).any()
     assert (np.abs(result - exact)[representable] <= bound).all()
@@ -86,12 +87,12 @@ def test_a_sum_beyond_float32_is_infinite_and_its_average_is_not() -> None:
     assert through_the_switch(inputs, average=True).tolist() == [FLOAT_MAX]
 
 
-@given(st.integers(1, quantize.MAX_FAN_IN))
+@given(st.integers(1, encodings.MAX_FAN_IN))
 @example(1)
 @example(256)
 def test_the_clamp_takes_less_than_one_unit_and_nothing_up_to_128_ranks(fan_in: int) -> None:
     largest = np.nextafter(np.float32(2), np.float32(0))
-    scaled = float(np.ldexp(largest, quantize.scale_log2(127, fan_in)))
+    scaled = float(np.ldexp(largest, encodings.scale_log2(127, fan_in)))
     limit = quantize.clamp_limit(fan_in)
     assert limit <= (2**31 - 1) // fan_in
     assert scaled - limit < (1 if fan_in > 128 else 1e-30)
@@ -107,12 +108,12 @@ def test_an_array_changed_on_the_way_cannot_wrap_a_sum(fan_in: int, exponent: in
 @pytest.mark.parametrize("fan_in", [0, -1, 1025])
 def test_a_fan_in_without_a_scale_is_refused(fan_in: int) -> None:
     with pytest.raises(ValueError, match=r"1\.\.1024"):
-        quantize.scale_log2(100, fan_in)
+        encodings.scale_log2(100, fan_in)
 
 
 def test_the_bound_of_a_magnitude_is_that_of_its_exponent() -> None:
-    assert hostlib.error_bound(1.5, 4) == quantize.error_bound(127, 4)
-    assert hostlib.error_bound(0.0, 4) == quantize.error_bound(0, 4)
+    assert hostlib.error_bound(1.5, 4) == encodings.error_bound(127, 4)
+    assert hostlib.error_bound(0.0, 4) == encodings.error_bound(0, 4)
 
 
 scales = st.integers(0, 30)
@@ -135,7 +136,7 @@ def test_a_sum_with_a_fixed_scale_is_within_the_documented_bound(
     sums = lanes.sum(axis=0, dtype=np.int64)
     assert np.abs(sums).max() <= 2**31 - 1, "a sum wrapped"
     exact = inputs.astype(np.float64).sum(axis=0)
-    bound = quantize.fixed_error_bound(float(np.abs(inputs).max()), scale_bits, ranks)
+    bound = encodings.fixed_error_bound(float(np.abs(inputs).max()), scale_bits, ranks)
     result = quantize.dequantize_fixed(sums.astype(np.int32)[None, :], scale_bits, ranks)[0]
     assert (np.abs(result - exact) <= bound).all()
     average = quantize.dequantize_fixed(sums.astype(np.int32)[None, :], scale_bits, ranks, average=True)[0]
@@ -230,25 +231,25 @@ def test_both_kernels_scale_back_to_the_same_bits(
     assert np.array_equal(values.view(np.uint32), expected.view(np.uint32))
 
 
-blocks = st.sampled_from(quantize.BLOCKS)
+blocks = st.sampled_from(encodings.BLOCKS)
 
 
 @st.composite
-def blocks_of_ranks(draw: st.DrawFn) -> tuple[NDArray[np.float32], quantize.Block]:
+def blocks_of_ranks(draw: st.DrawFn) -> tuple[NDArray[np.float32], encodings.Block]:
     """One packet of every rank, (ranks, values), filling its lanes, and an encoding that has room for it."""
     numbers = draw(blocks)
-    most = quantize.most_ranks(numbers)
+    most = encodings.most_ranks(numbers)
     ranks = draw(st.one_of(st.integers(1, min(most, 32)), st.sampled_from([most, most // 2 + 1])))
     lanes = draw(st.integers(1, 6 if ranks <= 32 else 1))
-    shape = (ranks, lanes * quantize.per_lane(numbers))
+    shape = (ranks, lanes * encodings.per_lane(numbers))
     return draw(hnp.arrays(np.float32, shape, elements=finite_floats)), numbers
 
 
 def packed_through_the_switch(
-    inputs: NDArray[np.float32], numbers: quantize.Block, *, average: bool = False
+    inputs: NDArray[np.float32], numbers: encodings.Block, *, average: bool = False
 ) -> NDArray[np.float32]:
     """Sums of fields; a switch adds in any order and groups, so partial sums may not wrap either."""
-    ranks, fields = len(inputs), quantize.per_lane(numbers)
+    ranks, fields = len(inputs), encodings.per_lane(numbers)
     exponent = quantize.exponents(inputs).max().reshape(1)
     packed = [quantize.pack(row[None], exponent, ranks, fields) for row in inputs]
     lanes = np.concatenate(packed).astype(np.int64)
@@ -284,14 +285,14 @@ def fields_of(sums: NDArray[np.int32], ranks: int, fields: int) -> NDArray[np.in
 @example((np.full((7, 8), -1.9999, np.float32), "block4"), False)
 @example((np.full((3, 8), 1e-45, np.float32), "block4"), True)
 def test_a_sum_in_blocks_is_within_the_documented_bound_and_of_fields_it_is_exact(
-    case: tuple[NDArray[np.float32], quantize.Block], average: bool
+    case: tuple[NDArray[np.float32], encodings.Block], average: bool
 ) -> None:
     inputs, numbers = case
     ranks = len(inputs)
     exact = inputs.astype(np.float64).sum(axis=0) / (ranks if average else 1)
     result = packed_through_the_switch(inputs, numbers, average=average).astype(np.float64)
     exponent = int(quantize.exponents(inputs).max())
-    bound = quantize.block_error_bound(exponent, ranks, numbers, average=average)
+    bound = encodings.block_error_bound(exponent, ranks, numbers, average=average)
     representable = np.abs(exact) + bound < FLOAT_MAX
     assert (np.abs(result - exact)[representable] <= bound).all()
     turned = packed_through_the_switch(inputs[::-1], numbers, average=average)
@@ -302,38 +303,38 @@ def test_a_sum_in_blocks_is_within_the_documented_bound_and_of_fields_it_is_exac
     ("numbers", "ranks", "bits"),
     [("block16", 4, 13), ("block16", 1, 15), ("block8", 4, 5), ("block8", 8, 4), ("block4", 2, 2)],
 )
-def test_blocks_are_as_good_as_they_are_said_to_be(numbers: quantize.Block, ranks: int, bits: int) -> None:
+def test_blocks_are_as_good_as_they_are_said_to_be(numbers: encodings.Block, ranks: int, bits: int) -> None:
     """Of 4 ranks a value in 16 bits has 13, and its sign: no error is larger than 2**-13 of the range."""
     assert hostlib.error_bound(1.5, ranks, numbers=numbers) == pytest.approx(ranks * 2 * 2.0**-bits)
-    most = quantize.field_limit(ranks, quantize.per_lane(numbers))
+    most = quantize.field_limit(ranks, encodings.per_lane(numbers))
     assert most == 2**bits - 1
 
 
 @pytest.mark.parametrize(("numbers", "most"), [("block16", 1024), ("block8", 127), ("block4", 7)])
-def test_more_ranks_than_there_is_room_for_are_refused(numbers: quantize.Block, most: int) -> None:
-    assert quantize.most_ranks(numbers) == most
-    assert quantize.why_no_room(numbers, most) is None
+def test_more_ranks_than_there_is_room_for_are_refused(numbers: encodings.Block, most: int) -> None:
+    assert encodings.most_ranks(numbers) == most
+    assert encodings.why_no_room(numbers, most) is None
     assert hostlib.error_bound(1.0, most, numbers=numbers) > 0
-    assert quantize.field_limit(most, quantize.per_lane(numbers)) >= 1
+    assert quantize.field_limit(most, encodings.per_lane(numbers)) >= 1
     with pytest.raises(ValueError, match=rf"{numbers} has room for the sum of at most {most} ranks"):
         hostlib.error_bound(1.0, most + 1, numbers=numbers)
     # on machines there may be more of them: as many machines as there is room for
     assert hostlib.error_bound(1.0, 2 * most, numbers=numbers, hierarchical=True) > 0
 
 
-@pytest.mark.parametrize("numbers", quantize.BLOCKS)
-def test_what_is_left_of_a_value_and_what_was_sent_make_it_up(numbers: quantize.Block) -> None:
+@pytest.mark.parametrize("numbers", encodings.BLOCKS)
+def test_what_is_left_of_a_value_and_what_was_sent_make_it_up(numbers: encodings.Block) -> None:
     values = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
-    exponent, fields = quantize.exponents(values), quantize.per_lane(numbers)
+    exponent, fields = quantize.exponents(values), encodings.per_lane(numbers)
     sent = quantize.unpack(quantize.pack(values, exponent, 1, fields), exponent, 1, fields)
     assert np.array_equal(sent + quantize.rest(values, exponent, 1, fields), values)
 
 
-@pytest.mark.parametrize("numbers", quantize.BLOCKS)
+@pytest.mark.parametrize("numbers", encodings.BLOCKS)
 @pytest.mark.parametrize("ranks", [1, 3, 4, 7])
-def test_what_is_left_of_the_largest_numbers_is_finite(numbers: quantize.Block, ranks: int) -> None:
+def test_what_is_left_of_the_largest_numbers_is_finite(numbers: encodings.Block, ranks: int) -> None:
     """What is sent of them is rounded up, beyond float32: the rest was infinite, or not, by processor."""
-    values, fields = np.full((1, 8), FLOAT_MAX, np.float32), quantize.per_lane(numbers)
+    values, fields = np.full((1, 8), FLOAT_MAX, np.float32), encodings.per_lane(numbers)
     left = quantize.rest(values, quantize.exponents(values), ranks, fields)[0]
     unit = hostlib.error_bound(FLOAT_MAX, ranks, numbers=numbers) / ranks
     assert (np.abs(left.astype(np.float64)) <= unit).all()
@@ -362,14 +363,14 @@ def call(name: str, *arguments: object) -> None:
 )
 def test_both_kernels_pack_to_the_same_bits(
     values: NDArray[np.float32],
-    numbers: quantize.Block,
+    numbers: encodings.Block,
     exponent: int,
     data: st.DataObject,
     lanes: int,
     average: bool,
 ) -> None:
-    fields = quantize.per_lane(numbers)
-    fan_in = data.draw(st.integers(1, quantize.most_ranks(numbers)))
+    fields = encodings.per_lane(numbers)
+    fan_in = data.draw(st.integers(1, encodings.most_ranks(numbers)))
     check_both_kernels(values[: fields * lanes], fields, exponent, fan_in, lanes, average=average)
 
 

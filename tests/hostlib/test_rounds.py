@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import A2tp, Limits, Round
-from hostlib.core.kernel import Kernel
 from hostlib.core.state import CoreSettings, Counter
-from hostlib.core.window import Window
+from hostlib.core.window import Kernel, Window
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.test_fallback_window import header, shared_network

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from hostlib import ConfigError, RendezvousError
 from hostlib.launch.launched_rank import LaunchedRank
-from hostlib.launch.machines import Arrival, TcpChannel, by_machine, launched, meet
-from hostlib.launch.sealed import proof, seal, unseal
+from hostlib.launch.machines import Arrival, TcpChannel, by_machine, launched, meet, proof, seal, unseal
 from hostlib.settings import Settings
 
 SECRET = "known to all ranks, and to no others"

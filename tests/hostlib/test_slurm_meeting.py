@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hostlib.errors import ConfigError
-from hostlib.launch.slurm_meeting import PORTS, first_node, slurm_meeting
+from hostlib.launch.launched_rank import PORTS, first_node, slurm_meeting
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hostlib.interleave.stages import (
     KEPT,
     STAGES,
-    Alone,
     Iteration,
     Stage,
     StageError,
     StageProfile,
     StageTimer,
+    Turns,
     job_profile,
 )
 
@@ -154,7 +154,7 @@ def samples(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-class Listener(Alone):
+class Listener(Turns):
     """Nobody to take turns with, but every iteration is kept."""
 
     def __init__(self) -> None:

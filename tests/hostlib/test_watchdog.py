@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from hostlib.core.kernel import Kernel
-from hostlib.core.patience import Patience
+from hostlib.core.peers import Patience
+from hostlib.core.window import Kernel
 from hostlib.errors import JobFault, PeerLost, PeerTimeout
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork

@@ -14,7 +14,7 @@ from hostlib._native import NativeKernel
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
 from hostlib.errors import RanksDisagree
-from hostlib.wire import quantize
+from hostlib.wire import encodings
 from tests import effort
 from tests.hostlib.cases import LANES, Case, MakeKernel, cases, network_of, random_arrays, run_case
 from tests.hostlib.reference_switch import ReferenceSwitch
@@ -62,7 +62,7 @@ def test_a_sum_that_the_fields_have_no_room_for_is_not_begun(make_kernel: MakeKe
     assert window.state.struct.base == 0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", *quantize.BLOCKS])
+@pytest.mark.parametrize("dtype", ["float32", "int32", *encodings.BLOCKS])
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 32 * 8, 32 * 8 + 1, 32 * 16, 32 * 17 + 5, 5000])
 def test_lengths_around_packet_and_window(make_kernel: MakeKernel, dtype: str, length: int) -> None:
     run_case(Case(3, 8, (length, length), dtype, "sum", False, Impairments(), 1), make_kernel)

@@ -19,12 +19,10 @@ from bmv2_topos.testbeds.virtual.network import Network as EventNetwork
 from hostlib import collectives, wire
 from hostlib.core.congestion import Congestion
 from hostlib.core.driver import Arrivals, Driver
-from hostlib.core.kernel import Kernel
-from hostlib.core.patience import Patience
-from hostlib.core.peers import NoPeers, Peers
+from hostlib.core.peers import Patience, Peers
 from hostlib.core.state import NEVER, CoreSettings, RtoLimits
 from hostlib.core.watchdog import Watchdog
-from hostlib.core.window import NumericErrors, Window
+from hostlib.core.window import Kernel, NumericErrors, Window
 from hostlib.errors import JobBroken
 from hostlib.wire.tree import Tree
 
@@ -161,7 +159,7 @@ class Network(EventNetwork):
     ) -> None:
         window = Window(settings, kernel, congestion)
         number = len(self.workers)
-        watchdog = Watchdog(window, peers or NoPeers(), patience or Patience())
+        watchdog = Watchdog(window, peers or Peers(), patience or Patience())
         self.workers.append(Worker(self, number, window, watchdog))
         self._connect(f"w{number}", HOST_PORT, at)
 

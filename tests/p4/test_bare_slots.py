@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from .bed import (
+from tests.p4.bed import (
     ALL,
     BARE,
     BUT,

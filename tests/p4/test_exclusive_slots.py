@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .bed import (
+from tests.p4.bed import (
     BARE,
     BYPASS,
     COLLISION,

@@ -7,12 +7,9 @@ from dataclasses import replace
 import pytest
 
 from softswitch.engine.build import load
-from softswitch.engine.impairments import Impairments, PortImpairments
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments
 from softswitch.engine.switch import Switch
-from tests.softswitch.differential.script import parse_entry
-
-from .bed import (
+from tests.p4.bed import (
     ALL,
     BUT,
     ECN,
@@ -33,6 +30,7 @@ from .bed import (
     program,
     worker,
 )
+from tests.softswitch.differential.script import parse_entry
 
 PROGRAMS = pytest.mark.parametrize("name", ["exclusive", "shared"])
 

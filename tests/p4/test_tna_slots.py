@@ -14,10 +14,7 @@ import pytest
 from softswitch.compiler import ir
 from softswitch.engine.cache import compile_once, preprocess_once
 from softswitch.engine.pipeline import Pipeline
-from tests.softswitch.differential.compare import Pair
-from tests.softswitch.differential.script import parse_entry
-
-from .bed import (
+from tests.p4.bed import (
     BYPASS,
     COLLISION,
     ECN,
@@ -40,7 +37,9 @@ from .bed import (
     changed,
     parse_loosely,
 )
-from .test_tna import TNA
+from tests.p4.test_tna import TNA
+from tests.softswitch.differential.compare import Pair
+from tests.softswitch.differential.script import parse_entry
 
 GROUP_WAY, UPLINK_WAY = 2, 3
 RELEASE = 15

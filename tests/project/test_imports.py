@@ -39,7 +39,7 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
     *("hostlib/", "hostlib.fallback", "hostlib.interleave", "hostlib.launch/"),
-    *("hostlib.io.interfaces", "hostlib.meet.messages", "hostlib.wire.quantize"),
+    *("hostlib.io.interfaces", "hostlib.meet.messages", "hostlib.wire.encodings"),
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.policies.memory/"),
@@ -74,7 +74,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.core": ("hostlib.errors", "hostlib.wire/"),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
     "hostlib.io": ("hostlib/", "hostlib._native/", "hostlib.core/"),
-    "hostlib.meet": ("hostlib/",),
+    "hostlib.meet": ("hostlib/", "hostlib.core.peers"),
     "hostlib.collectives": (
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/", "hostlib.meet/", "hostlib.wire/"),
     ),
@@ -112,27 +112,13 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller._native": ("controller.errors",),
     "controller.policies.grouping": ("controller.errors", "controller._native"),
     "controller.policies.scheduling": (
-        *(
-            "controller.errors",
-            "controller.figures",
-            "controller.vocabulary/",
-            "controller.policies.grouping/",
-        ),
-        *("controller._native", "controller.policies.scheduling/*"),
+        *("controller.errors", "controller.figures", "controller.vocabulary/", "controller._native"),
+        *("controller.policies.grouping/", "controller.policies.scheduling/*"),
+        *("controller.policies.family", "controller.policies.joint"),
     ),
-    # One decision for GPUs, servers and trees.
-    "controller.policies.joint": (
-        *(
-            "controller.vocabulary/",
-            "controller.policies.scheduling/",
-            "controller.policies.placement/",
-            "controller.policies.joint/",
-        ),
-    ),
-    # All policies by name.
+    # All policies by name; one decision for GPUs, servers and trees.
     "controller.policies": (
-        *("controller.vocabulary/", "controller.errors", "controller.plugins"),
-        "controller.policies/*",
+        *("controller.vocabulary/", "controller.errors", "controller.plugins", "controller.policies/*"),
     ),
     # What decides: scheduler, placement, tree and memory together.
     "controller.core": (*("controller.vocabulary/", "controller.errors", "controller.policies/*"),),
@@ -156,7 +142,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("hostlib.collectives", "hostlib.io/"),
     ),
     # Testbeds of network namespaces, on which `ina.runtime` runs jobs.
-    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
+    "bmv2_topos.testbeds.netns": (
+        *("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line", "softswitch", "p4src.programs"),
+    ),
     "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
     # One BMv2 whose ports are files, and scripts on it.
     "bmv2_topos.testbeds.bmv2": (
@@ -174,7 +162,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
         *("controller.vocabulary/", "ina.service.errors", "ina.service.records", "ina.service.service"),
-        *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views"),
+        *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views", "softswitch"),
     ),
     "ina.runtime": (
         *(
@@ -187,10 +175,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         ),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
-    # Programs for other machines, which `ina.runtime` starts there.
-    "ina.machine": ("hostlib", "hostlib.launch.keeper", "ina.runtime/"),
     "ina.bench": (
-        *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy"),
+        *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
         *("softswitch.stf.control", "bmv2_topos.testbeds.netns/"),
@@ -438,7 +424,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ),
         ("controller.switches.session", "ina.cli.output", "package controller may import p4src"),
         (
-            "controller.policies.memory.shared",
+            "controller.policies.memory.regions",
             "controller.switches.session",
             "controller.policies.memory may import",
         ),

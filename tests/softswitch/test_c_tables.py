@@ -19,8 +19,7 @@ from softswitch.engine.pipeline import (
     Pipeline,
     TableFull,
 )
-
-from . import ir_programs as hand
+from tests.softswitch import ir_programs as hand
 
 WIDTHS = {"short": (16, 9), "word": (48, 16), "long": (64, 64), "longer": (128, 33, 7)}
 """Keys of one word of 64 bits, exactly one, two, and three."""

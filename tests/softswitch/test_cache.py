@@ -16,8 +16,7 @@ from softswitch.engine import build as building
 from softswitch.engine.build import FLAGS, build, build_c, find_compiler
 from softswitch.engine.cache import find_folder, seal
 from softswitch.engine.compiled import CompiledPipeline
-
-from . import ir_programs as hand
+from tests.softswitch import ir_programs as hand
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534

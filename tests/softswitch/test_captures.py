@@ -14,9 +14,8 @@ import pytest
 
 from softswitch import load
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
-from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
-from softswitch.engine.ports import MemoryPort, PortError
+from softswitch.engine.ports import Impairments, MemoryPort, PortError, PortImpairments
 from softswitch.engine.switch import Switch
 from tests.programs import p4src_program
 from tests.softswitch.script_program import ScriptPipeline, frame, have_compiler, load_script, scripted

@@ -10,8 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from softswitch.engine.cables import Cable, Cabling, End, Survives, connect
-from softswitch.engine.impairments import Impairments, PortImpairments
-from softswitch.engine.ports import MemoryPort, SwitchError
+from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments, SwitchError
 from softswitch.engine.switch import Switch
 from tests.softswitch.script_program import ENGINES, ScriptPipeline, frame, have_compiler, scripted, seen
 from tests.twins.switch_cables import TwinCabling

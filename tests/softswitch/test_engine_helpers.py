@@ -12,13 +12,11 @@ import pytest
 
 from softswitch.compiler import ir
 from softswitch.engine.build import load
-from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.pcapng import CaptureSettings
-from softswitch.engine.ports import MemoryPort, PortSpec, SharedPort, UdpPort
+from softswitch.engine.ports import MemoryPort, PortImpairments, PortSpec, SharedPort, UdpPort
 from softswitch.engine.switch import Switch
+from tests.softswitch.lowering import lowered
 from tests.softswitch.script_program import have_compiler
-
-from .lowering import lowered
 
 pytestmark = pytest.mark.skipif(not have_compiler, reason="no C compiler")
 

@@ -13,7 +13,7 @@ from scapy.packet import Packet, Raw
 
 from tests.softswitch.script_program import RUNTIME, build, have_compiler
 
-pytestmark = pytest.mark.skipif(not have_compiler, reason="no C compiler")
+NO_COMPILER = pytest.mark.skipif(not have_compiler, reason="no C compiler")
 
 NEEDS_CHECKSUM, TCP4, TCP6, UDP_ANY = 1, 1, 4, 5
 _Sink = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)

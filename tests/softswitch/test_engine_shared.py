@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.pcapng import CaptureSettings
-from softswitch.engine.ports import PortError, SharedPort
+from softswitch.engine.ports import PortError, PortImpairments, SharedPort
 from softswitch.engine.switch import Switch
 from tests.softswitch import shared_peer
 from tests.softswitch.script_program import ScriptPipeline, frame, have_compiler, seen

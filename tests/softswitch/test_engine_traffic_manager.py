@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pipeline import Copy, Verdict
-from softswitch.engine.ports import MemoryPort, PortError, SwitchError, UdpPort
+from softswitch.engine.ports import Impairments, MemoryPort, PortError, PortImpairments, SwitchError, UdpPort
 from softswitch.engine.switch import Switch
 from tests.softswitch.script_program import ENGINES, ScriptInterpreter, frame, have_compiler, scripted, seen
 

@@ -18,9 +18,8 @@ from tests.softswitch.differential import test_aggregation as aggregation
 from tests.softswitch.differential.script import parse_entry
 from tests.softswitch.differential.traffic import Bench
 from tests.softswitch.differential.trial import source as random_source
+from tests.softswitch.lowering import lowered, source
 from tests.softswitch.tofino.programs import program as tofino_program
-
-from .lowering import lowered, source
 
 QUICK = tuple("-O0" if flag == "-O3" else flag for flag in FLAGS)
 JOB, CHANGE = "InaIngress.admission.job", "InaIngress.aggregator.addressing.change"

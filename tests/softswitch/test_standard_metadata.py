@@ -8,9 +8,8 @@ import pytest
 from softswitch import compiler
 from softswitch.compiler import Unsupported, compile_source
 from softswitch.engine.build import load
-from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.pipeline import Copy
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments
 from softswitch.engine.switch import Switch
 from tests.softswitch.lowering import source
 

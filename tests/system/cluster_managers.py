@@ -177,7 +177,6 @@ def ray_on(here: Cluster, cpus: Mapping[str, int]) -> str:
         first = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={here.private}/ray"]
         more = first if machine == head else [f"--address={address}"]
         process = here.start(machine, [*node, *more], PATIENT)
-        assert process.stdout is not None
         said = []
         for line in process.stdout:
             said.append(line)

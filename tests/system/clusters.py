@@ -116,7 +116,6 @@ class Cluster:
         """Start ``ina fallback --serve`` on a machine; return once it serves."""
         command = [sys.executable, "-m", "ina", "fallback", "--serve", "--lanes", "32"]
         process = self.start(machine, command)
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         assert json.loads(line)["ready"]["machine"] == machine
@@ -230,7 +229,6 @@ def cluster(
             inside = ["unshare", "--mount", "--uts", "sh", "-c", outer]
             holders[server.name] = subprocess.Popen(inside, stdout=subprocess.PIPE)
         for machine, holder in holders.items():
-            assert holder.stdout is not None
             assert holder.stdout.readline() == b"ready\n", machine
             for known in (machine, state.topology.ip(machine)):
                 (folder / f"{known}.pid").write_text(f"{holder.pid}")

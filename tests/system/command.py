@@ -104,8 +104,12 @@ def until(done: Callable[[], T], patience_s: float = PATIENCE_S, state: Callable
     return found
 
 
-def ended(process: subprocess.Popen[str], patience_s: float | None = None) -> tuple[int, str, str]:
-    """Return status, output and errors of a process."""
+def ended(
+    process: subprocess.Popen[str], patience_s: float | None = None, *, by: signal.Signals | None = None
+) -> tuple[int, str, str]:
+    """Return status, output and errors of a process, to which a signal may be sent first."""
+    if by is not None:
+        process.send_signal(by)
     output, errors = process.communicate(timeout=patience_s)
     return process.returncode, output, errors
 
@@ -126,15 +130,15 @@ def succeed(processes: Sequence[subprocess.Popen[str]], patience_s: float = 300)
     return [output for _, output, _ in done]
 
 
-def begun(process: subprocess.Popen[str], workers: int = 1, word: str = "started") -> None:
-    """Return when so many workers have said that they started; fail with all that the process has said."""
-    assert process.stdout is not None
+def begun(process: subprocess.Popen[str], workers: int = 1, word: str = "started") -> subprocess.Popen[str]:
+    """Return it when so many workers have said that they started; fail with all that it has said."""
     for _ in range(workers):
         line = process.stdout.readline()
         if word not in line:
             process.terminate()
             output, errors = process.communicate()
             raise AssertionError(f"status {process.returncode}, output:\n{line}{output}\nerrors:\n{errors}")
+    return process
 
 
 def ina(*arguments: object) -> subprocess.CompletedProcess[str]:

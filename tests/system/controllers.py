@@ -128,7 +128,6 @@ class Controller:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Send it a signal that ends it; return when it has."""
-        assert self.process is not None
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             os.kill(self.pid, number)
         self.process.wait(PATIENCE_S)

@@ -28,14 +28,12 @@ from hostlib.core.congestion import CONGESTION, CONGESTION_NAMES
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
 from hostlib.io.datagrams import open_socket
-from hostlib.io.link import Pumped
-from hostlib.io.open import datagram_link
-from hostlib.wire.quantize import ENCODINGS, most_ranks
+from hostlib.io.link import Pumped, datagram_link
+from hostlib.wire.encodings import ENCODINGS, most_ranks
 from softswitch.engine import native
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.impairments import Impairments, LinkModel
 from softswitch.engine.native import NativeEngine, declare
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import Impairments, LinkModel, MemoryPort
 from tests.programs import p4src_program
 from tests.softswitch.differential import stimuli
 from tests.softswitch.differential.script import parse_entry
@@ -258,7 +256,7 @@ class Socket:
 
     def close(self) -> None:
         """Close both ends."""
-        self._link.close()
+        self._link.carrier.close()
         self._other.close()
 
 

@@ -75,8 +75,7 @@ def test_a_run_whose_worker_address_is_taken_says_so(attached: Attached) -> None
 def test_an_interrupted_run_takes_its_workers_and_its_job_along(
     attached: Attached, number: signal.Signals
 ) -> None:
-    process = start("run", "-np", 2, *LANES, *attached.options, *worker("sums.py"))
-    begun(process, 2)
+    process = begun(start("run", "-np", 2, *LANES, *attached.options, *worker("sums.py")), 2)
     workers = children(process.pid)
     assert len(workers) == 2 + 1  # the keeper
     process.send_signal(number)

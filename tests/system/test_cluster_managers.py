@@ -254,7 +254,6 @@ def run_page(here: Cluster, section: str, folder: Path, variables: Variables) ->
         if words[:2] == ["ina", "cancel"]:
             service.until(partial(are_over, service))
             assert [*service.states().values()] == ["cancelled"]
-    assert service is not None
     until(lambda: not here.jobs())
     service.end()
     return said

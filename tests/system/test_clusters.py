@@ -89,7 +89,6 @@ def said_by(output: str) -> list[list[object]]:
 
 def all_going(process: subprocess.Popen[str], ranks: int) -> None:
     """Wait until all ranks of `ina run` sum."""
-    assert process.stdout is not None
     for _ in range(ranks):
         line = process.stdout.readline()
         assert "going" in line, (line, *process.communicate())

@@ -19,16 +19,14 @@ from typer.testing import CliRunner
 
 from ina.cli.commands import app
 from ina.cli.plain import parse_size, plural, rate, seconds
-from tests.system.command import PATIENT, ROOT, here, ina, worker
+from tests.system.command import PATIENT, ROOT, good, here, ina, refused, report, worker
 
 
 def test_run_sums_and_reports() -> None:
-    done = here("run", "-np", 3, *PATIENT, "--lanes", 32, "--json", *worker("sums.py", "--times", 20))
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["name"] == "run"
-    assert report["setup"]["workers"] == 3
-    metrics = report["metrics"]
+    found = report("run", "-np", 3, *PATIENT, "--lanes", 32, *worker("sums.py", "--times", 20))
+    assert found["name"] == "run"
+    assert found["setup"]["workers"] == 3
+    metrics = found["metrics"]
     assert metrics["allreduces"] == 20
     assert metrics["summed_bytes"] == 20 * 5000 * 4
     assert metrics["switch_completed_packets"] > 0
@@ -38,9 +36,12 @@ def test_run_sums_and_reports() -> None:
 def test_run_counts_all_calls_of_a_script_that_ends_without_shutdown() -> None:
     """Ranks report now and then: the summary once had the first call alone."""
     script = "import hostlib\nhostlib.init()\nfor _ in range(50): hostlib.allreduce([1.0])"
-    done = here("run", "-np", 2, *PATIENT, "--lanes", 32, "--json", "--", sys.executable, "-c", script)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["allreduces"] == 50
+    assert (
+        report("run", "-np", 2, *PATIENT, "--lanes", 32, "--", sys.executable, "-c", script)["metrics"][
+            "allreduces"
+        ]
+        == 50
+    )
 
 
 def test_run_recovers_from_every_impairment_at_once() -> None:
@@ -55,8 +56,7 @@ def test_run_recovers_from_every_impairment_at_once() -> None:
 
 
 def test_n_is_short_for_np_and_a_run_without_sums_tells_of_none() -> None:
-    done = here("run", "-n", 2, "--lanes", 32, "--", "sh", "-c", "echo rank")
-    assert done.returncode == 0, done.stderr
+    done = good("run", "-n", 2, "--lanes", 32, "--", "sh", "-c", "echo rank")
     assert "[1] rank" in done.stdout
     assert "allreduces" in done.stdout
     for row in ("per worker", " MB in "):
@@ -69,10 +69,11 @@ def test_run_without_a_c_compiler_ends_at_once_and_names_what_to_install(
     """In a checkout: installed packages have the stock programs (`tests/project/test_wheel.py`)."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    done = here("run", "-np", 2, "--lanes", 32, *worker("sums.py", "--times", 2, "--length", 500))
-    assert done.returncode == 1, done.stderr
-    assert "no C compiler: cc is not on PATH; install one (Debian: gcc libc6-dev" in done.stderr
-    assert "does not answer" not in done.stderr
+    errors = refused(
+        "run", "-np", 2, "--lanes", 32, *worker("sums.py", "--times", 2, "--length", 500), status=1
+    )
+    assert "no C compiler: cc is not on PATH; install one (Debian: gcc libc6-dev" in errors
+    assert "does not answer" not in errors
 
 
 @pytest.mark.parametrize(
@@ -84,9 +85,8 @@ def test_run_without_a_c_compiler_ends_at_once_and_names_what_to_install(
     ],
 )
 def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: str, said: str) -> None:
-    done = here("run", "--lanes", 32, "--", "sh", "-c", how)
-    assert done.returncode == 1
-    assert done.stderr == f"ina: rank 0 {said}\n"
+    errors = refused("run", "--lanes", 32, "--", "sh", "-c", how, status=1)
+    assert errors == f"ina: rank 0 {said}\n"
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,8 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
     ],
 )
 def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], reason: str) -> None:
-    done = here(*arguments)
-    assert done.returncode == 2, done.stderr
-    assert reason in " ".join(done.stderr.split())
+    said = refused(*arguments)
+    assert reason in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
@@ -198,9 +197,8 @@ def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], rea
 def test_what_is_found_wrong_by_another_process_or_on_the_way_is_told(
     arguments: tuple[object, ...], status: int, reason: str
 ) -> None:
-    done = here(*arguments)
-    assert done.returncode == status, done.stderr
-    assert reason in " ".join(done.stderr.split())
+    said = refused(*arguments, status=status)
+    assert reason in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
@@ -217,11 +215,10 @@ def test_a_bad_job_file_is_refused_with_file_job_and_key(tmp_path: Path, line: s
     file = tmp_path / "jobs.toml"
     workers = "" if "workers" in line else "\nworkers = 2"
     file.write_text(f"[[job]]\nname = 'vision'\n{line}{workers}\n")
-    done = here("run", "--program", "shared", "--jobs", file)
-    assert done.returncode == 2, done.stderr
-    assert reason in done.stderr
+    said = refused("run", "--program", "shared", "--jobs", file)
+    assert reason in said
     if "40" not in line:  # the file is right, the options are not for it
-        assert str(file) in done.stderr
+        assert str(file) in said
 
 
 def test_a_busy_port_is_refused_with_the_reason() -> None:
@@ -245,9 +242,8 @@ def test_a_busy_p4runtime_port_is_refused_with_the_reason() -> None:
 def test_a_program_that_does_not_compile_is_shown_with_a_caret(tmp_path: Path) -> None:
     source = tmp_path / "broken.p4"
     source.write_text("#include <core.p4>\nheader h_t { bit<8 x; }\n")
-    done = here("compile", source)
-    assert done.returncode == 3
-    first, line, caret, *_ = done.stderr.splitlines()
+    said = refused("compile", source, status=3)
+    first, line, caret, *_ = said.splitlines()
     assert first.startswith(f"{source}:2:20: ")
     assert line.strip() == "header h_t { bit<8 x; }"
     assert caret.strip() == "^"
@@ -333,9 +329,9 @@ def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> No
 
 def test_compile_writes_c_and_p4info(tmp_path: Path) -> None:
     c, p4info = tmp_path / "x.c", tmp_path / "x.txtpb"
-    done = here("compile", "exclusive", "--lanes", 32, "-o", c, "--p4info", p4info, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["tables"] >= 7
+    assert (
+        report("compile", "exclusive", "--lanes", 32, "-o", c, "--p4info", p4info)["metrics"]["tables"] >= 7
+    )
     assert "p4_program" in c.read_text()
     assert "InaIngress.admission.job" in p4info.read_text()
 
@@ -391,7 +387,6 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stderr is not None
     fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, PIPE_BUF)
     assert any(re.search(r"[|] +grpc$", line) for line in process.stderr)
     process.send_signal(signal.SIGINT)
@@ -402,8 +397,7 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback() -> None:
 
 
 def test_numbers_agree_with_their_nouns_and_a_table_says_what_it_compares() -> None:
-    done = here("bench", "allreduce", "-np", 1, "--size", "4KB", "--iterations", 2)
-    assert done.returncode == 0, done.stderr
+    done = good("bench", "allreduce", "-np", 1, "--size", "4KB", "--iterations", 2)
     assert "allreduce of 4KB of float32, 1 worker, 256 lanes" in done.stdout
     assert "time relative to ina" in done.stdout
     assert (plural(1, "process"), plural(1200, "process"), plural(0, "job")) == (

@@ -1,26 +1,39 @@
-"""Commands are imported when they run; until then help pages say of them what they say themselves."""
+"""The commands: declared once, read when they are used, with the oldest and the newest dependencies."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import os
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import typer
 
-from ina.cli.commands import app
-from ina.cli.register import unfold
-from tests.system.command import ROOT
+from controller import OtherProgram
+from ina.cli.commands import app, found_at, unfold
+from ina.cli.errors import FAILED, INTERNAL, USAGE, verdict
+from ina.runtime.errors import (
+    AddressTaken,
+    BadRun,
+    GroupFailed,
+    ProcessFailed,
+    StagesNotMeasured,
+    WorkerFailed,
+)
+from tests.system.command import ENVIRONMENT, ROOT
+
+# --------------------------------------------------------------------- commands are imported when the
 
 
 def commands(group: typer.Typer, path: str = "ina") -> dict[str, tuple[str, object]]:
     """Return the line that a group's page has for each command, and what it stands for."""
     found: dict[str, tuple[str, object]] = {}
     for info in group.registered_commands:
-        module, _, attribute = info.callback.place.partition(":")
-        thing = getattr(importlib.import_module(module), attribute)
+        thing = found_at(info.callback.place)
         name = f"{path} {info.name}"
         found[name] = (info.help or "", thing)
         if isinstance(thing, typer.Typer):
@@ -51,7 +64,7 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     )
     assert done.returncode in (0, 2), done.stderr
     loaded = done.stderr.splitlines()[-1]
-    assert "'ina.cli.register'" in loaded
+    assert "'ina.cli.commands'" in loaded
     for heavy in ("numpy", "grpc", "hostlib", "softswitch", "ina.cli.run"):
         assert f"'{heavy}'" not in loaded
 
@@ -61,7 +74,7 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     [
         ("ina.cli.run, ina.cli.execute", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
         ("ina.cli.admit", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
-        ("ina.machine.agent", ("numpy", "grpc")),  # it starts ranks
+        ("ina.runtime.agent", ("numpy", "grpc")),  # it starts ranks
         ("ina.cli.fallback", ("grpc", "softswitch")),  # a server sums, and one of a machine starts another
         ("ina.cli.switch", ("numpy", "controller", "hostlib")),
         (
@@ -75,3 +88,112 @@ def test_what_runs_start_loads_nothing_that_it_does_not_need(module: str, unneed
     script = f"import sys, {module}; print({{*{unneeded}}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True)
     assert done.stdout == b"set()\n"
+
+
+# --------------------------------------------------------------------- the command line and ranks wit
+
+
+RANK = "import hostlib; hostlib.init(); print(hostlib.allreduce([1.0, 2.0]).tolist()); hostlib.shutdown()"
+
+
+def wanted(end: str) -> list[str]:
+    """Return what to install: of each dependency the oldest release that may be, or the newest."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = [re.fullmatch(r"([\w-]+)>=([\d.]+)", each) for each in project["dependencies"]]
+    assert all(found), "each has a lower bound, and no upper one"
+    return [f"{each[1]}=={each[2]}" if end == "oldest" else each[0] for each in found if each]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["oldest", "newest"])
+def test_commands_and_ranks_work_with_the_releases_of_each_end(end: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path), *wanted(end)]
+    installed = subprocess.run(command, capture_output=True, text=True)
+    if re.search("Connection|Temporary failure|from versions: none", installed.stderr):
+        pytest.skip("needs a package index")
+    assert installed.returncode == 0, installed.stderr
+
+    def ina(*arguments: str) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join([str(tmp_path), str(ROOT)])
+        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": path}
+        command = [sys.executable, "-P", "-m", "ina", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+    for arguments, status, text in (
+        (("--help",), 0, "admit"),
+        (("admit", "--help"), 0, "--straggler-timeout"),
+        (("compile", "p4src/exclusive.p4", "--json"), 0, '"c_lines"'),
+        (("run", "-np", "2", "--timeout", "nan", "--", "true"), 2, "Invalid value for '--timeout'"),
+        (("compile", "nosuch.p4"), 2, "nosuch.p4: No such file or directory"),
+        (("run", "-np", "2", "--", sys.executable, "-c", RANK), 0, "[0] [2.0, 4.0]"),
+    ):
+        done = ina(*arguments)
+        assert (done.returncode, text in done.stdout + done.stderr) == (status, True), (arguments, done)
+
+
+# --------------------------------------------------------------------- what the command line makes of
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "code"),
+    [
+        (BadRun("9 workers: too many"), "9 workers: too many", USAGE),
+        (BadRun("want one of s2", setting="transit", value="'s9'"), "--transit 's9': want one of s2", USAGE),
+        (BadRun("no", setting="worker_base"), "--worker-base: no", USAGE),
+        (AddressTaken("cannot take UDP 1", chosen=False), "cannot take UDP 1", FAILED),
+        (
+            AddressTaken("cannot take UDP 1", chosen=True),
+            "cannot take UDP 1; choose other ports with --worker-base",
+            FAILED,
+        ),
+        (ProcessFailed("it was killed"), "it was killed", FAILED),
+        (ProcessFailed("it did not start", status=3), "it did not start", 3),
+        (ProcessFailed("it did not start", status=0), "it did not start", FAILED),
+        (WorkerFailed("rank 0 failed"), "rank 0 failed", FAILED),
+        (GroupFailed("the group broke"), "the group broke", FAILED),
+        (StagesNotMeasured("too short"), "too short", FAILED),
+        (OtherProgram("it runs 'shared'"), "it runs 'shared'; give --replace-program to replace it", USAGE),
+        (FileNotFoundError(2, "No such file", "jobs.toml"), "jobs.toml: No such file", FAILED),
+    ],
+)
+def test_an_error_is_told_in_terms_of_the_command(error: Exception, message: str, code: int) -> None:
+    assert verdict(error) == (message, code)
+
+
+def test_what_nobody_foresaw_is_told_with_its_traceback() -> None:
+    message, code = verdict(KeyError("x"))
+    assert code == INTERNAL
+    assert "KeyError: 'x'" in message
+
+
+# --------------------------------------------------------------------- disks that are full
+
+
+FULL = Path("/dev/full")
+"""Takes no byte."""
+
+ALLOCATION = ROOT / "examples" / "allocation"
+BATCH = ("--jobs", str(ALLOCATION / "batch.yaml"), "--cluster", str(ALLOCATION / "fabric.toml"))
+SIMULATE = ("schedule", "simulate", "--generate", "5", "--policy", "fifo", "--processes", "1")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this kernel has no /dev/full")
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("place", *BATCH, "--write", "full.json"), "full.json"),
+        ((*SIMULATE, "--jobs-csv", "full.csv"), "full.csv"),
+        ((*SIMULATE, "--output", "folder"), "folder/metrics.json"),
+        (("schedule", "sweep", "--generate", "5", "--policy", "fifo", "--output", "full.json"), "full.json"),
+    ],
+    ids=["place", "jobs-csv", "simulate", "sweep"],
+)
+def test_results_that_do_not_fit_on_the_disk_name_their_file(
+    words: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).symlink_to(FULL)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        app(list(words), standalone_mode=False)
+    assert verdict(caught.value) == ("/dev/full: No space left on device", 1)

@@ -18,7 +18,7 @@ from controller.p4runtime_shim.client import ArbitrationStream
 from p4src.messages import p4runtime_pb2_grpc
 from tests.certificates import make
 from tests.system.attached import open_switch
-from tests.system.command import begun, children, here, start, worker
+from tests.system.command import begun, children, ended, good, here, refused, start, worker
 
 LANES = ("--lanes", 32)
 FOREIGN = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "entries.p4"
@@ -55,8 +55,7 @@ def listening_tcp(pid: int) -> list[str]:
 
 @pytest.mark.parametrize("end", ["done", "run killed", "switch killed"])
 def test_the_switch_of_a_run_is_controlled_through_a_private_socket_only(end: str) -> None:
-    process = start("run", *LANES, *worker("sums.py"))
-    begun(process)
+    process = begun(start("run", *LANES, *worker("sums.py")))
     pid, path = switch_of(process)
     switch = os.pidfd_open(pid)
     assert listening_tcp(pid) == []
@@ -75,14 +74,11 @@ def test_the_switch_of_a_run_is_controlled_through_a_private_socket_only(end: st
 
 
 def test_a_port_is_opened_on_purpose() -> None:
-    process = start("run", *LANES, "--p4runtime", 0, *worker("sums.py"))
-    begun(process)
-    assert process.stderr is not None
+    process = begun(start("run", *LANES, "--p4runtime", 0, *worker("sums.py")))
     address = process.stderr.readline().removeprefix("ina: P4Runtime of s1 at ").strip()
     with connect(address) as controller:
         assert len(controller.jobs()) == 1
-    process.terminate()
-    process.communicate()
+    ended(process, by=signal.SIGTERM)
 
 
 def test_a_run_attaches_to_a_unix_socket(tmp_path: Path) -> None:
@@ -106,8 +102,7 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
     with open_switch(*server, "--tls-ca", pem / "ca.pem", p4runtime="localhost:0") as attached:
         run = ("run", "-np", 2, *LANES, *attached.options)
         ours = ("--tls-cert", pem / "client.pem", "--tls-key", pem / "client.key")
-        done = here(*run, "--tls-ca", pem / "ca.pem", *ours, *SUMS)
-        assert done.returncode == 0, done.stderr
+        good(*run, "--tls-ca", pem / "ca.pem", *ours, *SUMS)
         for options, reason in (
             ((), "it speaks TLS, and was asked without (check --tls-ca, --tls-cert and --tls-key)"),
             (("--tls-ca", pem / "client.pem"), "its certificate does not hold before the CA in"),
@@ -118,10 +113,9 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
             ),
             (("--tls-ca", pem / "ca.key"), "ca.key holds no certificate in PEM"),
         ):
-            done = here(*run, *options, *SUMS)
-            assert done.returncode == 1, done.stderr
-            assert f"no connection to the switch at {attached.address}: " in done.stderr
-            assert reason.format(pem=pem) in done.stderr
+            said = refused(*run, *options, *SUMS, status=1)
+            assert f"no connection to the switch at {attached.address}: " in said
+            assert reason.format(pem=pem) in said
 
 
 def test_tls_with_a_switch_that_has_none_is_said(pem: Path) -> None:
@@ -137,20 +131,17 @@ def test_tls_with_a_switch_that_has_none_is_said(pem: Path) -> None:
 def test_a_foreign_program_is_replaced_on_request_only() -> None:
     with open_switch("--program", FOREIGN) as attached:
         run = ("run", "-np", 2, *LANES, *attached.options)
-        done = here(*run, *SUMS)
-        assert done.returncode == 2, done.stderr
+        said = refused(*run, *SUMS)
         assert re.search(
             r"runs another program than 'exclusive' \(only one of the two is for aggregation; its cookie is"
             r" 0x[0-9a-f]+, not 0x[0-9a-f]+\), with \d+ table entries; give --replace-program to replace it",
-            done.stderr,
+            said,
         )
-        done = here(*run, "--replace-program", *SUMS)
-        assert done.returncode == 0, done.stderr
+        done = good(*run, "--replace-program", *SUMS)
         done = here(*run, *SUMS)  # it is there now
         assert done.returncode == 0, done.stderr
-        done = here(*run, "--program", "shared", *SUMS)
-        assert done.returncode == 2
-        assert "than 'shared' (it is for exclusive jobs, not for shared ones; its cookie" in done.stderr
+        errors = refused(*run, "--program", "shared", *SUMS)
+        assert "than 'shared' (it is for exclusive jobs, not for shared ones; its cookie" in errors
 
 
 # ---------------------------------------------------------------------- election ids

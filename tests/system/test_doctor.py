@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.system.clusters import NETNS, Cluster
-from tests.system.command import PATIENCE_S, ended
+from tests.system.command import PATIENCE_S, begun, ended
 
 pytestmark = NETNS
 ELSEWHERE = "ip netns exec nowhere.{host} {command}"
@@ -185,8 +185,7 @@ def test_a_fault_is_found_and_no_other(here: Cluster, fault: Fault, tmp_path: Pa
 
 def test_a_udp_port_that_somebody_has_is_found(here: Cluster) -> None:
     holder = here.start("h2", [sys.executable, "-c", f"{HOLD}; time.sleep(1000)"])
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "1\n"
+    begun(holder, word="1")
     status, [found], _ = examined(here, "h2")
     assert (status, found["where"]) == (1, "h2")
     assert found["what"] == "UDP port 42592 of 10.0.0.2 cannot be had: Address already in use"

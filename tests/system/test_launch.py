@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hostlib.launch.launcher import cannot_run
-from tests.system.command import begun, children, here, ina, runs, start, until, worker
+from tests.system.command import begun, children, ended, ina, refused, runs, start, until, worker
 
 LANES = ("--lanes", 32)
 
@@ -71,8 +71,7 @@ def test_an_ended_run_takes_along(
     number: signal.Signals,
     processes: int,
 ) -> None:
-    process = start("run", *LANES, *options, *command)
-    begun(process, workers)
+    process = begun(start("run", *LANES, *options, *command), workers)
     until(lambda: len(family(process.pid)) == processes, state=lambda: family(process.pid))
     all_of_them = family(process.pid)
     process.send_signal(number)
@@ -86,11 +85,9 @@ def test_an_ended_run_takes_along(
 
 
 def test_a_worker_that_left_its_process_group_ends_with_a_run_that_is_terminated() -> None:
-    process = start("run", *LANES, "--", "setsid", "sh", "-c", "echo started; sleep 600; true")
-    begun(process, 1)
+    process = begun(start("run", *LANES, "--", "setsid", "sh", "-c", "echo started; sleep 600; true"), 1)
     all_of_them = family(process.pid)
-    process.terminate()
-    process.communicate()
+    ended(process, by=signal.SIGTERM)
     assert process.returncode == 128 + signal.SIGTERM
     left = set(filter(runs, all_of_them))
     for pid in left:  # its own child is out of reach (docs/limitations.md)
@@ -121,7 +118,6 @@ def test_an_interrupted_run_of_a_job_file_tells_its_jobs_apart(tmp_path: Path) -
     )
     process = start("run", *LANES, "--jobs", file, "--json")
     stream = process.stderr
-    assert stream is not None
     said = {stream.readline() for _ in range(4)}
     assert said == {"[short:0] over\n", "[bad:0] failing\n", "[long:0] started\n", "[long:1] started\n"}
     (keeper,) = _keepers_of_one_job_left(process.pid)
@@ -156,6 +152,5 @@ def test_a_python_file_that_is_given_as_the_command_is_not_said_to_be_missing(
         == "cannot run 'train.py': No such file; want 'python train.py'"
     )
     assert str(cannot_run("gone.py", "No such file")) == "cannot run 'gone.py': No such file"
-    done = here("run", "-np", 2, "--", script)
-    assert done.returncode == 1
-    assert done.stderr == f"ina: cannot run '{script}': Permission denied; want 'python {script}'\n"
+    said = refused("run", "-np", 2, "--", script, status=1)
+    assert said == f"ina: cannot run '{script}': Permission denied; want 'python {script}'\n"

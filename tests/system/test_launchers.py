@@ -21,7 +21,7 @@ import hostlib
 from hostlib.launch.hosting import MEETING_S
 from hostlib.launch.launched_rank import launched_rank
 from hostlib.meet.private_folder import private_folder
-from tests.system.command import ROOT, ina, start
+from tests.system.command import ROOT, begun, ended, ina, start, succeed, until
 
 LAUNCHES = itertools.count()
 SUM = (
@@ -63,22 +63,13 @@ def openmpi(size: int) -> list[dict[str, str]]:
 
 def test_ranks_of_mpirun_have_a_job_admitted_that_ends_with_them() -> None:
     ranks = launch(SUM, openmpi(2))
-    for rank, process in enumerate(ranks):
-        output, errors = process.communicate()
-        assert process.returncode == 0, errors
-        assert output == f"{rank} [2. 2. 2.]\n"
-    assert not nothing_left(ranks)
+    assert succeed(ranks) == [f"{rank} [2. 2. 2.]\n" for rank in range(2)]
+    nothing_left()
 
 
-def nothing_left(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
-    """Wait until `ina admit` of a launch has ended; return it if it does not."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        left = [command for command in children_of_init() if "-m ina admit" in command]
-        if not left:
-            return []
-        time.sleep(0.05)
-    return left
+def nothing_left() -> None:
+    """Wait until `ina admit` of a launch has ended."""
+    until(lambda: not any("-m ina admit" in command for command in children_of_init()), 60)
 
 
 def children_of_init() -> list[str]:
@@ -100,11 +91,8 @@ def test_ranks_that_a_script_starts_each_find_each_other(tmp_path: Path) -> None
     script.write_text('#!/bin/sh\n"$@"\nexit $?\n')
     script.chmod(0o700)
     ranks = launch(SUM, openmpi(3), before=[str(script)])
-    for rank, process in enumerate(ranks):
-        output, errors = process.communicate()
-        assert process.returncode == 0, errors
-        assert output == f"{rank} [3. 3. 3.]\n"
-    assert not nothing_left(ranks)
+    assert succeed(ranks) == [f"{rank} [3. 3. 3.]\n" for rank in range(3)]
+    nothing_left()
 
 
 @pytest.mark.parametrize("first", ["import os; os.kill(os.getpid(), 9)", SUM], ids=["at once", "admitting"])
@@ -114,9 +102,7 @@ def test_a_first_rank_that_dies_before_the_job_is_admitted_ends_the_others_wait(
     (zero,) = launch(first, environments[:1])
     folder = private_folder()
     if first == SUM:
-        deadline = time.monotonic() + 60
-        while not own_meetings(folder, zero.pid) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: own_meetings(folder, zero.pid), 60)
         zero.kill()
     zero.communicate()
     waits = "import hostlib.launch.hosting as hosting; hosting.HERE_S = 1.0; "
@@ -146,14 +132,10 @@ def test_a_first_rank_that_dies_while_it_is_waited_for_is_named() -> None:
         switch = {"INA_SWITCH": f"grpc://127.0.0.1:{silent.getsockname()[1]}"}
         environments = [{**each, **switch} for each in openmpi(2)]
         (zero,) = launch(SUM, environments[:1])
-        deadline = time.monotonic() + 60
-        while not own_meetings(private_folder(), zero.pid) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: own_meetings(private_folder(), zero.pid), 60)
         (one,) = launch(looks + SUM, environments[1:])
-        assert one.stdout is not None
-        assert one.stdout.readline() == "looked\n"
-        zero.kill()
-        zero.communicate()
+        begun(one, word="looked")
+        ended(zero, by=signal.SIGKILL)
         errors = one.communicate(timeout=60)[1]
     assert f"rank 1: rank 0, process {zero.pid}, ended before it had the job admitted" in errors
 
@@ -164,8 +146,7 @@ def test_two_launches_of_other_sizes_with_the_same_identifiers_are_told_so() -> 
     ranks = launch(SUM, two[:1]) + launch(SUM, [{**three[2], **same}])
     errors = ranks[1].communicate()[1]
     for process in ranks:
-        process.kill()
-        process.communicate()
+        ended(process, by=signal.SIGKILL)
     assert "rank 2 of 3: rank 0 of a launch of 2 ranks has the same identifiers" in errors
 
 
@@ -178,13 +159,11 @@ def test_what_an_earlier_launch_with_the_same_identifiers_left_is_not_taken(tmp_
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
         at = private_folder()
     place = launched_rank(environments[1])
-    assert place is not None
     left = at / f"{hashlib.sha256(place.launch.encode()).hexdigest()[:32]}.json"
     left.write_text(json.dumps({"process": zero.pid, "began": "1", "size": 2, "configs": [{}, {}]}))
     ranks = launch(SUM, environments[1:]) + launch(SUM, environments[:1])
-    for process in ranks:
-        assert process.communicate()[0].endswith("[2. 2. 2.]\n")
-    assert not nothing_left(ranks)
+    assert all(output.endswith("[2. 2. 2.]\n") for output in succeed(ranks))
+    nothing_left()
 
 
 def test_a_killed_first_rank_ends_the_job_for_all() -> None:
@@ -195,7 +174,7 @@ def test_a_killed_first_rank_ends_the_job_for_all() -> None:
     assert ranks[1].returncode == 1
     assert "PeerLost" in said[1][1]
     assert "lost rank 0" in said[1][1]
-    assert not nothing_left(ranks)
+    nothing_left()
 
 
 def test_what_cannot_be_admitted_is_told_to_all_ranks() -> None:
@@ -209,11 +188,8 @@ def test_what_cannot_be_admitted_is_told_to_all_ranks() -> None:
 def test_ranks_of_a_machine_are_summed_there_first_if_asked_to() -> None:
     code = f"{SUM}; print(ina.statistics()['packets_sent'] > 0)"
     ranks = launch(code, [{**each, "INA_HIERARCHICAL": "1"} for each in openmpi(3)])
-    for rank, process in enumerate(ranks):
-        output, errors = process.communicate()
-        assert process.returncode == 0, errors
-        assert output == f"{rank} [3. 3. 3.]\n{rank == 0}\n"
-    assert not nothing_left(ranks)
+    assert succeed(ranks) == [f"{rank} [3. 3. 3.]\n{rank == 0}\n" for rank in range(3)]
+    nothing_left()
 
 
 ALONE = (

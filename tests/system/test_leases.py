@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -25,7 +26,10 @@ from tests.system.command import (
     PATIENT,
     ROOT,
     begun,
+    ended,
+    good,
     here,
+    refused,
     report,
     start,
     until,
@@ -64,7 +68,7 @@ def skewed(ahead_s: float, *arguments: object) -> subprocess.Popen[str]:
 
 def unaware(*arguments: object) -> subprocess.Popen[str]:
     """Start ``ina run arguments…`` that does not look for its job on the switch until its workers fail."""
-    looks = "from ina.cli import main; from ina.runtime import lease; lease.CHECK_S = 3600.0; main()"
+    looks = "from ina.cli import main; from ina.runtime import served; served.CHECK_S = 3600.0; main()"
     command = [sys.executable, "-c", looks, "run", *map(str, arguments)]
     environment = {**os.environ, **ENVIRONMENT}
     pipe = subprocess.PIPE
@@ -82,27 +86,20 @@ def forget_process(attached: Attached) -> None:
 
 def test_the_job_of_a_killed_run_makes_room_for_the_next_at_once(attached: Attached) -> None:
     run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options)
-    process = start(*run, *worker("sums.py"))
-    begun(process)
-    process.kill()
-    process.communicate()
+    process = begun(start(*run, *worker("sums.py")))
+    ended(process, by=signal.SIGKILL)
     with connect(attached.address) as controller:
         assert len(controller.jobs()) == 1
-        done = here(*run, *SUMS)  # four of the six ports
-        assert (done.returncode, done.stderr) == (0, "")
+        assert good(*run, *SUMS).stderr == ""  # four of the six ports
         assert controller.jobs() == {}
 
 
 def test_the_job_of_a_run_killed_elsewhere_makes_room_once_its_lease_was_watched(attached: Attached) -> None:
     run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options, "--ports", "1-6")
-    process = start(*run, "--lease", 2, *worker("sums.py"))
-    begun(process)
-    process.kill()
-    process.communicate()
+    process = begun(start(*run, "--lease", 2, *worker("sums.py")))
+    ended(process, by=signal.SIGKILL)
     forget_process(attached)
-    done = here(*run, *SUMS)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines() == [
+    assert good(*run, *SUMS).stderr.splitlines() == [
         f"ina: warning: no room for the job: {NO_ROOM}; waiting"
         " up to 2 s to see whether the jobs that are there still have a holder"
     ]
@@ -112,32 +109,26 @@ def test_a_run_that_finds_no_room_beside_jobs_that_are_held_ends_once_all_were_r
     attached: Attached,
 ) -> None:
     run = ("run", "-np", 4, *LANES, *attached.options, "--ports", "1-6", "--lease", LEASE_S)
-    process = start(*run, *PATIENT, *worker("sums.py"))
-    begun(process)
+    process = begun(start(*run, *PATIENT, *worker("sums.py")))
     began_s = time.monotonic()
-    refused = here(*run, *SUMS)
+    said = refused(*run, *SUMS, status=1)
     waited_s = time.monotonic() - began_s
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1] == f"ina: {NO_ROOM}", refused.stderr
+    assert said.splitlines()[-1] == f"ina: {NO_ROOM}", said
     assert waited_s < LEASE_S, "a quarter of the lease is enough"
-    process.terminate()
-    process.communicate()
+    ended(process, by=signal.SIGTERM)
 
 
 def test_runs_whose_clocks_are_a_day_apart_leave_each_other_alone(attached: Attached, tmp_path: Path) -> None:
     """One that was 90 s ahead removed the other's running job."""
     goes_on = f"echo started; until [ -e {tmp_path}/enough ]; do sleep 0.05; done"
-    process = start("run", *LANES, *attached.options, "--", "sh", "-c", goes_on)
-    begun(process)
+    process = begun(start("run", *LANES, *attached.options, "--", "sh", "-c", goes_on))
     with connect(attached.address) as controller:
         (job,) = controller.jobs()
         other = skewed(86_400, "run", *LANES, *attached.options, *SUMS)
-        _, errors = other.communicate()
-        assert (other.returncode, errors) == (0, "")
+        assert ended(other)[::2] == (0, "")
         assert list(controller.jobs()) == [job]
         (tmp_path / "enough").touch()
-        output, errors = process.communicate()
-        assert (process.returncode, errors) == (0, ""), output
+        assert ended(process)[::2] == (0, "")
 
 
 def test_the_age_of_a_job_is_right_whatever_clock_its_run_has(attached: Attached) -> None:
@@ -150,12 +141,11 @@ def test_the_age_of_a_job_is_right_whatever_clock_its_run_has(attached: Attached
     with connect(attached.address) as controller:
         while registration_of(controller).renewals < 3:
             time.sleep(0.1)
-    report = json.loads(here("slots", *attached.options[:2], "--json").stdout)
-    (job,) = report["jobs"].values()
+    found = report("slots", *attached.options[:2])
+    (job,) = found["jobs"].values()
     assert 0.7 < job["age_s"] < 1800
     assert abs(datetime.fromisoformat(job["since"]) - began) < timedelta(seconds=1800)
-    process.terminate()
-    process.communicate()
+    ended(process, by=signal.SIGTERM)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, for namespaces of time")
@@ -163,26 +153,21 @@ def test_a_run_in_a_namespace_of_time_is_watched_by_one_outside(attached: Attach
     """Their monotonic clocks, and those that go on in suspension, are ten days apart."""
     run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options, "--ports", "1-6", "--lease", 6)
     apart = ("unshare", "--time", "--fork", "--kill-child", "--monotonic", "864000", "--boottime", "864000")
-    process = start(*run, *worker("sums.py"), before=apart)
-    begun(process)
+    process = begun(start(*run, *worker("sums.py"), before=apart))
     with connect(attached.address) as controller:
         (job,) = controller.jobs()
-        refused = here(*run, *SUMS)
-        assert refused.returncode == 1
-        assert NO_ROOM in refused.stderr
+        assert NO_ROOM in refused(*run, *SUMS, status=1)
         assert list(controller.jobs()) == [job]
-    process.kill()
-    process.communicate()
+    ended(process, by=signal.SIGKILL)
     forget_process(attached)
-    done = here(*run, *SUMS)
-    assert done.returncode == 0, done.stderr
+    good(*run, *SUMS)
 
 
 def test_a_run_that_lives_keeps_its_job_and_removes_those_that_nobody_holds(attached: Attached) -> None:
-    dead = start("run", *LANES, *attached.options, "--lease", 1, "--", "sh", "-c", "echo started; sleep 600")
-    begun(dead)
-    dead.kill()
-    dead.communicate()
+    dead = begun(
+        start("run", *LANES, *attached.options, "--lease", 1, "--", "sh", "-c", "echo started; sleep 600")
+    )
+    ended(dead, by=signal.SIGKILL)
     forget_process(attached)
     process = start(
         "run", *LANES, *attached.options, "--lease", 1, "--", "sh", "-c", "echo started; sleep 600"
@@ -190,13 +175,11 @@ def test_a_run_that_lives_keeps_its_job_and_removes_those_that_nobody_holds(atta
     begun(process)
     with connect(attached.address) as controller:
         lost, kept = sorted(controller.jobs().values(), key=lambda job: job.members[0].port or 0)
-        assert kept.registration is not None
         assert kept.registration.holder.endswith(f" pid {process.pid}")
         while lost.job in (jobs := controller.jobs()):
             time.sleep(0.5)
         assert list(jobs) == [kept.job]
-    process.terminate()
-    process.communicate()
+    ended(process, by=signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
@@ -240,10 +223,10 @@ def sum_is_under_way(attached: Attached) -> int:
 def test_a_switch_without_a_program_serves_no_jobs() -> None:
     with open_switch() as attached:
         done = here("slots", *attached.options[:2])
-        report = json.loads(here("slots", *attached.options[:2], "--json").stdout)
+        found = report("slots", *attached.options[:2])
     assert (done.returncode, done.stderr) == (0, "")
     assert "serves no jobs" in done.stdout
-    assert report["metrics"] == {"jobs": 0}
+    assert found["metrics"] == {"jobs": 0}
 
 
 def test_jobs_are_listed_and_removed(attached: Attached) -> None:
@@ -271,11 +254,11 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
             str(leased.job), "resnet", "1", "0 to 1", "125 s", "1.5 Gb/s", "3", "60 s", "ada", "host pid 7",
             "python train.py",
         ]  # fmt: skip
-        report = json.loads(here("slots", *switch, "--json").stdout)
-        assert report["metrics"] == {"jobs": 2}
-        since = datetime.fromisoformat(report["jobs"][str(leased.job)].pop("since"))
+        found = report("slots", *switch)
+        assert found["metrics"] == {"jobs": 2}
+        since = datetime.fromisoformat(found["jobs"][str(leased.job)].pop("since"))
         assert abs(datetime.now().astimezone() - since - timedelta(seconds=125)) < timedelta(seconds=60)
-        assert report["jobs"][str(leased.job)] == {
+        assert found["jobs"][str(leased.job)] == {
             "mode": "exclusive",
             "workers": 1,
             "first_slot": 0,
@@ -291,16 +274,14 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
             "renewals": 9,
             "holder": "host pid 7",
         }
-        unnamed = report["jobs"][str(free.job)]
+        unnamed = found["jobs"][str(free.job)]
         assert (unnamed["since"], unnamed["age_s"], unnamed["lease"]) == (None, None, "none")
         unknown = 1 if 1 not in (leased.job, free.job) else 2
-        refused = here("remove", *switch, free.job, unknown)
-        assert refused.returncode == 1
         first, second = sorted((leased.job, free.job))
-        assert f"has no job {unknown}; its jobs: {first}, {second}" in refused.stderr
+        said = refused("remove", *switch, free.job, unknown, status=1)
+        assert f"has no job {unknown}; its jobs: {first}, {second}" in said
         assert sorted(controller.jobs()) == [first, second]
-        done = here("remove", *switch, free.job, leased.job, free.job)
-        assert done.returncode == 0, done.stderr
+        good("remove", *switch, free.job, leased.job, free.job)
         assert controller.jobs() == {}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.controller.simulator.commands import schedule
-from tests.system.command import ROOT, here
+from tests.system.command import ROOT, good, here, refused
 
 # Does five steps, saves, and breaks until ten are done.
 FRAIL = """
@@ -53,15 +53,15 @@ def test_a_job_that_fails_goes_on_where_it_saved(tmp_path: Path, retries: int, f
 def test_a_job_without_room_on_the_switch_fails(tmp_path: Path) -> None:
     """It is alone there, so that nobody will make room for it."""
     jobs = jobs_file(tmp_path, "true")
-    done = here("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1, "--slots", 10**6)
-    assert done.returncode == 1, done.stderr
-    assert re.search(r"1 of 1 jobs failed; a: .*1,?000,?000 slots", done.stderr), done.stderr
+    said = refused(
+        "schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1, "--slots", 10**6, status=1
+    )
+    assert re.search(r"1 of 1 jobs failed; a: .*1,?000,?000 slots", said), said
 
 
 def test_a_name_in_brackets_is_no_style(tmp_path: Path) -> None:
     jobs = jobs_file(tmp_path, "true", name="[/x]")
-    done = here("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1)
-    assert done.returncode == 0, done.stderr
+    done = good("schedule", "live", "--jobs", jobs, "--policy", "fifo", "--gpus", 1)
     assert "│ [/x]" in done.stdout
 
 
@@ -86,9 +86,10 @@ def test_jobs_and_options_that_make_no_sense(
 
 
 def test_a_program_that_is_not_there_fails_its_job(tmp_path: Path) -> None:
-    done = here("schedule", "live", "--jobs", jobs_file(tmp_path, "/nowhere/program"), "--policy", "fifo")
-    assert done.returncode == 1
-    assert done.stderr.endswith("a: cannot run '/nowhere/program': No such file or directory\n")
+    said = refused(
+        "schedule", "live", "--jobs", jobs_file(tmp_path, "/nowhere/program"), "--policy", "fifo", status=1
+    )
+    assert said.endswith("a: cannot run '/nowhere/program': No such file or directory\n")
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,5 @@ def test_a_network_with_more_slots_than_the_switch_that_stands_for_it(tmp_path: 
     cluster = tmp_path / "large.toml"
     cluster.write_text(racks.replace("slots = 1024", "slots = 100_000", 1))
     jobs = jobs_file(tmp_path, "true")
-    done = here("schedule", "live", "--jobs", jobs, "--cluster", cluster, "--policy", "fifo")
-    assert done.returncode == 2
-    assert re.search(r"--cluster: switch \w+ has 100,000 slots; the program of live jobs has", done.stderr)
+    said = refused("schedule", "live", "--jobs", jobs, "--cluster", cluster, "--policy", "fifo")
+    assert re.search(r"--cluster: switch \w+ has 100,000 slots; the program of live jobs has", said)

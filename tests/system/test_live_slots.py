@@ -112,7 +112,7 @@ class Bed:
 
     def there(self) -> dict[str, tuple[Region, bool]]:
         """Return each job's slots on the switch, by name, and whether it is moving."""
-        with connect(self.fabric.switches["s1"].address) as controller:
+        with connect(self.fabric.fleet.controllers["s1"].address) as controller:
             served = controller.jobs().values()
         return {
             each.registration.name: (each.region, each.change is not None)

@@ -20,8 +20,7 @@ from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
 from tests import effort
 from tests.system.faults_mutants import PROGRAMS
-from tests.system.model_check_case import Case, explore
-from tests.system.model_check_explorer import Budget, Explored
+from tests.system.model_check_explorer import Budget, Case, Explored, explore
 from tests.system.model_check_recovery import recovery
 from tests.twins.kernel import NumpyKernel
 

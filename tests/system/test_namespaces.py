@@ -1,164 +1,225 @@
-"""The switch process between network namespaces: jobs over the kernel's own UDP, beside ordinary traffic."""
+"""A switch between network namespaces: jobs over the kernel's own UDP, beside ordinary traffic."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import itertools
+import json
+import math
+import os
+import socket
+import struct
+import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from controller import Admission, Member, Part, SwitchSession, connect
-from controller.switches import forwarding
-from hostlib import JobConfig, TransportConfig
-from hostlib.launch.launcher import Workers
-from hostlib.meet.rendezvous import Rendezvous
-from ina.runtime.switch_process import EmbeddedSwitch
-from tests import started
-from tests.controller import single
-from tests.softswitch.namespaces import Namespace, hosts
-from tests.system import traffic
+from bmv2_topos.testbeds.netns.names import namespace
+from controller.vocabulary.catalog import named
+from tests.softswitch.namespaces import Namespace
 from tests.system.clusters import NETNS
-from tests.system.command import WORKERS
+from tests.system.command import WORKERS, ina
+from tests.system.controllers import PREFIX, laid_out
+
+# --------------------------------------------------------------------- ordinary traffic between names
+
+
+TCP_BYTES = 256 << 10
+PATIENCE_S = 0.2
+GRACE_S = 60.0
+"""How much longer than all else traffic goes on of which nothing has come through yet."""
+ECHO_REQUEST, ECHO_REPLY = 8, 0
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """How often each kind came through, once the traffic has ended."""
+
+    pings: Future[int]
+    datagrams: Future[int]
+    transfers: Future[int]
+
+
+def ping(a: Namespace, b: Namespace, done: threading.Event) -> int:
+    """Echo requests, one at a time; counts the answers."""
+    answers: list[int] = []
+    with a.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as icmp:
+        icmp.connect((b.ip, 0))
+        icmp.settimeout(PATIENCE_S)
+        for number in _numbers(done, answers):
+            payload = os.urandom(900)
+            icmp.send(struct.pack("!BBHHH", ECHO_REQUEST, 0, 0, 0, number) + payload)
+            if _arrives(icmp, functools.partial(_answers, number, payload)):
+                answers.append(number)
+    return len(answers)
+
+
+def datagrams(a: Namespace, b: Namespace, done: threading.Event) -> int:
+    """Datagrams of any content from `a` to `b`, one at a time; counts those that arrived."""
+    arrived: list[int] = []
+    with (
+        a.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        b.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+    ):
+        receiver.bind((b.ip, 7000))
+        receiver.settimeout(PATIENCE_S)
+        for number in _numbers(done, arrived):
+            sent = os.urandom(1000)
+            sender.sendto(sent, (b.ip, 7000))
+            if _arrives(receiver, sent.__eq__):
+                arrived.append(number)
+    return len(arrived)
+
+
+def _answers(number: int, payload: bytes, reply: bytes) -> bool:
+    kind, _, _, _, answered = struct.unpack("!BBHHH", reply[:8])
+    return (kind, answered, reply[8:]) == (ECHO_REPLY, number, payload)
+
+
+def _numbers(done: threading.Event, came: Sequence[int]) -> Iterator[int]:
+    """Yield numbers until all else is done and something has come through, or will not."""
+    give_up_s = math.inf
+    for number in itertools.count():
+        if done.is_set():
+            give_up_s = min(give_up_s, time.monotonic() + GRACE_S)
+            if came or time.monotonic() > give_up_s:
+                return
+        yield number % 65536
+
+
+def _arrives(at: socket.socket, is_it: Callable[[bytes], bool]) -> bool:
+    """Read until it comes: what came before was late."""
+    try:
+        while not is_it(at.recv(2000)):
+            pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def transfers(a: Namespace, b: Namespace, done: threading.Event) -> int:
+    """TCP transfers from `a` to `b`, one after the other, each checked by its digest; counts them."""
+    count = 0
+    with b.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((b.ip, 7001))
+        listener.listen()
+        while not (done.is_set() and count):
+            data = os.urandom(TCP_BYTES)
+            with a.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+                client.connect((b.ip, 7001))
+                server, _ = listener.accept()
+                with server, ThreadPoolExecutor(1) as threads:
+                    server.settimeout(600)
+                    digest = threads.submit(_digest, server)
+                    client.sendall(data)
+                    client.shutdown(socket.SHUT_WR)
+                    assert digest.result() == hashlib.sha256(data).hexdigest()
+            count += 1
+    return count
+
+
+def _digest(stream: socket.socket) -> str:
+    digest = hashlib.sha256()
+    while block := stream.recv(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def between(hosts: list[Namespace]) -> Iterator[Traffic]:
+    """Keep up a ping, datagrams and a TCP transfer between three hosts while the block runs."""
+    first, second, third = hosts
+    done = threading.Event()
+    with ThreadPoolExecutor(3) as threads:
+        try:
+            yield Traffic(
+                pings=threads.submit(ping, first, second, done),
+                datagrams=threads.submit(datagrams, second, third, done),
+                transfers=threads.submit(transfers, third, first, done),
+            )
+        finally:
+            done.set()
+
+
+# --------------------------------------------------------------------- a switch between network names
+
 
 pytestmark = NETNS
-
 SIZE = 3
-SLOTS = 512
-UDP_PORT = 42592
-AGGREGATION_IP, AGGREGATION_MAC = "10.77.0.254", "02:00:00:00:ff:01"
-FLOOD_GROUP = 1000
+NAME = f"{PREFIX}beside"
+ANYONE_PINGS = "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range"
 
 
 @dataclass(frozen=True)
 class Bed:
-    """Three hosts around a switch; host i is at port i."""
+    """Three hosts around a switch."""
 
     hosts: list[Namespace]
-    controller: SwitchSession
-    lanes: int
 
-    def run(self, *arguments: object) -> tuple[Admission, list[str]]:
-        """Run a job of one worker per host, without errors; returns what the workers said."""
-        members = (
-            Member(rank, rank + 1, host.mac, host.ip, UDP_PORT) for rank, host in enumerate(self.hosts)
-        )
-        admission = single.admit(self.controller, Part(tuple(members), SLOTS))
-        said: list[str] = []
-        first = self.hosts[0]
-        # The workers meet in the first namespace, over TCP through the switch.
-        with first.inside(lambda: Rendezvous(job=admission.job, size=SIZE, host=first.ip)) as rendezvous:
-            workers = Workers(
-                [
-                    "sh",
-                    "-c",
-                    'exec ip netns exec "$HOST" "$@"',
-                    "sh",
-                    sys.executable,
-                    str(WORKERS / "exact.py"),
-                ]
-                + [str(argument) for argument in arguments],
-                [
-                    {
-                        "HOST": host.name,
-                        "PYTHONPATH": started.PATH,
-                        "INA_JOB": self._config(admission, rank, rendezvous).to_json(),
-                    }
-                    for rank, host in enumerate(self.hosts)
-                ],
-                rendezvous,
-                lambda rank, data, is_error: said.extend(
-                    f"[{rank}] {line}" for line in data.decode().splitlines()
-                ),
-            )
-            try:
-                failure = workers.wait(on_tick=lambda: None)
-            finally:
-                workers.kill()
-        assert failure is None, "\n".join(said)
-        return admission, said
+    def run(self, *arguments: object) -> dict[str, float]:
+        """Run a job of one worker per host, which checks its sums; return its metrics."""
+        exact = [sys.executable, WORKERS / "exact.py", *arguments]
+        done = ina("topo", "run", NAME, "--slots", 512, "--json", "--", *exact)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("finished") == SIZE
+        found: dict[str, float] = json.loads(done.stdout)["metrics"]
+        return found
 
-    def _config(self, admission: Admission, rank: int, rendezvous: Rendezvous) -> JobConfig:
-        return JobConfig(
-            job=admission.job,
-            rank=rank,
-            size=SIZE,
-            lanes=self.lanes,
-            slots=2 * admission.window,
-            epoch=admission.epoch,
-            rendezvous=rendezvous.address,
-            token=rendezvous.token,
-            transport=TransportConfig(
-                kind="udp",
-                local=f"{self.hosts[rank].ip}:{UDP_PORT}",
-                switch=f"{AGGREGATION_IP}:{UDP_PORT}",
-            ),
-        )
+    def buffers(self) -> tuple[int, int]:
+        """Return how many buffers the switch's end of a link has taken and given: one superframe is one."""
+        shown = ["ip", "-n", namespace(NAME, "s1"), "-s", "-j", "link", "show", "dev", "s1-eth1"]
+        ((link),) = json.loads(subprocess.run(shown, capture_output=True, check=True).stdout)
+        return link["stats64"]["rx"]["packets"], link["stats64"]["tx"]["packets"]
 
 
 @contextlib.contextmanager
-def bed(lanes: int, *options: str) -> Iterator[Bed]:
-    with hosts(SIZE) as made, contextlib.ExitStack() as stack:
-        ports = list(range(1, SIZE + 1))
-        given = [
-            f"--port={port}=veth:{host.switch_interface}" for port, host in zip(ports, made, strict=True)
-        ]
-        switch = stack.enter_context(
-            EmbeddedSwitch(["--program=exclusive", f"--lanes={lanes}", *given, *options])
-        )
-        controller = stack.enter_context(connect(switch.address))
-        controller.install(
-            [
-                forwarding.flood_group(FLOOD_GROUP, ports),
-                forwarding.broadcast(FLOOD_GROUP),
-                forwarding.own_address(AGGREGATION_IP, AGGREGATION_MAC),
-                *(forwarding.bridge(host.mac, port) for port, host in zip(ports, made, strict=True)),
-            ]
-        )
-        yield Bed(made, controller, lanes)
+def bed(folder: Path, lanes: int, *options: object) -> Iterator[Bed]:
+    described, topology = f"single-switch:{SIZE}", named(f"single-switch:{SIZE}")
+    program = ("--program", "exclusive", "--lanes", lanes)
+    with laid_out(folder, NAME, Path(described), *program, *options) as state:
+        hosts = []
+        for name in topology.servers_for("worker"):
+            inside, ip, mac = namespace(NAME, name), state.topology.ip(name), state.topology.mac(name)
+            subprocess.run(["ip", "netns", "exec", inside, "sh", "-c", ANYONE_PINGS], check=True)
+            hosts.append(Namespace(inside, "", ip, "", mac, f"{name}-eth0"))
+        yield Bed(hosts)
 
 
-def superframes(host: Namespace) -> tuple[int, int]:
-    """How many buffers the switch's end of a link has taken and given: one superframe is one."""
-    counters = Path("/sys/class/net") / host.switch_interface / "statistics"
-    return int((counters / "rx_packets").read_text()), int((counters / "tx_packets").read_text())
+def came_through(ordinary: Traffic) -> bool:
+    return all(kind.result() for kind in (ordinary.pings, ordinary.datagrams, ordinary.transfers))
 
 
 @pytest.mark.parametrize("lanes", [32, 256])
-def test_jobs_and_ordinary_traffic_share_the_switch(lanes: int) -> None:
-    with bed(lanes) as it:
-        with traffic.between(it.hosts) as ordinary:
-            admission, said = it.run("--rounds", 2, 1, lanes, lanes + 1, 5003, 200_000)
-        assert sorted(said) == sorted(
-            f"[{r}] {word}" for r in range(SIZE) for word in ("started", "finished")
-        )
-        assert ordinary.pings.result() > 0
-        assert ordinary.datagrams.result() > 0
-        assert ordinary.transfers.result() > 0
-        counters = it.controller.counters(admission.job)
-        assert counters["completed"] >= 4 * 205_000 // lanes
-        assert counters["overflow"] == counters["disagree"] == 0
-        assert not any(it.controller.row_counters(0).values())
+def test_jobs_and_ordinary_traffic_share_the_switch(lanes: int, tmp_path: Path) -> None:
+    with bed(tmp_path, lanes) as it, between(it.hosts) as ordinary:
+        counters = it.run("--rounds", 2, 1, lanes, lanes + 1, 5003, 200_000)
+    assert came_through(ordinary)
+    assert counters["switch_completed_packets"] >= 4 * 205_000 // lanes
+    assert not any(
+        count
+        for name, count in counters.items()
+        if "overflow" in name or "disagree" in name or "refused" in name
+    )
 
 
-def test_jobs_and_ordinary_traffic_survive_loss() -> None:
-    with bed(256, "--impair=loss=5%") as it, traffic.between(it.hosts) as ordinary:
-        admission, _ = it.run(1, 1000, 200_000)
-        counters = it.controller.counters(admission.job)
-        assert counters["replayed"] > 0
-    assert ordinary.pings.result() > 0
-    assert ordinary.datagrams.result() > 0
-    assert ordinary.transfers.result() > 0
+def test_jobs_and_ordinary_traffic_survive_loss(tmp_path: Path) -> None:
+    with bed(tmp_path, 256, "--loss", 0.05) as it, between(it.hosts) as ordinary:
+        assert it.run(1, 1000, 200_000)["switch_replayed_packets"] > 0
+    assert came_through(ordinary)
 
 
-def test_packets_cross_the_links_in_superframes() -> None:
-    with bed(256) as it:
-        before = superframes(it.hosts[0])
-        admission, _ = it.run(1_000_000)
-        taken, given = (now - then for now, then in zip(superframes(it.hosts[0]), before, strict=True))
-        counters = it.controller.counters(admission.job)
-    packets = counters["completed"]
+def test_packets_cross_the_links_in_superframes(tmp_path: Path) -> None:
+    with bed(tmp_path, 256) as it:
+        before = it.buffers()
+        packets = it.run(1_000_000)["switch_completed_packets"]
+        taken, given = (now - then for now, then in zip(it.buffers(), before, strict=True))
     assert taken < packets / 4
     assert given < packets / 4

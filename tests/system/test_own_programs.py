@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.own_programs import COUNTING, EVICTION, WITHOUT_PRIORITY, WITHOUT_UPLINK, copied
+from tests.programs import COUNTING, EVICTION, WITHOUT_PRIORITY, WITHOUT_UPLINK, copied
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, here, worker
+from tests.system.command import PATIENT, good, refused, report, worker
 
 LANES = ("--lanes", 32)
 SUMS = worker("exact.py", 1, 5000)
@@ -78,9 +77,7 @@ def test_a_copy_runs_on_sockets(
     copies: Callable[[str], Path], kind: str, program: str, options: tuple[object, ...]
 ) -> None:
     path = copies(kind) / f"{program}.p4"
-    done = here("run", "-np", 2, *PATIENT, *LANES, "--program", path, *options, "--json", *SUMS)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    result = report("run", "-np", 2, *PATIENT, *LANES, "--program", path, *options, *SUMS)
     assert result["setup"]["program"] == str(path)
     assert result["metrics"]["switch_completed_packets"] > 0
 
@@ -91,32 +88,30 @@ def test_a_copy_runs_in_virtual_time(copies: Callable[[str], Path], tmp_path: Pa
     jobs.write_text(JOBS)
     ran = {}
     for program in ("shared", copies(kind) / "shared.p4"):
-        done = here("sim", jobs, "--program", program, "--lanes", 32, "--slots", 8, "--json")
-        assert done.returncode == 0, done.stderr
-        ran[str(program)] = json.loads(done.stdout)["jobs"]
+        ran[str(program)] = report("sim", jobs, "--program", program, "--lanes", 32, "--slots", 8)["jobs"]
     ours, own = ran.values()
     assert (own == ours) == (kind == "plain"), "another eviction rule evicts others"
 
 
 def test_a_copy_runs_in_soak_and_its_failures_are_replayed_with_it(copies: Callable[[str], Path]) -> None:
     path = copies("edited") / "shared.p4"
-    done = here("soak", "--program", path, "--seed", 0, "--schedules", 20, "--processes", 1, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["happened"]["switch: preempted"] > 0
-    done = here("soak", "--program", path, "--replay", 3, "--json")
-    assert done.returncode == 0, done.stderr
+    assert (
+        report("soak", "--program", path, "--seed", 0, "--schedules", 20, "--processes", 1)["metrics"][
+            "happened"
+        ]["switch: preempted"]
+        > 0
+    )
+    good("soak", "--program", path, "--replay", 3, "--json")
 
 
 def test_a_copy_runs_in_a_scenario_beside_its_file(copies: Callable[[str], Path]) -> None:
     folder = copies("edited")
     (folder / "own.toml").write_text(SCENARIO)
     for runner in ("virtual", "loopback"):
-        done = here("scenario", "run", folder / "own.toml", "--runner", runner)
-        assert done.returncode == 0, done.stderr
+        good("scenario", "run", folder / "own.toml", "--runner", runner)
     (folder / "none.toml").write_text(SCENARIO.replace("shared.p4", "none.p4"))
-    done = here("scenario", "run", folder / "none.toml")
-    assert done.returncode == 2
-    assert "none.p4" in done.stderr
+    said = refused("scenario", "run", folder / "none.toml")
+    assert "none.p4" in said
 
 
 @pytest.fixture(scope="module")
@@ -127,20 +122,16 @@ def attached(copies: Callable[[str], Path]) -> Attached:
 
 def test_a_switch_with_an_edited_program_is_attached_to_if_no_file_is_asked_for(attached: Attached) -> None:
     run = ("run", "-np", 2, *PATIENT, *attached.options, "--slots", 16)
-    done = here(*run, "--json", *SUMS)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["setup"]["lanes"] == 32, "as many as the switch's program has"
-    done = here(*run, "--program", "shared", *SUMS)
-    assert done.returncode == 0, done.stderr
+    assert report(*run, *SUMS)["setup"]["lanes"] == 32, "as many as the switch's program has"
+    done = good(*run, "--program", "shared", *SUMS)
     assert "runs another program than 'shared' that offers jobs as much: it stays" in done.stderr
 
 
 def test_a_file_is_asked_for_as_it_is(attached: Attached, copies: Callable[[str], Path]) -> None:
     path = copies("plain") / "shared.p4"
-    done = here("run", "-np", 2, *LANES, *attached.options, "--slots", 16, "--program", path, *SUMS)
-    assert done.returncode == 2
-    assert f"runs another program than '{path}' (it offers jobs the same, and is compiled from" in done.stderr
-    assert done.stderr.endswith("give --replace-program to replace it\n")
+    errors = refused("run", "-np", 2, *LANES, *attached.options, "--slots", 16, "--program", path, *SUMS)
+    assert f"runs another program than '{path}' (it offers jobs the same, and is compiled from" in errors
+    assert errors.endswith("give --replace-program to replace it\n")
 
 
 @pytest.mark.parametrize(
@@ -163,9 +154,8 @@ def test_what_is_missing_is_named(
     copies: Callable[[str], Path], kind: str, options: tuple[object, ...], said: str
 ) -> None:
     path = copies(kind) / "shared.p4"
-    done = here("run", "-np", 2, *LANES, "--program", path, "--slots", 16, *options, *SUMS)
-    assert done.returncode == 2
-    assert said.format(path=path) in done.stderr
+    errors = refused("run", "-np", 2, *LANES, "--program", path, "--slots", 16, *options, *SUMS)
+    assert said.format(path=path) in errors
 
 
 def test_a_job_of_a_file_that_wants_what_the_program_lacks_is_refused_by_name(
@@ -173,16 +163,12 @@ def test_a_job_of_a_file_that_wants_what_the_program_lacks_is_refused_by_name(
 ) -> None:
     jobs = tmp_path / "jobs.toml"
     jobs.write_text(JOBS)
-    done = here("sim", jobs, "--program", copies("unranked") / "shared.p4", "--lanes", 32)
-    assert done.returncode == 2
-    assert (
-        "lacks register 'InaIngress.aggregator.slot_priority', which jobs with preemption need" in done.stderr
-    )
+    said = refused("sim", jobs, "--program", copies("unranked") / "shared.p4", "--lanes", 32)
+    assert "lacks register 'InaIngress.aggregator.slot_priority', which jobs with preemption need" in said
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     for command in (("run", "-np", 1), ("sim", "examples/sim.toml"), ("soak",)):
         rest = ("--", "true") if command[0] == "run" else ()
-        done = here(*command, "--program", tmp_path / "none.p4", *rest)
-        assert done.returncode == 2
-        assert done.stderr == f"ina: {tmp_path}/none.p4: No such file or directory\n"
+        said = refused(*command, "--program", tmp_path / "none.p4", *rest)
+        assert said == f"ina: {tmp_path}/none.p4: No such file or directory\n"

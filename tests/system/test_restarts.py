@@ -22,17 +22,7 @@ from ina.runtime.addresses import server_address
 from ina.runtime.fabric import open_fabric
 from ina.runtime.spec import Attachment, FabricSpec
 from tests.system.attached import Attached, open_switch
-from tests.system.command import (
-    PATIENT,
-    begun,
-    children,
-    freeze,
-    good,
-    report,
-    said_by,
-    start,
-    worker,
-)
+from tests.system.command import PATIENT, begun, children, freeze, good, report, said_by, start, worker
 
 LANES = ("--lanes", 32)
 
@@ -73,8 +63,7 @@ def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
 ) -> None:
     stop = tmp_path / "stop"
     run = ("run", "-np", 2, "--program", "shared", "--slots", 64, *LANES, *PATIENT, *attached.options)
-    process = start(*run, *worker("marks.py", tmp_path / "m", "--until", stop))
-    begun(process, 2)
+    process = begun(start(*run, *worker("marks.py", tmp_path / "m", "--until", stop)), 2)
     job = until_summed(attached, 1000, process)
     attached.switch.kill()
     attached.switch.restart()  # without a program
@@ -97,7 +86,6 @@ def test_a_run_starts_its_switch_again_and_the_sums_stay_exact(
     stop = tmp_path / "stop"
     run = ("run", "-np", 2, "--program", "shared", "--slots", 64, "--port-kind", "udp", *LANES, *PATIENT)
     process = start(*run, "--json", *worker("marks.py", tmp_path / "m", "--until", stop))
-    assert process.stderr is not None
     while "started" not in process.stderr.readline():
         pass
     first = switch_of(process)
@@ -172,8 +160,7 @@ LOSSES = {
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_a_run_that_loses_its_switch_ends_and_says_why(attached: Attached, loss: Loss) -> None:
     options = (*LANES, *loss.options, *(attached.options if loss.attached else ()))
-    process = start("run", "-np", 2, *options, *worker("sums.py"))
-    begun(process, 2)
+    process = begun(start("run", "-np", 2, *options, *worker("sums.py")), 2)
     job = until_summed(attached, 100, process) if loss.attached else 0
     loss.lost(process, attached)
     output, errors = process.communicate()

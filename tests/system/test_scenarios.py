@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from bmv2_topos.scenarios import shipped
 from bmv2_topos.testbeds.netns import bmv2
 from tests.system.clusters import NETNS, NO_NAMESPACES
-from tests.system.command import ina
+from tests.system.command import here, report
 
 NO_MININET = NO_NAMESPACES or ("" if shutil.which("mnexec") else "no Mininet: apt-get install mininet")
 NO_BMV2 = NO_MININET or bmv2.missing()
@@ -34,9 +33,7 @@ def test_the_same_scenarios_pass(
     runner: str, target: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
-    done = ina("scenario", "run", *names, "--runner", runner, "--target", target, "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
+    found = report("scenario", "run", *names, "--runner", runner, "--target", target)
     assert found["metrics"]["scenarios"] == len(names)
     assert all(check["good"] for each in found["jobs"].values() for check in each["checks"])
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
@@ -45,16 +42,16 @@ def test_the_same_scenarios_pass(
 def test_a_check_that_fails_fails_the_command(tmp_path: Path) -> None:
     text = shipped()["straggler"].read_text().replace("least = 0.04", "least = 100")
     (tmp_path / "slow.toml").write_text(text)
-    done = ina("scenario", "run", tmp_path / "slow.toml")
+    done = here("scenario", "run", tmp_path / "slow.toml")
     assert done.returncode == 1
     assert "FAILED" in done.stdout
     assert "slow: checks have failed" in done.stderr
-    assert ina("scenario", "run", tmp_path / "none.toml").returncode == 2
+    assert here("scenario", "run", tmp_path / "none.toml").returncode == 2
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may make namespaces")
 def test_without_root_namespaces_are_refused_and_loopback_named() -> None:
-    done = ina("scenario", "run", "straggler", "--runner", "netns")
+    done = here("scenario", "run", "straggler", "--runner", "netns")
     assert done.returncode == 1
     assert "network namespaces need root" in done.stderr
     assert "loopback" in done.stderr

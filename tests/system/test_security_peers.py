@@ -44,8 +44,6 @@ class Stranger:
 
     def strike(self) -> dict[str, Any]:
         """Let it try once; return what it has done in all."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(file=self._process.stdin, flush=True)
         found: dict[str, Any] = json.loads(self._process.stdout.readline())
         return found
@@ -82,7 +80,6 @@ def test_another_user_gets_nothing_and_falsifies_nothing(
         before=ALONE,
     )
     other = Stranger(run.pid)
-    assert run.stderr is not None
     try:
         while len(other.strike()["ports"]) < ports:  # before the switch runs
             assert run.poll() is None, run.communicate()

@@ -30,7 +30,7 @@ from ina.service.network import Network
 from ina.service.wiring import Wiring
 from tests import effort
 from tests.system.clusters import NETNS
-from tests.system.command import ROOT, ina, runs, until
+from tests.system.command import ROOT, ended, ina, runs, until
 from tests.system.controllers import PREFIX, Controller, became, daemon, jobs_file, laid_out, marks
 
 pytestmark = NETNS
@@ -195,8 +195,7 @@ def test_a_second_controller_is_refused_while_the_first_ones_job_runs_unless_it_
     with third.serving():
         until(lambda: not left_on_switches(bed))
         third.end()
-    first.kill()
-    first.communicate()
+    ended(first, by=signal.SIGKILL)
     for runner in running(tmp_path / "state"):
         os.kill(runner, signal.SIGTERM)
     until(lambda: not running(tmp_path / "state"))
@@ -254,7 +253,6 @@ def _regions(fleet: Fleet) -> list[Region | None]:
 
 
 def dies(command: Controller) -> None:
-    assert command.process is not None
     assert command.process.wait(300) == -signal.SIGKILL
 
 

@@ -27,7 +27,7 @@ from ina.service.executor import LocalRuns
 from ina.service.views import JobView
 from tests import effort
 from tests.system.clusters import needs_namespaces
-from tests.system.command import ROOT, family, freeze
+from tests.system.command import ROOT, begun, family, freeze
 from tests.system.controllers import PREFIX
 
 WIDE = ("left1", "right1")
@@ -129,7 +129,6 @@ def test_a_job_whose_switch_hangs_gets_another_tree_and_the_switch_is_used_again
     name = site.submit("hung", servers=list(WIDE), iterations=60)
     site.until_running(name)
     tree = site.client.job(name)["tree"]
-    assert tree is not None
     root = site.bed.switch_process(tree["root"])
     freeze(root)
     try:
@@ -284,8 +283,7 @@ def test_a_runner_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
     command = [sys.executable, "-c", HANGING, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as runner:
         try:
-            assert runner.stdout is not None
-            assert runner.stdout.readline() == "lives\n"
+            begun(runner, word="lives")
             assert files.process_of(folder) == runner.pid
             with contextlib.suppress(RunnerGone):  # the machine is slow: it is tried again
                 LocalRuns(tmp_path).stop(7)

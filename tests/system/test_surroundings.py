@@ -1,4 +1,4 @@
-"""What a run finds around it where it is started: streams that are closed, a folder that others write to."""
+"""Where commands are started: folders with files of any name, without root, with root."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from ina.runtime.spec import FabricSpec
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests import started
 from tests.system.attached import open_switch
-from tests.system.command import PATIENT, ina, start, worker
+from tests.system.command import PATIENT, ROOT, ina, start, worker
+
+# --------------------------------------------------------------------- what a run finds around it whe
+
 
 RUN = ("run", "-np", 2, "--lanes", 32, *PATIENT)
 
@@ -109,3 +112,77 @@ def test_a_switch_process_that_is_killed_before_it_is_controlled_is_told_by_its_
         switch._process.wait()
         with pytest.raises(ProcessFailed, match="the switch process was killed by SIGKILL"):
             control(switch, FabricSpec())
+
+
+# --------------------------------------------------------------------- commands that only root can ca
+
+
+AS_SOMEBODY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+
+
+def why_not() -> str:
+    """Return why nobody else can be played here; "": it can."""
+    try:
+        done = subprocess.run([*AS_SOMEBODY, "true"], capture_output=True, text=True)
+    except FileNotFoundError:
+        return "no unshare command"
+    return done.stderr.strip()
+
+
+as_somebody = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+def ina_as_somebody(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``ina arguments…`` as user 1000, with the programs of a folder, ip and tc, and no others."""
+    for tool in ("ip", "tc"):
+        (folder / tool).touch(mode=0o755)
+    variables = (f"PATH={folder}", f"HOME={folder}", "INA_TESTBEDS=/nowhere", "NO_COLOR=1")
+    somebody = (_path(AS_SOMEBODY[0]), *AS_SOMEBODY[1:])
+    return subprocess.run(
+        ["/usr/bin/env", "-i", *variables, *somebody, sys.executable, "-P", "-m", "ina", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def _path(program: str) -> str:
+    return next(
+        f"{folder}/{program}"
+        for folder in os.environ["PATH"].split(os.pathsep)
+        if os.access(f"{folder}/{program}", os.X_OK)
+    )
+
+
+@as_somebody
+@pytest.mark.parametrize(
+    "command", [("topo", "up", "two-racks:1", "--name", "a b"), ("topo", "run", "dumbbell", "--", "true")]
+)
+def test_the_same_command_is_run_by_sudo(tmp_path: Path, command: tuple[str, ...]) -> None:
+    sudo = tmp_path / "sudo"
+    sudo.write_text('#!/bin/sh\nfor word; do echo "<$word>"; done\nexit 7\n')
+    sudo.chmod(0o755)
+    done = ina_as_somebody(tmp_path, *command)
+    words = done.stdout.replace("<", "").replace(">", "").splitlines()
+    assert done.returncode == 7, done.stderr
+    assert words[:2] == ["--", "env"]
+    assert "INA_TESTBEDS=/nowhere" in words
+    assert f"PATH={tmp_path}" in words
+    assert words[-len(command) - 4 :] == [sys.executable, "-P", "-m", "ina", *command]
+    assert "network namespaces need root" in done.stderr
+    assert "going on with sudo" in done.stderr
+
+
+@as_somebody
+def test_without_sudo_the_command_for_root_is_given(tmp_path: Path) -> None:
+    done = ina_as_somebody(tmp_path, "topo", "up", "two-racks:1")
+    assert done.returncode == 1
+    assert "There is no sudo here; as root, run env" in done.stderr
+    assert done.stderr.rstrip().endswith("-P -m ina topo up two-racks:1")
+
+
+@as_somebody
+def test_what_needs_no_root_does_not_ask_for_it(tmp_path: Path) -> None:
+    done = ina_as_somebody(tmp_path, "topo", "up", "two-racks:1", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "sudo" not in done.stderr

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.own_programs import with_ingress
+from tests.programs import with_ingress
 from tests.system.clusters import NO_NAMESPACES, needs_namespaces
-from tests.system.command import WORKERS, ina, start, until
+from tests.system.command import WORKERS, begun, ended, here, ina, start, until
 from tests.system.controllers import PREFIX
 
 EXACT = ["python", str(WORKERS / "exact.py")]
@@ -43,14 +43,19 @@ def namespaces() -> list[str]:
     return [path.name for path in folder.iterdir() if f".{PREFIX}" in path.name] if folder.exists() else []
 
 
+def topo(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run ``ina topo arguments…``: in this process, unless it becomes the command that it executes."""
+    return ina("topo", *arguments) if arguments[0] == "exec" else here("topo", *arguments)
+
+
 def good(*arguments: object) -> str:
-    done = ina("topo", *arguments)
+    done = topo(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def bad(*arguments: object, status: int = 1) -> str:
-    done = ina("topo", *arguments)
+    done = topo(*arguments)
     assert done.returncode == status, done.stderr
     return done.stderr
 
@@ -137,12 +142,9 @@ def test_jobs_of_several_commands_share_a_fallback_server_which_ends_with_the_la
     assert metrics(output)["fallback_results"] > 0, said
     assert "the fallback server on p1 has ended; starting it again" in said
     until(lambda: not pids(f"ina.{name}.p1"))
-    holder = start("topo", "exec", "p1", "--name", name, "--", "python3", "-c", HOLD)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
+    holder = begun(start("topo", "exec", "p1", "--name", name, "--", "python3", "-c", HOLD), word="held")
     assert "cannot open 10.0.0.5:42592" in bad("run", *on, "--", *EXACT, "100")
-    holder.kill()
-    holder.communicate()
+    ended(holder, by=signal.SIGKILL)
     good("down", name)
 
 
@@ -201,8 +203,7 @@ def test_what_was_killed_is_named_and_taken_down() -> None:
     process = start("topo", "up", "single-switch:1", "--name", name)
     while not namespaces():
         assert process.poll() is None
-    process.kill()
-    process.communicate()
+    ended(process, by=signal.SIGKILL)
     left = bad("up", "single-switch:1", "--name", name)
     assert f"ina topo down {name}" in left
     assert f"ina topo down {name}" in bad("exec", "h1", "--name", name, "--", "true")
@@ -218,12 +219,9 @@ def test_what_was_killed_is_named_and_taken_down() -> None:
     assert namespaces() == []
 
     good("up", "single-switch:1", "--name", name, "--lanes", 32)
-    holder = start("topo", "exec", "h1", "--name", name, "--", "python3", "-c", HOLD)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
+    holder = begun(start("topo", "exec", "h1", "--name", name, "--", "python3", "-c", HOLD), word="held")
     assert "cannot open 10.0.0.1:42592" in bad("run", name, "--", *EXACT, "100")
-    holder.kill()
-    holder.communicate()
+    ended(holder, by=signal.SIGKILL)
     state = json.loads((Path(os.environ["INA_TESTBEDS"]) / name / "state.json").read_text())
     os.kill(state["switches"]["s1"], signal.SIGKILL)
     assert "switch s1" in bad("run", name, "--", *EXACT, "100")
@@ -256,9 +254,9 @@ def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) ->
         place.write_text(path.read_text())
     mine = tmp_path / "exclusive.p4"
     good("up", "single-switch:2", "--name", name, "--p4", mine.rename(tmp_path / "mine.p4"), "--lanes", 32)
-    listener = start("topo", "exec", "h2", "--name", name, "--", "python3", "-c", HEAR)
-    assert listener.stdout is not None
-    assert listener.stdout.readline() == "listening\n"
+    listener = begun(
+        start("topo", "exec", "h2", "--name", name, "--", "python3", "-c", HEAR), word="listening"
+    )
     good("exec", "h1", "--name", name, "--", "python3", "-c", SAY)
     assert listener.communicate()[0] == "hello\n"
     good("down", name)
@@ -305,8 +303,7 @@ def test_a_topology_of_the_tutorials_runs_with_its_own_files(runner: str, tmp_pa
     listener = start(
         "topo", "exec", "h2", "--name", name, "--", "python3", "-c", HEAR.replace(".0.2", ".1.2")
     )
-    assert listener.stdout is not None
-    assert listener.stdout.readline() == "listening\n"
+    begun(listener, word="listening")
     good("exec", "h1", "--name", name, "--", "python3", "-c", SAY.replace(".0.2", ".1.2"))
     assert listener.communicate()[0] == "hello\n"
     good("down", name)
@@ -384,8 +381,7 @@ def test_somebody_elses_mininet_starts_our_switch_again_and_is_not_disturbed() -
         [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert theirs.stdin is not None
-    assert theirs.stdout is not None
-    assert theirs.stdout.readline() == "reached\n"
+    begun(theirs, word="reached")
     good("up", "single-switch:2", "--runner", "mininet", "--name", name, "--lanes", 32)
     good("down", name)
     output, _ = theirs.communicate("go on\n")
@@ -426,4 +422,4 @@ def servers(testbed: str) -> list[int]:
     for each in pids(f"ina.{testbed}.p1"):
         with contextlib.suppress(OSError):
             found[int(each)] = Path(f"/proc/{each}/cmdline").read_bytes()
-    return [each for each, command in found.items() if b"ina.machine.fallback" in command]
+    return [each for each, command in found.items() if b"ina.runtime.testbed_fallback" in command]

@@ -13,7 +13,7 @@ from softswitch import PortImpairments, Switch
 from softswitch.engine.ports import UdpPort
 from softswitch.p4runtime import serve
 from tests.system.attached import PORTS, open_switch, udp_block
-from tests.system.command import PATIENT, start, worker
+from tests.system.command import PATIENT, good, start, succeed, worker
 
 LANES = ("--lanes", 32)
 FAULTS = "loss=2%,duplicate=2%,reorder=3%"
@@ -28,7 +28,7 @@ def divided_switch() -> Iterator[tuple[Switch, str, tuple[str, ...]]]:
         ports = {port: UdpPort(base + port, workers + port) for port in PORTS}
         impairments = dict.fromkeys(ports, faults)
         with Switch(ports, threads=2, busy_packets=0, impairments=impairments) as switch:
-            service = serve(switch, address="127.0.0.1:0")
+            service = serve(switch)
             try:
                 switch.start()
                 address = f"grpc://{service.address}"
@@ -45,9 +45,7 @@ def test_sums_are_exact_on_two_threads_under_faults(program: str) -> None:
         options = ("--program", program, "--slots", 512, *LANES, *attached)
         command = worker("exact.py", "--rounds", 3, 1000, 30_000)
         both = [start("run", "-np", 2, *PATIENT, *options, "--json", *command) for _ in range(2)]
-        for process in both:
-            output, errors = process.communicate()
-            assert process.returncode == 0, errors
+        for output in succeed(both):
             assert json.loads(output)["metrics"]["switch_completed_packets"] > 0
         with connect(address) as controller:
             assert controller.jobs() == {}
@@ -59,15 +57,12 @@ def test_sums_are_exact_on_two_threads_under_faults(program: str) -> None:
 def test_sums_are_exact_on_a_switch_that_divides_when_it_pays() -> None:
     with open_switch("--threads", 2, "--impair", FAULTS) as attached:
         command = worker("exact.py", "--rounds", 2, 1000, 100_000)
-        process = start("run", "-np", 3, *PATIENT, *LANES, *attached.options, "--json", *command)
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors
+        good("run", "-np", 3, *PATIENT, *LANES, *attached.options, "--json", *command)
 
 
 def test_a_switch_says_why_one_thread_does_everything() -> None:
     options = ("--threads", 2, "--program", "exclusive", *LANES, "--port", "1=shm")
     with start("switch", *options) as switch:
-        assert switch.stdout is not None
         assert json.loads(switch.stdout.readline())["program"] == "exclusive"
         switch.terminate()
         _, said = switch.communicate()

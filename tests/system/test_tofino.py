@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.p4.switchml.client import Client
 from tests.system.attached import open_switch
-from tests.system.command import here, worker
+from tests.system.command import good, here, refused, worker
 
 TNA = "p4src/tna/{}.p4"
 SUMS = worker("exact.py", "--rounds", 2, 1000, 5000)
@@ -22,8 +22,7 @@ SUMS = worker("exact.py", "--rounds", 2, 1000, 5000)
     ],
 )
 def test_sums_are_exact(program: str, where: tuple[object, ...]) -> None:
-    done = here("run", *where, "--lanes", 32, "--program", TNA.format(program), "--timeout", 60, *SUMS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = good("run", *where, "--lanes", 32, "--program", TNA.format(program), "--timeout", 60, *SUMS)
     assert done.stdout.count("finished") == (4 if "--tree" in where else 3)
     assert re.search(r"in the switch: completed +│ +[1-9]", done.stdout)
 
@@ -32,8 +31,7 @@ def test_sums_are_exact(program: str, where: tuple[object, ...]) -> None:
 def test_a_job_gets_slots_as_new_after_another(program: str) -> None:
     with open_switch("--program", TNA.format(program), "--lanes", 32) as attached:
         for _ in range(2):  # the second one's packets are older than what the first one left in the slots
-            done = here("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
-            assert done.returncode == 0, done.stdout + done.stderr
+            done = good("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
             assert done.stdout.count("finished") == 2
 
 
@@ -44,8 +42,7 @@ def test_controllers_for_tofino_reach_a_switch_by_bf_runtime() -> None:
         try:
             ports = [data["$DEV_PORT"] for _, data, _ in client.tables["$PORT_HDL_INFO"].entries()]
             assert ports == [1, 2, 3, 4, 5, 6]
-            done = here("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
-            assert done.returncode == 0, done.stdout + done.stderr
+            good("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
             statistics = client.tables["$PORT_STAT"].entries({"$DEV_PORT": 1})
             assert statistics[0][1]["$FramesReceivedOK"] != 0
         finally:
@@ -54,7 +51,6 @@ def test_controllers_for_tofino_reach_a_switch_by_bf_runtime() -> None:
 
 def test_a_program_for_another_architecture_is_refused() -> None:
     options = ("--program", TNA.format("exclusive"), "--lanes", 32, "--port", "1=memory")
-    done = here("switch", *options, "--arch", "v1model")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "it is for architecture tna, and the switch runs v1model only" in done.stderr
+    said = refused("switch", *options, "--arch", "v1model", status=1)
+    assert "it is for architecture tna, and the switch runs v1model only" in said
     assert here("switch", *options, "--bfrt", "nowhere").returncode == 2

@@ -16,10 +16,15 @@ import pytest
 
 import hostlib
 from ina.runtime.groups import slots_to_try
+from tests.effort import if_thorough
 from tests.extras import needs
 from tests.system.attached import open_switch
 from tests.system.command import ROOT, TORCHRUN, WORKERS, ina, report, until
+from tests.system.sharded import PACKET_BYTES, both
 from tests.system.torch_group import Ranks
+
+# --------------------------------------------------------------------- the backend "ina" of torch.dis
+
 
 pytestmark = needs("torch")
 
@@ -434,3 +439,24 @@ def test_an_unmodified_script_trains_under_torchrun_as_with_gloo(ranks: Ranks, t
     assert expected[0] - expected[1] > 0.05, "it learns"
     for mine, other in zip(found, expected, strict=True):
         assert abs(mine - other) <= bound + 1e-6
+
+
+# --------------------------------------------------------------------- sharded training under torchru
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [2, pytest.param(1, marks=if_thorough())], ids=("HSDP", "FSDP2"))
+def test_links_carry_the_least_that_calls_need_and_a_vote_for_each_small_sum(replicas: int) -> None:
+    gloo, ina, rows = both(replicas, epochs=1)
+    assert ina.losses == pytest.approx(gloo.losses, abs=1e-5)
+    assert len(gloo.losses) == 1
+    assert ina.paths == ["switch"]
+    groups = {(row.rank, row.group) for row in rows}
+    assert groups == {(rank, group) for group in ina.jobs.values() for rank in group}, "each port is counted"
+    for row in rows:
+        for least, found in (
+            (row.least.up, row.captured.up),
+            (row.least.down, row.captured.down),
+        ):
+            votes = (found - least) / PACKET_BYTES
+            assert 0 <= votes <= row.sums, row

@@ -31,8 +31,6 @@ class Ranks:
 
     def run(self, scenario: str, size: int = 2, **variables: str) -> list[dict[str, Any]]:
         """Return what each rank came to (`torch_ranks`)."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with _job(size) as environments:
             ranks = [{**environment, **variables} for environment in environments]
             print(json.dumps({"scenario": scenario, "ranks": ranks}), file=self._process.stdin, flush=True)

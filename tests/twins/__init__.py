@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
-from hostlib.core.kernel import Kernel
+from hostlib.core.window import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
 from tests.twins.fallback_core import NumpyCore
 from tests.twins.kernel import NumpyKernel

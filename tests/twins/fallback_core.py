@@ -17,12 +17,13 @@ from hostlib.fallback.config import (
     FallbackSettings,
     require_room,
 )
+from hostlib.fallback.core import FallbackCore
 from tests.twins.fallback_intake import Intake
 from tests.twins.fallback_packets import header_of
 from tests.twins.fallback_store import Entry, Job, Phase, Store
 
 
-class NumpyCore:
+class NumpyCore(FallbackCore):
     """`hostlib.fallback.core.FallbackCore` in numpy."""
 
     def __init__(self, settings: FallbackSettings) -> None:

@@ -24,7 +24,8 @@ from hostlib.core.state import (
     Pattern,
 )
 from hostlib.core.window import Place, place_of
-from hostlib.wire import quantize
+from hostlib.wire import encodings
+from tests.twins import quantize
 
 _FLIGHT = int(Chain.FLIGHT)
 _PROMPT_TRIPS = 8
@@ -33,7 +34,7 @@ _FIRST_PROBES = 8
 
 
 class NumpyKernel:
-    """`hostlib.core.kernel.Kernel` in numpy."""
+    """`hostlib.core.window.Kernel` in numpy."""
 
     def begin(self, state: CoreState, now: int) -> None:
         """Reset the window for the collective described in `state`."""
@@ -223,7 +224,7 @@ class _Results:
             average = bool(core.average)
             if core.fixed:
                 values = quantize.dequantize_fixed(lanes, core.scale_bits, core.ranks, average=average)
-                values[exponents == quantize.NONFINITE] = np.nan
+                values[exponents == encodings.NONFINITE] = np.nan
             elif core.per_lane > 1:
                 values = quantize.unpack(lanes, exponents, core.ranks, core.per_lane, average=average)
             else:
@@ -328,7 +329,7 @@ def _gives(core: CoreStruct, index: int, *, raw: bool) -> bool:
         return False
     place = place_of(core, data)
     if core.pattern == Pattern.GATHER:
-        return _owner_of(core, place) == core.rank
+        return bool(_owner_of(core, place) == core.rank)
     return raw or not _adds_own(core, place)
 
 
@@ -340,7 +341,7 @@ def _takes(core: CoreStruct, index: int) -> bool:
     if core.pattern == Pattern.SUM:
         return core.target in (wire.TARGET_ALL, core.rank)
     owns = _owner_of(core, place_of(core, data)) == core.rank
-    return owns == (core.pattern == Pattern.SCATTER)
+    return bool(owns == (core.pattern == Pattern.SCATTER))
 
 
 def _next_queue(state: CoreState) -> tuple[str | None, bool]:
@@ -392,7 +393,7 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
         announces = index < core.data_packets
         exponents = quantize.exponents(_gather(state, index[announces]))
         waits = packets["exponent"][announces]
-        tells = (exponents != quantize.NONFINITE) if core.fixed else np.zeros(len(exponents), bool)
+        tells = (exponents != encodings.NONFINITE) if core.fixed else np.zeros(len(exponents), bool)
         packets["exponent"][announces] = np.where(tells, waits, exponents)
     else:
         packets["valid"][is_raw] |= wire.VALID_INT32
@@ -560,7 +561,7 @@ def _take_result(
         results.is_raw.append(bool(header.flags & wire.FLAG_RAW))
         results.lanes.append(lanes)
     announced = core.is_float and index < core.data_packets
-    nonfinite = announced and header.exponent == quantize.NONFINITE
+    nonfinite = announced and header.exponent == encodings.NONFINITE
     if header.flags & wire.FLAG_OVERFLOW and not nonfinite:
         core.overflow_index = _first(core.overflow_index, index)
     if nonfinite:
@@ -605,8 +606,9 @@ def _own_lanes(state: CoreState, index: int, *, raw: bool) -> NDArray[np.int32]:
     data = index - core.lookahead
     if raw or not _adds_own(core, place_of(core, data)):
         return np.zeros(core.lanes, np.int32)
-    lanes, _ = _encode(state, np.array([data]), np.zeros(1, np.bool_))
-    return lanes[0]
+    rows, _ = _encode(state, np.array([data]), np.zeros(1, np.bool_))
+    lanes: NDArray[np.int32] = rows[0]
+    return lanes
 
 
 def _settle(state: CoreState) -> None:
@@ -638,7 +640,7 @@ def _note_marks(state: CoreState, header: wire.Header, chain: int, announced: bo
             core.min_rtt = max(sample, 1)
         marks |= Mark.LATE if sample == NEVER or sample > _PROMPT_TRIPS * core.min_rtt else Mark(0)
     waits = 0
-    if not announced or (core.fixed and header.exponent != quantize.NONFINITE):
+    if not announced or (core.fixed and header.exponent != encodings.NONFINITE):
         marks |= Mark.WAITS
         waits = header.exponent << 8
     before = int(state.marks[chain]) & 0xFF  # without a fallback server chains run ahead

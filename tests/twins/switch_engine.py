@@ -12,11 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from softswitch.engine.counters import PortStatistics, SwitchStatistics
-from softswitch.engine.impairments import LinkModel
+from softswitch.engine.meters import PortStatistics, SwitchStatistics
 from softswitch.engine.pcapng import CaptureSettings, packet_block
 from softswitch.engine.pipeline import DROP_PORT, MAX_FRAME, Copy, Packet, Pipeline, Verdict
-from softswitch.engine.ports import PortSpec
+from softswitch.engine.ports import LinkModel, PortSpec
 
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
 """``standard_metadata.instance_type``, as BMv2 numbers it."""

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from benchmarks.p4.switchml.client import Client, Match
 from softswitch.bfrt import BfrtService
 from softswitch.engine.cache import preprocess_once
-from softswitch.engine.impairments import Impairments, PortImpairments
-from softswitch.engine.ports import MemoryPort
+from softswitch.engine.ports import Impairments, MemoryPort, PortImpairments
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
 

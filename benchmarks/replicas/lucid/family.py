@@ -21,11 +21,11 @@ from benchmarks.replicas.lucid.rules import (
     two_queues,
 )
 from benchmarks.replicas.steps import SteppedRun
-from controller.policies.families.base import Family, SimulationConfig, readable
-from controller.policies.families.lucid import dress, measurements, usage_of
+from controller.policies.family import Family, SimulationConfig, readable
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid import Config, Size, config_by_columns, sizes_from_pairs
-from controller.policies.scheduling.lucid.measured import read_labels
+from controller.policies.scheduling.lucid.family import dress, measurements, usage_of
+from controller.policies.scheduling.lucid.measured import Config, config_by_columns, read_labels
+from controller.policies.scheduling.lucid.usage import Size, sizes_from_pairs
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import JobState, Policy, SpeedModel
 from controller.simulator.policy_run import PolicyRun

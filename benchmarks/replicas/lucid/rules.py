@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.measured import Config, Pair
-from controller.policies.scheduling.lucid.nodes import DividedNodes
-from controller.policies.scheduling.lucid.speed import PairSpeed
+from controller.policies.scheduling.lucid.binder import DividedNodes
+from controller.policies.scheduling.lucid.measured import Config, Pair, PairSpeed
 from controller.policies.scheduling.lucid.usage import Size
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View

@@ -8,10 +8,10 @@ from benchmarks.replicas.muri.loop import MuriRun
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
 from benchmarks.replicas.muri.speed import SLOTS, AntManSpeed, MuriSpeed
-from controller.policies.families import papers
-from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
-from controller.policies.scheduling.antman import AntMan
+from controller.policies.family import Family, Setting, SimulationConfig, resolve_settings
+from controller.policies.scheduling import papers
 from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.sharing.antman import AntMan
 from controller.policies.scheduling.weave import Weave
 from controller.simulator.policy_run import PolicyRun
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import WITH_OPT, RoundSpeed, replica_demands, replica_policy
-from controller.policies.families.base import Family, SimulationConfig
-from controller.policies.families.synergy import dress, profiles_of
-from controller.policies.scheduling.synergy import ModelProfile, Servers, ServerShape
+from controller.policies.family import Family, SimulationConfig
+from controller.policies.scheduling.synergy.demand import Servers, ServerShape
+from controller.policies.scheduling.synergy.family import dress, profiles_of
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.policies.scheduling.synergy.policy import server_shape
 from controller.simulator.policy_run import PolicyRun
 

@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState
+from controller.policies.scheduling.synergy.allocators import Grant, Plan, dominant_share, runnable
 from controller.policies.scheduling.synergy.demand import (
+    BadDemand,
     Demand,
+    Infeasible,
     Option,
     Servers,
     ServerShape,
@@ -27,13 +30,16 @@ from controller.policies.scheduling.synergy.demand import (
     undominated,
     within,
 )
-from controller.policies.scheduling.synergy.drf import dominant_share
-from controller.policies.scheduling.synergy.errors import BadDemand, Infeasible
-from controller.policies.scheduling.synergy.fleet import Grant, Plan, runnable
 from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.policies.scheduling.synergy.opt import share_out
-from controller.policies.scheduling.synergy.policy import Allocator, SynergyPolicy, by_arrival, by_attained
-from controller.policies.scheduling.synergy.speed import DemandOf, SharedSpeed
+from controller.policies.scheduling.synergy.policy import (
+    Allocator,
+    DemandOf,
+    SharedSpeed,
+    SynergyPolicy,
+    by_arrival,
+    by_attained,
+)
 
 
 class RoundSpeed(SharedSpeed):

@@ -21,7 +21,7 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.report import Occupancy
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from controller import Region, TreeAdmission
-from controller.policies.memory import shared
+from controller.policies.memory.regions import place
 from controller.vocabulary import Job
 
 # ---------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Allocator:
                 raise TestbedError(
                     f"the policy gives {name!r} slots of {switch!r}; it has some at {', '.join(now)}"
                 )
-            shared.place(self._slots, region)
+            place(self._slots, region)
         self._fleet.move(job.admitted.job, {at: slots for at, slots in wanted.items() if slots != now[at]})
 
     def _look(self, now: int, jobs: Iterable[RunningJob]) -> View:

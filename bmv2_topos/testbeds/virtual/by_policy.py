@@ -24,7 +24,7 @@ from controller.policies.placement.flows import Pools, flows_of
 from controller.policies.placement.waterfill import waterfill
 from controller.vocabulary import Job, Region, Topology
 from hostlib import wire
-from hostlib.wire.quantize import per_lane
+from hostlib.wire.encodings import per_lane
 
 
 @dataclass(frozen=True, slots=True)

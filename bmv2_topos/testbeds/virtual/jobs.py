@@ -29,13 +29,12 @@ from controller.vocabulary import BadSpec, Job, Topology
 from controller.vocabulary.errors import plural
 from hostlib import wire
 from hostlib.core.congestion import SPREAD, Congestion
-from hostlib.core.kernel import Kernel
 from hostlib.core.state import NEVER, CoreSettings
-from hostlib.core.window import Window
+from hostlib.core.window import Kernel, Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
 from hostlib.windows import find, is_outside
-from hostlib.wire.quantize import per_lane, why_no_room
+from hostlib.wire.encodings import per_lane, why_no_room
 from hostlib.wire.tree import Tree
 
 SCALE_BITS = 20

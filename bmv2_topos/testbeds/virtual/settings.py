@@ -13,10 +13,10 @@ from controller.switches.programs import objects, source_of
 from controller.switches.target import ProgramInfo
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import Congestion
-from hostlib.core.kernel import Kernel
 from hostlib.core.priority import Urgency
 from hostlib.core.state import RtoLimits
-from hostlib.fallback import FallbackCore, FallbackSettings, NativeCore
+from hostlib.core.window import Kernel
+from hostlib.fallback import FallbackCore, FallbackSettings
 from softswitch import compile_once, p4info, preprocess_once
 from softswitch.compiler import ir
 
@@ -62,7 +62,7 @@ class Cores:
 
     kernel: Callable[[], Kernel] = NativeKernel
     """Of a worker's window."""
-    server: Callable[[FallbackSettings], FallbackCore] = NativeCore
+    server: Callable[[FallbackSettings], FallbackCore] = FallbackCore
     """Of a fallback server."""
 
 

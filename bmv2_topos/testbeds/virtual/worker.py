@@ -18,8 +18,8 @@ from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.priority import Urgency
 from hostlib.core.state import NEVER, Counter
 from hostlib.core.window import Window
-from hostlib.wire import quantize
-from hostlib.wire.quantize import Encoding
+from hostlib.wire import encodings
+from hostlib.wire.encodings import Encoding
 
 # ---------------------------------------------------------------------------
 # Model of one rank of a training job: when it computes, and which tensors that makes ready.
@@ -140,7 +140,7 @@ def largest_exact(workers: int, numbers: Encoding) -> int:
 
     A block's unit is then at most 1: its bits less the sign's and the room for the sum hold the number.
     """
-    bits = 32 // quantize.per_lane(numbers) - 1 - (workers - 1).bit_length()
+    bits = 32 // encodings.per_lane(numbers) - 1 - (workers - 1).bit_length()
     return int(min(_LARGEST, 2 ** max(bits, 0) - 1))
 
 
@@ -168,7 +168,7 @@ class Gradients:
         Args:
             workers: Number of ranks.
             tensors: Elements of each layer.
-            numbers: How they travel; there is room for the sum of these ranks (`quantize.most_ranks`).
+            numbers: How they travel; there is room for the sum of these ranks (`encodings.most_ranks`).
             scale_bits: The job's fixed scale, which no value may leave, but for those of `overflow_every`.
             seed: Seed of the values.
             overflow_every: In every so many iterations one value of one rank leaves it; 0: never.

@@ -1,4 +1,4 @@
-"""Memory by deadline: the most urgent jobs first, the rest shared (INAlloc, INFOCOM'23).
+"""Memory by deadline: most urgent jobs first, the rest shared (INAlloc, INFOCOM'23); and by urgency alone.
 
 Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, while
 slots last; the rest is one region at each switch, which best-effort jobs share with the jobs that do not fit
@@ -9,23 +9,27 @@ the smallest hole that is large enough. If the holes outside the shared region e
 slots, or a job fits only into several of them, the switch is packed again, so that fragmentation stays
 bounded. O(n log n) per switch.
 
+`preemptive` is ESA's preemption (2022): a packet of higher priority takes the slot of one of lower priority,
+which over many packets is as if the most urgent job had as many slots as its slowest link keeps busy, the
+next job as many of the remaining ones, and so on; the rest is shared.
+
 >>> from controller.vocabulary import fabrics
 >>> job = Job(
 ...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10,
 ...     servers=("h1", "h2"),
 ... )
->>> deadline(Question((job,), fabrics.star(2))).regions
-{'a': {'s1': Region(offset=0, size=98)}}
+>>> question = Question((job,), fabrics.star(2))
+>>> deadline(question).regions, preemptive(question).regions
+({'a': {'s1': Region(offset=0, size=98)}}, {'a': {'s1': Region(offset=0, size=977)}})
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from controller.errors import OutOfMemory
 from controller.policies.memory.demand import Demand, slots_for
-from controller.policies.memory.exclusive import allocate, holes
 from controller.policies.memory.policy import (
     Answer,
     Question,
@@ -34,6 +38,7 @@ from controller.policies.memory.policy import (
     everywhere,
     refuse_exclusive,
 )
+from controller.policies.memory.regions import allocate, holes
 from controller.vocabulary import Job, Region
 
 WASTE = 1 / 8
@@ -174,3 +179,75 @@ def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Re
         placed[name] = Region(begin, size)
         begin += size
     return placed, Region(begin, total - begin)
+
+
+def earliest(question: Question) -> Answer:
+    """Grant needs and the rest by deadline, and end the jobs that cannot meet theirs even alone.
+
+    A simple policy to compare `deadline` with: what is left goes, in the same order, to jobs with deadlines,
+    as much as their links can use, so that one that could end early does not hold its slots until its
+    deadline. Raises BadSpec for unplaced and exclusive jobs.
+    """
+    refuse_exclusive(question)
+    wanted = demands(question, question.jobs)
+    ended = frozenset(name for name, need in wanted.items() if not need.feasible)
+    return by_urgency(question, grants(question, wanted, lazy=False), ended, best_effort=False)
+
+
+def preemptive(question: Question) -> Answer:
+    """Grant the slots that links can use, by deadline, then by work left. O(n log n).
+
+    Raises BadSpec for unplaced and exclusive jobs.
+    """
+    return by_urgency(question, {}, frozenset())
+
+
+def preemptive_ending(question: Question) -> Answer:
+    """Grant as `preemptive`, and end the jobs that cannot meet their deadlines even alone."""
+    wanted = demands(question, question.jobs)
+    return by_urgency(question, {}, frozenset(name for name, need in wanted.items() if not need.feasible))
+
+
+def by_urgency(
+    question: Question,
+    needs: Mapping[str, Mapping[str, int]],
+    ended: Collection[str],
+    *,
+    best_effort: bool = True,
+) -> Answer:
+    """Return the answer that grants needs, then the slots that links can use, by urgency.
+
+    Args:
+        question: The jobs; none of them exclusive.
+        needs: Slots at each switch that jobs are granted before all others, by job; they fit together.
+        ended: Names of the jobs to end.
+        best_effort: Whether jobs without a deadline are granted slots, too; otherwise they share the rest.
+    """
+    refuse_exclusive(question)
+    sizes = {
+        switch.name: {name: need[switch.name] for name, need in needs.items() if switch.name in need}
+        for switch in question.topology.switches
+    }
+    left = {
+        switch.name: switch.slots - sum(sizes[switch.name].values()) for switch in question.topology.switches
+    }
+    standing = {
+        job.name: Standing.ENDED if job.name in ended else Standing.SHARED for job in question.jobs
+    } | dict.fromkeys(needs, Standing.GRANTED)
+    wanting = (job for job in question.jobs if best_effort or job.deadline_s is not None)
+    for job in sorted((job for job in wanting if job.name not in ended), key=_due_then_work):
+        at = question.switches[job.name]
+        granted = {name: sizes[name].get(job.name, 0) for name in at}
+        if not at or not min(left[name] + granted[name] for name in at):
+            continue
+        standing[job.name] = Standing.GRANTED
+        for name in at:
+            wanted = slots_for(job, question.topology.switch[name], question.link_bps(job), question.reading)
+            sizes[name][job.name] = max(granted[name], min(wanted, left[name] + granted[name]))
+            left[name] -= sizes[name][job.name] - granted[name]
+    return divided(question, sizes, standing)
+
+
+def _due_then_work(job: Job) -> tuple[float, float, str]:
+    due_s = job.due_s if job.due_s is not None else float("inf")
+    return (due_s, job.iterations * job.iteration_at_s(float("inf")), job.name)

@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.policies.memory.exclusive import region_size
+from controller.policies.memory.regions import region_size
 from controller.vocabulary import Job, Switch
 
 Reading = Literal["article", "measured"]

@@ -7,6 +7,8 @@ A policy is a function of a `Question`; its answer gives every job at every swit
         return Answer({name: {} for name in names}, dict.fromkeys(names, Standing.SHARED))
 
 A policy of your own is named ``path.py:nothing``, or offered by a package as an entry point of `GROUP`.
+
+Here are also the two simplest: `static` and `common`.
 """
 
 from __future__ import annotations
@@ -181,3 +183,42 @@ def refuse_exclusive(question: Question) -> None:
             f'job {exclusive[0]!r} is exclusive, and this policy shares slots; want mode = "shared",'
             " or the policy static"
         )
+
+
+def static(question: Question) -> Answer:
+    """Divide each switch equally among the jobs that are summed there (SwitchML, NSDI'21).
+
+    Slots that a job does not use stay idle. Raises BadSpec for unplaced jobs.
+
+    >>> from dataclasses import replace
+    >>> from controller.vocabulary import fabrics
+    >>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+    >>> cluster = fabrics.star(2, fabrics.Parts(slots=100))
+    >>> static(Question((job, replace(job, name="b")), cluster)).regions["b"]
+    {'s1': Region(offset=50, size=50)}
+    """
+    regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
+    for switch in question.topology.switches:
+        here = question.at(switch.name)
+        for number, job in enumerate(here):
+            regions[job.name][switch.name] = _part(switch.slots, number, len(here), job)
+    return Answer(regions, dict.fromkeys(regions, Standing.GRANTED), demands(question, question.jobs))
+
+
+def _part(slots: int, number: int, count: int, job: Job) -> Region:
+    begin, end = slots * number // count, slots * (number + 1) // count
+    size = end - begin
+    if job.mode == "exclusive" and size:
+        size = 1 << (size.bit_length() - 1)
+    return Region(begin, size)
+
+
+def common(question: Question) -> Answer:
+    """Give every job all slots of its switches: first come, first served (ATP, NSDI'21; A2TP, EuroSys'23).
+
+    Raises BadSpec for unplaced and exclusive jobs.
+    """
+    refuse_exclusive(question)
+    whole = {switch.name: Region(0, switch.slots) for switch in question.topology.switches}
+    regions = {job.name: everywhere(question, job, whole) for job in question.jobs}
+    return Answer(regions, dict.fromkeys(regions, Standing.SHARED), demands(question, question.jobs))

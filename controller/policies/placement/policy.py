@@ -8,22 +8,32 @@ no room::
         return free[: job.workers] if len(free) >= job.workers else None
 
 A policy of your own is named ``path.py:first_fit``, or offered by a package as an entry point of `GROUP`.
+
+Choice of a job's fallback server: near its root, where most bandwidth is left.
+
+Choice of the jobs to sum in switches where memory is short (NetPack's last step).
+
+The efficiency of a job is the number of flows that its sums save, per switch that spends memory on them.
+Complexity: O(tries · events).
+
+>>> from controller.vocabulary import fabrics
+>>> job = Job(name="a", workers=3, layers_bytes=(1000,), servers=("h1", "h2", "h3"))
+>>> efficiency(fabrics.star(4), job)
+2.0
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from controller.errors import BadSpec
-from controller.policies.placement.flows import State, steady_state
-from controller.policies.placement.server import choose_fallback
-from controller.policies.placement.switching import without_useless_sums
-from controller.policies.placement.trees import tree_of
+from controller.policies.placement.flows import State, directions, steady_state
+from controller.policies.placement.trees import fan_in, racks_of, tree_of, ways_to
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.errors import kind, plural
 
@@ -234,3 +244,76 @@ def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
     return (
         f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {topology.server[short].gpus}"
     )
+
+
+def choose_fallback(state: State, job: Job) -> str | None:
+    """Return the fallback server of a placed job; None if there is none.
+
+    Where some servers have a `fallback_port`, fallback servers are on those only; else on any but its own.
+    One of its own servers, whose worker is then beside it, is chosen only if there is no other. Its switch
+    becomes the root, so racks whose switch sums come first, nearest to the job's servers; there,
+    the server whose link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
+    O(racks² + servers of the nearest).
+    """
+    topology = state.topology
+    ways = ways_to(topology, racks_of(topology, job))
+    order = topology.number_of
+    own, serving = set(job.hosts), topology.serving
+
+    def distance(rack: str) -> tuple[bool, int, int]:
+        return (not topology.switch[rack].aggregates, int(ways[order[rack]]), order[rack])
+
+    racks = sorted(topology.racks, key=distance)
+    for rack in racks:
+        if choices := [server for server in topology.racks[rack] if server in serving and server not in own]:
+            return _least_loaded(state, rack, choices)
+    for rack in racks if len(own) > 1 else ():
+        there = (topology.server[server] for server in topology.racks[rack] if server in own)
+        if choices := [server.name for server in there if server.serves_beside_workers]:
+            return _least_loaded(state, rack, choices)
+    return None
+
+
+def _least_loaded(state: State, rack: str, servers: Sequence[str]) -> str:
+    """Return which of the servers at a switch has most bandwidth left, the first of equal ones."""
+    links = [directions(state.topology, rack, server)[0] for server in servers]
+    load = state.load_bps
+    left = np.array([state.topology.links[link // 2].capacity_bps - load[link] for link in links])
+    return servers[int(left.argmax())]
+
+
+TRIES = 16
+
+
+def efficiency(topology: Topology, job: Job) -> float:
+    """Return the number of flows that a job's sums save, per switch that spends memory on them."""
+    tree = tree_of(topology, job)
+    fan_ins = fan_in(topology, job, tree)
+    saved = sum(fan_ins[name] - 1 for name in tree.aggregators)
+    return saved / len(tree.aggregators) if tree.aggregators else 0.0
+
+
+def without_useless_sums(topology: Topology, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs, without aggregation for those whose memory serves the others better.
+
+    Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; a job stays switched off
+    if more GPUs compute then. Each try is one water-filling.
+    """
+    best = list(jobs)
+    state = steady_state(topology, best)
+    full = {
+        switch.name
+        for switch, level in zip(topology.switches, state.steady.spilled_at_bps, strict=True)
+        if level < float("inf") and switch.aggregates
+    }
+    touched = [
+        number
+        for number, job in enumerate(best)
+        if job.aggregate and len(job.hosts) > 1 and tree_of(topology, job).aggregators & full
+    ]
+    for number in sorted(touched, key=lambda number: efficiency(topology, best[number]))[:TRIES]:
+        trial = [*best[:number], replace(best[number], aggregate=False), *best[number + 1 :]]
+        after = steady_state(topology, trial)
+        if after.value > state.value * (1 + 1e-9):
+            best, state = trial, after
+    return best

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from controller.policies.scheduling.beliefs import TRUTH, Told
 from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.ranked import Moves, Ranked
-from controller.policies.scheduling.told import TRUTH, Told
 
 
 def _told_s(job: JobState) -> float:

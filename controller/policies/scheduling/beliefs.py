@@ -1,4 +1,6 @@
-"""Estimates that a scheduler learns: profiles of similar jobs, errors of told durations, how long jobs run.
+"""Durations as told to policies that know them: the truth, or the truth times an error.
+
+Estimates that a scheduler learns: profiles of similar jobs, errors of told durations, how long jobs run.
 
 A profiler's stage times have errors, and the groups that look best are those whose members were measured too
 short. But jobs of one model on equally many GPUs are similar: the mean of their measurements approaches the
@@ -8,14 +10,84 @@ truth as more of them arrive.
 from __future__ import annotations
 
 import math
+import random
 from bisect import bisect_right, insort
-from collections.abc import Hashable
-from dataclasses import replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 
 from controller.policies.grouping.efficiency import Profile
-from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.muri import Profiler, profile
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.policy import JobState
+
+Remaining = Callable[[JobState, float], float]
+"""Returns the seconds that a job is said to run on, at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The durations that policies are told: a job's remaining time times a lognormal factor, fixed per job.
+
+    `error` is the standard deviation of the factor's logarithm: with 0.5, two jobs of three are within a
+    factor of 1.65. Raises BadSpec if it is negative.
+    """
+
+    error: float = 0.0
+    seed: int = 0
+    _factors: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.error >= 0 and math.isfinite(self.error)):
+            raise BadSpec(f"an error of estimates of {self.error}; it must not be negative")
+
+    def remaining_s(self, job: JobState, now_s: float) -> float:
+        """Return the told remaining run time alone, in seconds."""
+        left_s = job.iterations_left(now_s) * job.alone_s
+        return left_s * self._factor(job.spec.name) if self.error else left_s
+
+    def _factor(self, name: str) -> float:
+        if name not in self._factors:
+            self._factors[name] = random.Random(f"{self.seed} {name}").lognormvariate(0.0, self.error)
+        return self._factors[name]
+
+
+TRUTH = Told()
+
+
+AGENTS = ("a2c", "dqn")
+"""Models of Muri's traces whose first stage is simulation on the CPU; the others' is loading from storage."""
+
+
+def profile(job: Submission) -> Profile:
+    """Return the job's seconds per iteration on each of `RESOURCES`.
+
+    Three stages have loading and preprocessing as one, as in Muri's traces. Raises BadSpec if there is no
+    profile.
+    """
+    stages = job.stages_s
+    if len(stages) == len(RESOURCES):
+        return stages
+    if len(stages) == len(RESOURCES) - 1:
+        first, gpu, network = stages
+        return (0.0, first, gpu, network) if job.model in AGENTS else (first, 0.0, gpu, network)
+    raise BadSpec(f"job {job.name!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
+
+
+class Profiler:
+    """Measured stage times of jobs: each is off by up to `noise`, uniformly in either direction."""
+
+    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
+        if not 0 <= noise < 1:
+            raise BadSpec(f"a profiling noise of {noise}; it must be at least 0 and below 1")
+        self._noise = noise
+        self._rng = random.Random(seed)
+
+    def measure(self, job: Submission) -> Profile:
+        """Return the job's seconds per iteration on each of `RESOURCES`, as measured."""
+        exact = profile(job)
+        if not self._noise:
+            return exact
+        return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
 
 
 class Profiles:

@@ -2,6 +2,10 @@
 
 `Faulty` stops jobs on servers that are down; it is a speed model like those of contending jobs, so the event
 loop is the same as without faults.
+
+Scheduling on servers that fail: jobs leave those that are down, and avoid those that failed before.
+
+``faults:POLICY``: servers that fail and recover, jobs that are cancelled; the plain speed model.
 """
 
 from __future__ import annotations
@@ -9,12 +13,28 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from controller.policies.family import Family, Setting, Setup, SimulationConfig, resolve_settings
+from controller.policies.scheduling import baselines
+from controller.policies.scheduling.beliefs import TRUTH, Told
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Contention, Group, JobState, SpeedModel
+from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.policy import (
+    Contention,
+    Decision,
+    Group,
+    JobState,
+    Policy,
+    SpeedModel,
+    View,
+)
+from controller.policies.scheduling.ranked import settle
+from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.tiresias import Tiresias
 from controller.vocabulary import Cluster
 
 LEMONS = 4
@@ -48,7 +68,7 @@ class Faults:
 
 
 class Outages:
-    """When each server is down; implements `controller.policies.scheduling.healthy.Health`.
+    """When each server is down; implements `controller.policies.scheduling.faults.Health`.
 
     Times between failures are exponential. One server in `LEMONS` fails `WORSE` times as often as the others.
     """
@@ -233,3 +253,118 @@ def settings_of(chosen: Mapping[str, float], seed: int) -> Faults:
     """Return the faults that settings describe; ``mtbf_h`` 0: none."""
     mtbf_s = chosen["mtbf_h"] * 3600.0 or math.inf
     return Faults(mtbf_s, chosen["repair_s"], chosen["checkpoint_s"], chosen["cancelled"], seed)
+
+
+class Health(Protocol):
+    """The state of servers, by number."""
+
+    def down(self, now_s: float) -> Collection[int]:
+        """Return the servers that are down."""
+
+    def failures(self, now_s: float) -> dict[int, int]:
+        """Return how often each server that has failed has done so until now."""
+
+    def next_s(self, now_s: float) -> float:
+        """Return the time at which a server next goes down or comes back."""
+
+
+class Healthy:
+    """Shortest remaining service first on the servers that are up; ours.
+
+    A job whose server goes down restarts elsewhere at once, from its checkpoint, if it ranks before others
+    that run. With `wary`, jobs prefer the servers that have failed least so far: where some servers fail
+    often, the others get the work.
+    """
+
+    def __init__(self, health: Health, told: Told = TRUTH, *, wary: bool = True) -> None:
+        self.name = "healthy" if wary else "evacuate"
+        self._health = health
+        self._told = told
+        self._wary = wary
+
+    def decide(self, view: View) -> Decision:
+        """Return the jobs of least remaining service that fit on the servers that are up."""
+        now_s, cluster = view.now_s, view.cluster
+        down = self._health.down(now_s)
+        failures = self._health.failures(now_s) if self._wary else {}
+        up = [number for number in range(len(cluster.servers)) if number not in down]
+        up.sort(key=lambda number: (failures.get(number, 0), number))
+        wake_s = self._health.next_s(now_s) if view.jobs else None
+        if not up:
+            return Decision([], wake_s)
+        part = Cluster(tuple(cluster.servers[number] for number in up))
+        ranked = sorted(
+            view.jobs.values(),
+            key=lambda job: (self._told.remaining_s(job, now_s) * job.spec.gpus, job.order),
+        )
+        counts = Counts(part)
+        chosen = [job for job in ranked if counts.take(job.spec.gpus)]
+        return Decision(_placed(chosen, part, _numbers(cluster, up)), wake_s)
+
+
+def _numbers(cluster: Cluster, nodes: list[int]) -> list[int]:
+    """Return the cluster's number of each GPU of a part that has these nodes, in this order."""
+    firsts = [(cluster.first_gpu[node], cluster.servers[node].gpus) for node in nodes]
+    return [gpu for first, gpus in firsts for gpu in range(first, first + gpus)]
+
+
+def _placed(chosen: list[JobState], part: Cluster, numbers: list[int]) -> list[Group]:
+    """Place jobs on the servers that are up: those that run there stay if they can (`ranked.settle`)."""
+    local = {gpu: number for number, gpu in enumerate(numbers)}
+    running = {
+        job.order: Group((job,), tuple(local[gpu] for gpu in job.group.gpus))
+        for job in chosen
+        if job.group is not None and all(gpu in local for gpu in job.group.gpus)
+    }
+    slots = Slots(part)
+    for group in running.values():
+        slots.keep(group.gpus)
+    placed, _ = settle(chosen, running, slots, part)
+    return [_in_whole(group, numbers) for group in placed.values()]
+
+
+def _in_whole(group: Group, numbers: list[int]) -> Group:
+    """Return the group with the whole cluster's numbers: the one that runs, if it is the same."""
+    (job,) = group.jobs
+    gpus = tuple(numbers[number] for number in group.gpus)
+    if job.group is not None and job.group.gpus == gpus:
+        return job.group
+    return Group((job,), gpus, reason="the healthiest servers with room")
+
+
+POLICIES: Mapping[str, tuple[str, Callable[[Outages], Policy]]] = {
+    "fifo-backfill": (
+        "first in, first out; waits for servers that are down",
+        lambda o: baselines.fifo(backfill=True),
+    ),
+    "srsf": ("shortest remaining service first; waits for servers that are down", lambda o: baselines.srsf()),
+    "tiresias": ("attained service in a few queues; waits for servers that are down", lambda o: Tiresias()),
+    "evacuate": ("srsf whose jobs leave servers that are down", lambda o: Healthy(o, wary=False)),
+    "healthy": ("the same, and servers that have failed least come first; ours", lambda o: Healthy(o)),
+}
+
+SETTINGS = {
+    "mtbf_h": Setting("mean time between failures of a server, hours; 0: none", 100.0, 0.0, 1e9),
+    "repair_s": Setting("how long a server is down", 3600.0, 1.0, 1e9),
+    "checkpoint_s": Setting("jobs save their work so often", 1800.0, 1.0, 1e9),
+    "cancelled": Setting("part of the jobs that are cancelled as they run", 0.1, 0.0, 1.0),
+    "restart_scale": Setting("factor on the cost of restarts", 1.0, 0.0, 1e6),
+}
+
+
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with its speed model and interval."""
+    chosen = resolve_settings(SETTINGS, config)
+    faults: Faults = settings_of(chosen, config.seed)
+    nodes = len(config.cluster.servers)
+    speed = Faulty(Exclusive(chosen["restart_scale"]), config.cluster, faults, Outages(faults, nodes))
+    return Setup(POLICIES[name][1](Outages(faults, nodes)), speed)
+
+
+FAMILY = Family(
+    "servers fail and jobs are cancelled, by seed",
+    {name: about for name, (about, _) in POLICIES.items()},
+    make,
+    settings=SETTINGS,
+    main=("healthy",),
+)

@@ -24,7 +24,7 @@ from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import RESOURCES
 from controller.policies.scheduling.placement import Counts
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.turns import carry_on
+from controller.policies.scheduling.queue import carry_on
 
 GPU_FROM_END = RESOURCES[::-1].index("gpu")
 """Index of the GPU's stage from the end: of three stages, loading and preprocessing are one."""

@@ -12,56 +12,19 @@ jobs' real speeds do not change.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from controller.policies.grouping.efficiency import Interleaving, Profile, best
 from controller.policies.grouping.rounds import Plan, group
+from controller.policies.scheduling.beliefs import TRUTH, Profiler, Told
 from controller.policies.scheduling.drafts import Draft, place
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import RESOURCES, Submission
+from controller.policies.scheduling.model import RESOURCES
 from controller.policies.scheduling.placement import Counts
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.queue import Entry, Rank, Waiting
-from controller.policies.scheduling.told import TRUTH, Told
-from controller.policies.scheduling.turns import carry_on
+from controller.policies.scheduling.queue import Entry, Rank, Waiting, carry_on
 from controller.vocabulary import Cluster
-
-AGENTS = ("a2c", "dqn")
-"""Models of Muri's traces whose first stage is simulation on the CPU; the others' is loading from storage."""
-
-
-def profile(job: Submission) -> Profile:
-    """Return the job's seconds per iteration on each of `RESOURCES`.
-
-    Three stages have loading and preprocessing as one, as in Muri's traces. Raises BadSpec if there is no
-    profile.
-    """
-    stages = job.stages_s
-    if len(stages) == len(RESOURCES):
-        return stages
-    if len(stages) == len(RESOURCES) - 1:
-        first, gpu, network = stages
-        return (0.0, first, gpu, network) if job.model in AGENTS else (first, 0.0, gpu, network)
-    raise BadSpec(f"job {job.name!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
-
-
-class Profiler:
-    """Measured stage times of jobs: each is off by up to `noise`, uniformly in either direction."""
-
-    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
-        if not 0 <= noise < 1:
-            raise BadSpec(f"a profiling noise of {noise}; it must be at least 0 and below 1")
-        self._noise = noise
-        self._rng = random.Random(seed)
-
-    def measure(self, job: Submission) -> Profile:
-        """Return the job's seconds per iteration on each of `RESOURCES`, as measured."""
-        exact = profile(job)
-        if not self._noise:
-            return exact
-        return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
 
 
 @dataclass(frozen=True, slots=True)

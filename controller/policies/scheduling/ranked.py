@@ -11,8 +11,7 @@ from enum import Enum
 
 from controller.policies.scheduling.placement import Counts, Slots
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import Rank, Waiting, walk
-from controller.policies.scheduling.turns import carry_on
+from controller.policies.scheduling.queue import Rank, Waiting, carry_on, walk
 from controller.vocabulary import Cluster
 
 

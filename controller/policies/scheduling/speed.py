@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.policies.grouping.efficiency import best, worst
+from controller.policies.scheduling.beliefs import profile
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.muri import profile
 from controller.policies.scheduling.policy import Group
 
 CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)

@@ -26,7 +26,7 @@ from controller.policies.scheduling.drafts import Draft, place
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.placement import Counts
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.turns import carry_on
+from controller.policies.scheduling.queue import carry_on
 
 
 class Themis:

@@ -50,16 +50,14 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 
 from controller.policies.grouping.efficiency import best
 from controller.policies.grouping.worth import Rounds, group_by_worth
-from controller.policies.scheduling.amortised import Prospect, net_worth
-from controller.policies.scheduling.beliefs import Lengths, Profiles, Spread
+from controller.policies.scheduling.beliefs import TRUTH, Lengths, Profiler, Profiles, Spread, Told, profile
 from controller.policies.scheduling.drafts import Draft, place
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import RESOURCES, Submission
-from controller.policies.scheduling.muri import Profiler, interleaved, profile
-from controller.policies.scheduling.outlook import Outlook, Positions, fill
+from controller.policies.scheduling.muri import interleaved
+from controller.policies.scheduling.outlook import Outlook, Positions, Prospect, fill, net_worth
 from controller.policies.scheduling.policy import Decision, Group, JobState, SpeedModel, View
-from controller.policies.scheduling.told import TRUTH, Told
-from controller.policies.scheduling.turns import carry_on
+from controller.policies.scheduling.queue import carry_on
 
 COMPOSITIONS = 3000
 """Compositions of groups whose rounds are remembered; beyond that all are forgotten."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from controller.policies.scheduling.kinds import alone, throughputs
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.throughputs import alone, throughputs
 from controller.simulator.traces.rows import JobCheck, TraceRow, brief, collect, read_rows, read_text
 from controller.vocabulary import Cluster
 

@@ -1,15 +1,18 @@
-"""Who asks: from the Authorization header to a person, and what that person may do."""
+"""Who asks: from the Authorization header to a person, what that person may do, and as which user."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import pwd
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from controller.vocabulary import Job
 from ina.service.api.problems import Problem
+from ina.service.daemon import Daemon
 from ina.service.errors import Conflict, Unknown
 from ina.service.records import JobRecord
-from ina.service.service import Service
 from ina.service.tokens import Person, Role, Tokens
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="ina"'}
@@ -57,7 +60,7 @@ def operator(person: Person) -> None:
         raise Problem(403, f"{person.name!r} is a submitter; only operators may do this")
 
 
-def own(service: Service, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
+def own(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
     """Return the job that the person means.
 
     Args:
@@ -86,7 +89,7 @@ def own(service: Service, person: Person, reference: str, tenant: str | None = N
     return service.record((exact or named)[-1].job.name)
 
 
-def gone(service: Service, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
+def gone(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
     """Return the latest forgotten job that the person may mean, as for `own`. Raises Unknown.
 
     Args:
@@ -99,3 +102,54 @@ def gone(service: Service, person: Person, reference: str, tenant: str | None = 
         if person.owns(each["tenant"]) and tenant in (None, each["tenant"]):
             return each
     raise Unknown(f"there is no job {reference[:80]!r}")
+
+
+def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> list[Job]:
+    """Return the jobs with the user whose commands they run; who submits cannot say that in a job.
+
+    A controller that is root runs a tenant's commands as the token's user, and none of a token that has no
+    user: a tenant's name is not a user's, although it may be the same. Another one can only run them as
+    itself. Without tokens they run as its own user. `own_uid` is the controller's user; None: that of this
+    process.
+
+    Raises Problem if the token has no user that there is, or the controller may not become it.
+    """
+    user = _user(person, os.geteuid() if own_uid is None else own_uid)
+    return [
+        replace(
+            job,
+            extra={
+                **{name: value for name, value in job.extra.items() if name != "user"},
+                **({"user": user} if user else {}),
+            },
+        )
+        for job in jobs
+    ]
+
+
+def _user(person: Person, own_uid: int) -> str:
+    """Return the user to become; "": the controller's own."""
+    if not person.name:
+        return ""
+    if not person.user:
+        if own_uid:
+            return ""
+        raise Problem(
+            403,
+            f"the token of {person.name!r} has no user as whom commands run, and this controller is root: add"
+            f" one that has, with 'ina controller token add {person.name} --user USER'",
+        )
+    try:
+        uid = pwd.getpwnam(person.user).pw_uid
+    except KeyError:
+        raise Problem(
+            403,
+            f"there is no user {person.user!r} on this machine, as whom commands of {person.name!r} would"
+            f" run: remove the token, and add another, with 'ina controller token add {person.name} --user"
+            " USER'",
+        ) from None
+    if own_uid not in (0, uid):
+        raise Problem(
+            403, f"commands of {person.name!r} run as user {person.user!r}, which only root may become"
+        )
+    return "" if uid == own_uid else person.user

@@ -18,9 +18,10 @@ from controller.vocabulary import BadSpec, Job, documents, jobs_of
 from ina.service import views
 from ina.service.api.access import own
 from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
-from ina.service.api.openapi import MAX_RANKS, NAME, refusals
-from ina.service.api.problems import Problem, pointer
-from ina.service.service import Service
+from ina.service.api.problems import MAX_RANKS, NAME, Problem, pointer, refusals
+from ina.service.daemon import Daemon
+from ina.service.external import LEASE_S
+from ina.service.service import JobGrant
 
 router = APIRouter(prefix="/v1/admissions", dependencies=[Depends(BEARER)], responses=refusals())
 
@@ -107,31 +108,34 @@ async def admit(
 
     It waits for its turn as any other job. Renew its lease from now on.
     """
-    admission = await service.admit(
+    record = await service.admit(
         _job(asked, service), holder=asked.token_sha256, tenant=person.name, key=idempotency_key
     )
-    return Json(views.of_admission(admission, service.now_s), 201)
+    stop = record.reason if record.over else ""
+    return Json(views.of_admission(record, stop, LEASE_S, service.now_s), 201)
 
 
 @router.put("/{name}", response_model=views.AdmissionView)
 async def renew(name: Held, renewed: Renewed, service: Serving) -> Response:
     """Renew the lease of such a job, and learn how it stands: with `stop`, end its workers."""
-    return Json(views.of_admission(await service.renew(name, renewed.done), service.now_s))
+    stop = await service.renew(name, renewed.done)
+    return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
-@router.get("/{name}", response_model=views.GrantView)
+@router.get("/{name}", response_model=JobGrant)
 async def grant(name: Held, service: Serving) -> Response:
     """Show what the workers of such a job have to know, once its state is running."""
-    return Json(views.of_grant(service.grant(name)))
+    return Json(service.grant(name))
 
 
 @router.post("/{name}/end", response_model=views.AdmissionView)
 async def end(name: Held, left: Left, service: Serving) -> Response:
     """Say that the workers of such a job have ended."""
-    return Json(views.of_admission(await service.leave(name, left.failure), service.now_s))
+    stop = await service.leave(name, left.failure)
+    return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
-def _job(asked: Asked, service: Service) -> Job:
+def _job(asked: Asked, service: Daemon) -> Job:
     """Return the job. Raises Problem, with the way to what is wrong."""
     servers: dict[int, str] = {}
     for number, machine in enumerate(asked.machines):

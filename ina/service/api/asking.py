@@ -1,19 +1,20 @@
-"""What requests have in common: who asks which service, and answers in JSON."""
+"""What requests have in common: who asks which service, parameters, and answers in JSON."""
 
 from __future__ import annotations
 
 import json
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from starlette.responses import Response
 
 from ina.service.api.access import Gate, operator, own
-from ina.service.api.peers import Peer
+from ina.service.api.guard import Peer
 from ina.service.api.problems import Problem
+from ina.service.daemon import Daemon
 from ina.service.records import JobRecord
-from ina.service.service import Service
 from ina.service.tokens import Person
 
 MAX_PAGE = 1_000
@@ -32,9 +33,9 @@ class Json(Response):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-async def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Daemon:
     """Return the service. Raises Problem as long as it does not serve."""
-    service: Service = request.app.state.service
+    service: Daemon = request.app.state.service
     if service.ready:
         raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
     return service
@@ -55,7 +56,7 @@ async def _operator(person: Annotated[Person, Depends(person_of)]) -> Person:
 BEARER = HTTPBearer(
     auto_error=False, description="A token of 'ina controller token add'; see docs/security.md."
 )
-Serving = Annotated[Service, Depends(service_of)]
+Serving = Annotated[Daemon, Depends(service_of)]
 Asker = Annotated[Person, Depends(person_of)]
 Operator = Annotated[Person, Depends(_operator)]
 Tenants = Annotated[
@@ -84,3 +85,24 @@ Last = Annotated[
     int,
     Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: continue after this event."),
 ]
+
+
+MOST = 1_000_000_000
+Number = Annotated[StrictInt, Field(ge=0, le=MOST)]
+Tenant = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="The name of a tenant.")
+]
+
+
+class Wanted(BaseModel):
+    """A quota and a reservation, as they are asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    gpus: Number | None = Field(
+        default=None, description="Most GPUs of the tenant's jobs at once; more jobs wait. null: no limit."
+    )
+    per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
+        default=None, description="Most jobs that the tenant may submit in a minute. null: no limit."
+    )
+    reserved: Number = Field(default=0, description="GPUs that other tenants leave free for it.")

@@ -3,7 +3,7 @@
 Nodes are close to the grammar of the P4_16 specification (1.2.5), with these simplifications:
 
 * Parentheses leave no node, empty declarations and statements (``;``) neither.
-* A constructor call ``Foo<T>(x)`` is a `Call` whose callee is a `Name`, as is a function call:
+* A constructor call ``Foo<T>(x)`` is a `CallExpr` whose callee is a `Name`, as is a function call:
   which it is, only name resolution can tell.
 * A keyset ``(a, b)`` is a tuple of its components, one key ``a`` a tuple of one.
 
@@ -21,24 +21,24 @@ from softswitch.compiler.ir import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class SyntaxNode:
     """The base of all nodes: where an error about one should point."""
 
     pos: Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Annotated(Node):
+class Annotated(SyntaxNode):
     """The base of nodes that may have annotations."""
 
-    annotations: tuple[Annotation, ...] = ()
+    annotations: tuple[SourceAnnotation, ...] = ()
 
 
 # --------------------------------------------------------------------------- annotations
 
 
 @dataclass(frozen=True, slots=True)
-class Annotation(Node):
+class SourceAnnotation(SyntaxNode):
     """``@name``, ``@name(body)`` or ``@name[elements]``.
 
     `body` is the source text between the parentheses (brackets), stripped, "" without any.
@@ -47,49 +47,21 @@ class Annotation(Node):
 
     name: str
     body: str
-    elements: tuple[Argument, ...] | None
+    elements: tuple[GivenArgument, ...] | None
 
 
 # --------------------------------------------------------------------------- types
 
 
 @dataclass(frozen=True, slots=True)
-class BoolType(Node):
-    """``bool``."""
+class BasicType(SyntaxNode):
+    """``bool``, ``error``, ``match_kind``, ``string``, ``void``, ``int`` without width; or ``_``."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorType(Node):
-    """``error``."""
-
-
-@dataclass(frozen=True, slots=True)
-class MatchKindType(Node):
-    """``match_kind``."""
-
-
-@dataclass(frozen=True, slots=True)
-class StringType(Node):
-    """``string``."""
-
-
-@dataclass(frozen=True, slots=True)
-class VoidType(Node):
-    """``void``."""
-
-
-@dataclass(frozen=True, slots=True)
-class DontCareType(Node):
-    """``_`` as a type argument: to be inferred."""
-
-
-@dataclass(frozen=True, slots=True)
-class IntegerType(Node):
-    """``int`` without width: compile-time integers."""
-
-
-@dataclass(frozen=True, slots=True)
-class BitsType(Node):
+class BitsType(SyntaxNode):
     """``bit<width>`` or ``int<width>``; plain ``bit`` has the literal width 1."""
 
     width: Expr
@@ -97,28 +69,28 @@ class BitsType(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class VarbitType(Node):
+class VarbitType(SyntaxNode):
     """``varbit<width>``."""
 
     width: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class TupleType(Node):
+class TupleType(SyntaxNode):
     """``tuple<A, B>``."""
 
     elements: tuple[TypeRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ListType(Node):
+class ListTypeRef(SyntaxNode):
     """``list<A>``."""
 
     element: TypeRef
 
 
 @dataclass(frozen=True, slots=True)
-class NamedType(Node):
+class NamedType(SyntaxNode):
     """A type by name; `absolute` with a leading dot, `args` of ``Name<A, B>``."""
 
     name: str
@@ -127,34 +99,20 @@ class NamedType(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class StackType(Node):
+class StackTypeRef(SyntaxNode):
     """``Element[size]``: a header stack, or an array in newer specifications."""
 
     element: TypeRef
     size: Expr
 
 
-TypeRef = (
-    BoolType
-    | ErrorType
-    | MatchKindType
-    | StringType
-    | VoidType
-    | DontCareType
-    | IntegerType
-    | BitsType
-    | VarbitType
-    | TupleType
-    | ListType
-    | NamedType
-    | StackType
-)
+TypeRef = BasicType | BitsType | VarbitType | TupleType | ListTypeRef | NamedType | StackTypeRef
 
 # --------------------------------------------------------------------------- expressions
 
 
 @dataclass(frozen=True, slots=True)
-class IntLiteral(Node):
+class IntLiteral(SyntaxNode):
     """A number; `width` is None without ``w`` or ``s`` in the literal."""
 
     value: int
@@ -163,21 +121,21 @@ class IntLiteral(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class BoolLiteral(Node):
+class BoolLiteral(SyntaxNode):
     """``true`` or ``false``."""
 
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
-class StringLiteral(Node):
+class StringLiteral(SyntaxNode):
     """A string; escaped quotes and backslashes are resolved in `value`."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(SyntaxNode):
     """A name of anything, types included; `absolute` with a leading dot."""
 
     name: str
@@ -185,19 +143,29 @@ class Name(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class This(Node):
-    """``this``."""
+class Word(SyntaxNode):
+    """``this``, ``{#}``, ``_``, ``default``, or ``...``, the default value of the context's type.
+
+    ``_`` is an argument or in a keyset, ``default`` in a keyset or the label of a switch.
+    """
+
+    text: str
+
+
+def is_word(node: object, *texts: str) -> bool:
+    """Return True if a node is one of some words."""
+    return isinstance(node, Word) and node.text in texts
 
 
 @dataclass(frozen=True, slots=True)
-class TypeExpr(Node):
+class TypeExpr(SyntaxNode):
     """A type where only its members can follow: ``error.X``, ``Foo<T>.apply()``."""
 
     type: TypeRef
 
 
 @dataclass(frozen=True, slots=True)
-class Member(Node):
+class MemberExpr(SyntaxNode):
     """``base.name``."""
 
     base: Expr
@@ -205,7 +173,7 @@ class Member(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Index(Node):
+class IndexExpr(SyntaxNode):
     """``base[index]``."""
 
     base: Expr
@@ -213,7 +181,7 @@ class Index(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Slice(Node):
+class SliceExpr(SyntaxNode):
     """``base[high:low]``."""
 
     base: Expr
@@ -222,7 +190,7 @@ class Slice(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class PlusSlice(Node):
+class PlusSlice(SyntaxNode):
     """``base[low+:width]``."""
 
     base: Expr
@@ -231,7 +199,7 @@ class PlusSlice(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ListExpr(Node):
+class ListExpr(SyntaxNode):
     """``{a, b}``; `dots` if it ends in ``...`` (defaults for the rest)."""
 
     elements: tuple[Expr, ...]
@@ -239,20 +207,15 @@ class ListExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class StructExpr(Node):
+class StructExpr(SyntaxNode):
     """``{a = x, b = y}``; every field has a name; `dots` if it ends in ``...``."""
 
-    fields: tuple[Argument, ...]
+    fields: tuple[GivenArgument, ...]
     dots: bool
 
 
 @dataclass(frozen=True, slots=True)
-class InvalidHeader(Node):
-    """``{#}``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unary(Node):
+class UnaryExpr(SyntaxNode):
     """``+ - ~ !``."""
 
     op: str
@@ -260,7 +223,7 @@ class Unary(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Binary(Node):
+class BinaryExpr(SyntaxNode):
     """``* / % + - |+| |-| ++ << >> < <= > >= == != & ^ | && ||``."""
 
     op: str
@@ -269,7 +232,7 @@ class Binary(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Mux(Node):
+class MuxExpr(SyntaxNode):
     """``condition ? then : otherwise``."""
 
     condition: Expr
@@ -278,7 +241,7 @@ class Mux(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Node):
+class CastExpr(SyntaxNode):
     """``(type) operand``."""
 
     type: TypeRef
@@ -286,31 +249,16 @@ class Cast(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class CallExpr(SyntaxNode):
     """``callee<type_args>(args)``: function, method, action, ``apply`` or constructor."""
 
     callee: Expr
     type_args: tuple[TypeRef, ...]
-    args: tuple[Argument, ...]
+    args: tuple[GivenArgument, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DontCare(Node):
-    """``_`` as an argument or in a keyset."""
-
-
-@dataclass(frozen=True, slots=True)
-class Default(Node):
-    """``default`` in a keyset or as a switch label."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dots(Node):
-    """``...``: the default value of the context's type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mask(Node):
+class Mask(SyntaxNode):
     """``value &&& mask`` in a keyset."""
 
     value: Expr
@@ -318,7 +266,7 @@ class Mask(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(Node):
+class RangeExpr(SyntaxNode):
     """``low .. high`` in a keyset or a ``for``."""
 
     low: Expr
@@ -330,30 +278,26 @@ Expr = (
     | BoolLiteral
     | StringLiteral
     | Name
-    | This
+    | Word
     | TypeExpr
-    | Member
-    | Index
-    | Slice
+    | MemberExpr
+    | IndexExpr
+    | SliceExpr
     | PlusSlice
     | ListExpr
     | StructExpr
-    | InvalidHeader
-    | Unary
-    | Binary
-    | Mux
-    | Cast
-    | Call
-    | DontCare
-    | Default
-    | Dots
+    | UnaryExpr
+    | BinaryExpr
+    | MuxExpr
+    | CastExpr
+    | CallExpr
     | Mask
-    | Range
+    | RangeExpr
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Argument(Node):
+class GivenArgument(SyntaxNode):
     """``value`` or ``name = value`` in a call, struct or annotation."""
 
     name: str | None
@@ -364,7 +308,7 @@ class Argument(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Assign(Node):
+class AssignStatement(SyntaxNode):
     """``target = value``, or a compound such as ``+=`` in `op`."""
 
     target: Expr
@@ -373,22 +317,22 @@ class Assign(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class CallStatement(Node):
+class CallStatement(SyntaxNode):
     """A call for its effect."""
 
-    call: Call
+    call: CallExpr
 
 
 @dataclass(frozen=True, slots=True)
-class Block(Annotated):
+class BlockStatement(Annotated):
     """``{ … }``, a scope."""
 
     body: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class If(Node):
-    """``if (condition) then else otherwise``; an empty statement is an empty `Block`."""
+class IfStatement(SyntaxNode):
+    """``if (condition) then else otherwise``; an empty statement is an empty `BlockStatement`."""
 
     condition: Expr
     then: Stmt
@@ -396,41 +340,33 @@ class If(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchCase(Node):
+class SwitchCase(SyntaxNode):
     """``label: body``; without a body it falls through to the next case's."""
 
     label: Expr
-    body: Block | None
+    body: BlockStatement | None
 
 
 @dataclass(frozen=True, slots=True)
-class Switch(Node):
-    """``switch (subject) { … }``; labels are expressions, action names or `Default`."""
+class SwitchStatement(SyntaxNode):
+    """``switch (subject) { … }``; labels are expressions, action names or ``default``."""
 
     subject: Expr
     cases: tuple[SwitchCase, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Return(Node):
+class ReturnStatement(SyntaxNode):
     """``return value;``."""
 
     value: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
-class Exit(Node):
-    """``exit;``."""
+class Jump(SyntaxNode):
+    """``exit;``, ``break;`` or ``continue;``."""
 
-
-@dataclass(frozen=True, slots=True)
-class Break(Node):
-    """``break;``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Continue(Node):
-    """``continue;``."""
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,21 +412,19 @@ class Instantiation(Annotated):
     """``type(args) name = { initializer };``; the initialiser implements abstract methods."""
 
     type: TypeRef
-    args: tuple[Argument, ...]
+    args: tuple[GivenArgument, ...]
     name: str
     initializer: tuple[FunctionDecl | Instantiation, ...] | None
 
 
 Stmt = (
-    Assign
+    AssignStatement
     | CallStatement
-    | Block
-    | If
-    | Switch
-    | Return
-    | Exit
-    | Break
-    | Continue
+    | BlockStatement
+    | IfStatement
+    | SwitchStatement
+    | ReturnStatement
+    | Jump
     | For
     | ForIn
     | VarDecl
@@ -502,14 +436,14 @@ Stmt = (
 
 
 @dataclass(frozen=True, slots=True)
-class TypeParam(Node):
+class TypeParam(SyntaxNode):
     """One of ``<A, B>`` behind a declared name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Param(Annotated):
+class ParamDecl(Annotated):
     """A parameter; `direction` is "", "in", "out" or "inout"."""
 
     direction: str
@@ -525,23 +459,23 @@ class Prototype(Annotated):
     result: TypeRef | None
     name: str
     type_params: tuple[TypeParam, ...]
-    params: tuple[Param, ...]
+    params: tuple[ParamDecl, ...]
     abstract: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionDecl(Node):
+class FunctionDecl(SyntaxNode):
     """``result name<T>(…) { … }``."""
 
     prototype: Prototype
-    body: Block
+    body: BlockStatement
 
 
 # --------------------------------------------------------------------------- types that have a name
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Annotated):
+class FieldDecl(Annotated):
     """A field of a header, struct or union."""
 
     type: TypeRef
@@ -549,30 +483,13 @@ class Field(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class HeaderDecl(Annotated):
-    """``header name { … }``."""
+class FieldsDecl(Annotated):
+    """``header name { … }``, or another `kind`: ``struct`` or ``header_union``."""
 
+    kind: str
     name: str
     type_params: tuple[TypeParam, ...]
-    fields: tuple[Field, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StructDecl(Annotated):
-    """``struct name { … }``."""
-
-    name: str
-    type_params: tuple[TypeParam, ...]
-    fields: tuple[Field, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeaderUnionDecl(Annotated):
-    """``header_union name { … }``."""
-
-    name: str
-    type_params: tuple[TypeParam, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[FieldDecl, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -593,16 +510,10 @@ class EnumDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorDecl(Node):
-    """``error { … }``: adds members to the one error type."""
+class MembersDecl(SyntaxNode):
+    """``error { … }`` or ``match_kind { … }``: adds members to the one type of that name."""
 
-    members: tuple[EnumMember, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MatchKindDecl(Node):
-    """``match_kind { … }``: adds members to the one match_kind type."""
-
+    name: str
     members: tuple[EnumMember, ...]
 
 
@@ -611,7 +522,7 @@ class TypedefDecl(Annotated):
     """``typedef type name;``, or with `distinct` ``type type name;`` (a new type)."""
 
     distinct: bool
-    type: TypeRef | HeaderDecl | StructDecl | HeaderUnionDecl | EnumDecl
+    type: TypeRef | FieldsDecl | EnumDecl
     name: str
 
 
@@ -619,7 +530,7 @@ class TypedefDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class ExternFunctionDecl(Node):
+class ExternFunctionDecl(SyntaxNode):
     """``extern result name<T>(…);``."""
 
     prototype: Prototype
@@ -639,8 +550,8 @@ class ActionDecl(Annotated):
     """``action name(…) { … }``."""
 
     name: str
-    params: tuple[Param, ...]
-    body: Block
+    params: tuple[ParamDecl, ...]
+    body: BlockStatement
 
 
 # --------------------------------------------------------------------------- tables
@@ -655,22 +566,22 @@ class KeyElement(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class ActionRef(Annotated):
+class ActionUse(Annotated):
     """``name;`` or ``name(args);``; without parentheses `args` is None."""
 
     name: str
     absolute: bool
-    args: tuple[Argument, ...] | None
+    args: tuple[GivenArgument, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Annotated):
-    """``const priority = p : keys : action;``; keys may be `DontCare`, `Default`, `Mask`, `Range`."""
+class EntryDecl(Annotated):
+    """``const priority = p : keys : action;``; keys may be a `Word`, `Mask` or `RangeExpr`."""
 
     const: bool
     priority: Expr | None
     keys: tuple[Expr, ...]
-    action: ActionRef
+    action: ActionUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -678,14 +589,14 @@ class Entries(Annotated):
     """The property ``entries = { … }``."""
 
     const: bool
-    entries: tuple[Entry, ...]
+    entries: tuple[EntryDecl, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Property(Annotated):
     """Any property ``name = value;`` but key, actions and entries.
 
-    The value of ``default_action`` is a `Name` or a `Call`.
+    The value of ``default_action`` is a `Name` or a `CallExpr`.
     """
 
     const: bool
@@ -699,7 +610,7 @@ class TableDecl(Annotated):
 
     name: str
     keys: tuple[KeyElement, ...] | None
-    actions: tuple[ActionRef, ...] | None
+    actions: tuple[ActionUse, ...] | None
     entries: Entries | None
     properties: tuple[Property, ...]
 
@@ -708,15 +619,15 @@ class TableDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class SelectCase(Node):
-    """``keys : target;``; keys as in `Entry`."""
+class SelectCase(SyntaxNode):
+    """``keys : target;``; keys as in `EntryDecl`."""
 
     keys: tuple[Expr, ...]
     target: str
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(SyntaxNode):
     """``transition select(subjects) { … }``."""
 
     subjects: tuple[Expr, ...]
@@ -724,14 +635,14 @@ class Select(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Goto(Node):
+class Goto(SyntaxNode):
     """``transition target;``."""
 
     target: str
 
 
 @dataclass(frozen=True, slots=True)
-class State(Annotated):
+class StateDecl(Annotated):
     """A parser state; a missing transition is None (it means reject)."""
 
     name: str
@@ -754,7 +665,7 @@ class ParserTypeDecl(Annotated):
 
     name: str
     type_params: tuple[TypeParam, ...]
-    params: tuple[Param, ...]
+    params: tuple[ParamDecl, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -763,10 +674,10 @@ class ParserDecl(Annotated):
 
     name: str
     type_params: tuple[TypeParam, ...]
-    params: tuple[Param, ...]
-    constructor_params: tuple[Param, ...]
+    params: tuple[ParamDecl, ...]
+    constructor_params: tuple[ParamDecl, ...]
     locals: tuple[ConstDecl | VarDecl | Instantiation | ValueSetDecl, ...]
-    states: tuple[State, ...]
+    states: tuple[StateDecl, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -775,7 +686,7 @@ class ControlTypeDecl(Annotated):
 
     name: str
     type_params: tuple[TypeParam, ...]
-    params: tuple[Param, ...]
+    params: tuple[ParamDecl, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -784,10 +695,10 @@ class ControlDecl(Annotated):
 
     name: str
     type_params: tuple[TypeParam, ...]
-    params: tuple[Param, ...]
-    constructor_params: tuple[Param, ...]
+    params: tuple[ParamDecl, ...]
+    constructor_params: tuple[ParamDecl, ...]
     locals: tuple[ConstDecl | VarDecl | Instantiation | ActionDecl | TableDecl, ...]
-    body: Block
+    body: BlockStatement
 
 
 @dataclass(frozen=True, slots=True)
@@ -796,18 +707,15 @@ class PackageDecl(Annotated):
 
     name: str
     type_params: tuple[TypeParam, ...]
-    params: tuple[Param, ...]
+    params: tuple[ParamDecl, ...]
 
 
 Decl = (
     ConstDecl
     | Instantiation
-    | HeaderDecl
-    | StructDecl
-    | HeaderUnionDecl
+    | FieldsDecl
     | EnumDecl
-    | ErrorDecl
-    | MatchKindDecl
+    | MembersDecl
     | TypedefDecl
     | ExternFunctionDecl
     | ExternDecl
@@ -822,7 +730,7 @@ Decl = (
 
 
 @dataclass(frozen=True, slots=True)
-class Program(Node):
+class SourceProgram(SyntaxNode):
     """A whole compilation unit: its top-level declarations in source order."""
 
     declarations: tuple[Decl, ...]

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, unescape
 from softswitch.compiler.ir import Position
 from softswitch.compiler.ir.fold import bounded
-from softswitch.compiler.source import unescape
 
 # Words that cannot be names. ``actions apply entries key list priority state type`` are
 # keywords only in their places.

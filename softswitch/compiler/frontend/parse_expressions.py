@@ -166,15 +166,15 @@ class ExpressionParser(Cursor):
 
     # ----------------------------------------------------------------- annotations
 
-    def annotations(self) -> tuple[ast.Annotation, ...]:
+    def annotations(self) -> tuple[ast.SourceAnnotation, ...]:
         """Parse any number of annotations."""
         if self.token.kind not in ("@", "pragma"):
             return ()
-        found: list[ast.Annotation] = []
+        found: list[ast.SourceAnnotation] = []
         while True:
             if token := self.accept("pragma"):
                 _, name, *body = token.text.split(None, 2)
-                found.append(ast.Annotation(name, "".join(body).strip(), None, pos=token.pos))
+                found.append(ast.SourceAnnotation(name, "".join(body).strip(), None, pos=token.pos))
             elif self.accept("@"):
                 annotation = self._annotation()
                 _check_repeated(annotation, found)
@@ -182,7 +182,7 @@ class ExpressionParser(Cursor):
             else:
                 return tuple(found)
 
-    def _annotation(self) -> ast.Annotation:
+    def _annotation(self) -> ast.SourceAnnotation:
         name = self.token
         if name.kind != "id" and name.kind not in KEYWORDS:
             self.fail("the name of an annotation")
@@ -193,15 +193,15 @@ class ExpressionParser(Cursor):
             tokens: list[Token] = []
             self._balanced(tokens)
             body = _text(name, tokens) if name.text in _TEXTS else _joined(tokens)
-            return ast.Annotation(name.text, body, None, pos=name.pos)
+            return ast.SourceAnnotation(name.text, body, None, pos=name.pos)
         if self.accept("["):
             first = self._at
             elements = self.comma_separated(self.argument, "]", "in the annotation", trailing=True)
             _check_elements(elements)
-            return ast.Annotation(
+            return ast.SourceAnnotation(
                 name.text, _joined(self._tokens[first : self._at - 1]), elements, pos=name.pos
             )
-        return ast.Annotation(name.text, "", None, pos=name.pos)
+        return ast.SourceAnnotation(name.text, "", None, pos=name.pos)
 
     def _balanced(self, tokens: list[Token]) -> None:
         """Collect the tokens in parentheses, of which the first has been read; drop the last one."""
@@ -235,7 +235,7 @@ class ExpressionParser(Cursor):
             sizes.append((self.bracketed(), token.pos))
             self.expect("]", "behind the size of a stack")
         for size, pos in reversed(sizes):
-            element = ast.StackType(element, size, pos=pos)
+            element = ast.StackTypeRef(element, size, pos=pos)
         return element
 
     def bracketed(self) -> ast.Expr:
@@ -254,14 +254,8 @@ class ExpressionParser(Cursor):
             self.fail("a type")
         self.advance()
         match kind:
-            case "bool":
-                return ast.BoolType(pos=token.pos)
-            case "error":
-                return ast.ErrorType(pos=token.pos)
-            case "match_kind":
-                return ast.MatchKindType(pos=token.pos)
-            case "string":
-                return ast.StringType(pos=token.pos)
+            case "bool" | "error" | "match_kind" | "string":
+                return ast.BasicType(kind, pos=token.pos)
             case "tuple":
                 self.expect("<", "behind 'tuple'")
                 return ast.TupleType(self._type_args(), pos=token.pos)
@@ -271,7 +265,7 @@ class ExpressionParser(Cursor):
             case "bit" if self.token.kind != "<":
                 return ast.BitsType(ast.IntLiteral(1, None, False, pos=token.pos), False, pos=token.pos)
             case "int" if self.token.kind != "<":
-                return ast.IntegerType(pos=token.pos)
+                return ast.BasicType(kind, pos=token.pos)
         self.advance()
         return ast.BitsType(self._width(), kind == "int", pos=token.pos)
 
@@ -289,7 +283,7 @@ class ExpressionParser(Cursor):
         if self.accept("<"):
             args = self._type_args()
             if token.text == "list" and not absolute and len(args) == 1:
-                return ast.ListType(args[0], pos=token.pos)
+                return ast.ListTypeRef(args[0], pos=token.pos)
         return ast.NamedType(token.text, absolute, args, pos=token.pos)
 
     def _width(self) -> ast.Expr:
@@ -305,10 +299,8 @@ class ExpressionParser(Cursor):
         return self.comma_separated(self._type_arg, ">", "in the list of types")
 
     def _type_arg(self) -> ast.TypeRef:
-        if token := self.accept("_"):
-            return ast.DontCareType(pos=token.pos)
-        if token := self.accept("void"):
-            return ast.VoidType(pos=token.pos)
+        if token := self.accept("_") or self.accept("void"):
+            return ast.BasicType(token.kind, pos=token.pos)
         return self.type_ref()
 
     # ----------------------------------------------------------------- expressions
@@ -319,7 +311,7 @@ class ExpressionParser(Cursor):
         if token := self.accept("?"):
             then = self.expression()
             self.expect(":", "between the two values of '?'")
-            return ast.Mux(left, then, self.expression(), pos=token.pos)
+            return ast.MuxExpr(left, then, self.expression(), pos=token.pos)
         return left
 
     def _binary(self, level: int) -> ast.Expr:
@@ -339,14 +331,14 @@ class ExpressionParser(Cursor):
             self.advance()
             if operator == ">>":
                 self.advance()
-            left = ast.Binary(operator, left, self._binary(precedence + 1), pos=token.pos)
+            left = ast.BinaryExpr(operator, left, self._binary(precedence + 1), pos=token.pos)
 
     def unary(self) -> ast.Expr:
         """Parse an expression without binary operators outside of parentheses."""
         token = self.token
         if token.kind in _UNARY:
             self.advance()
-            return ast.Unary(token.kind, self.unary(), pos=token.pos)
+            return ast.UnaryExpr(token.kind, self.unary(), pos=token.pos)
         if token.kind == "(":
             return self._parenthesised()
         return self.postfix(self._primary())
@@ -360,7 +352,7 @@ class ExpressionParser(Cursor):
         else:
             type_ref = self.attempt(self._cast_type)
         if type_ref is not None:
-            return ast.Cast(type_ref, self.unary(), pos=opening.pos)
+            return ast.CastExpr(type_ref, self.unary(), pos=opening.pos)
         inner = self.bracketed()
         self.expect(")", "at the end of the expression in parentheses")
         return self.postfix(inner)
@@ -395,18 +387,18 @@ class ExpressionParser(Cursor):
                 return ast.StringLiteral(string(token), pos=token.pos)
             case "this":
                 self.advance()
-                return ast.This(pos=token.pos)
+                return ast.Word("this", pos=token.pos)
             case "error":
                 self.advance()
                 if self.token.kind != ".":
                     self.fail("'.' and the name of an error")
-                return ast.TypeExpr(ast.ErrorType(pos=token.pos), pos=token.pos)
+                return ast.TypeExpr(ast.BasicType("error", pos=token.pos), pos=token.pos)
             case "{#}":
                 self.advance()
-                return ast.InvalidHeader(pos=token.pos)
+                return ast.Word("{#}", pos=token.pos)
             case "...":
                 self.advance()
-                return ast.Dots(pos=token.pos)
+                return ast.Word("...", pos=token.pos)
             case "{":
                 return self._braces()
         self.fail("an expression")
@@ -418,12 +410,12 @@ class ExpressionParser(Cursor):
                 case ".":
                     self.advance()
                     member = self.name("the name of a member behind '.'")
-                    base = ast.Member(base, member.text, pos=member.pos)
+                    base = ast.MemberExpr(base, member.text, pos=member.pos)
                 case "(":
-                    base = ast.Call(base, (), self.arguments(), pos=base.pos)
+                    base = ast.CallExpr(base, (), self.arguments(), pos=base.pos)
                 case "[":
                     base = self._index(base)
-                case "<" if isinstance(base, ast.Name | ast.Member):
+                case "<" if isinstance(base, ast.Name | ast.MemberExpr):
                     generic = self._generic(base)
                     if generic is None:
                         return base
@@ -431,7 +423,7 @@ class ExpressionParser(Cursor):
                 case _:
                     return base
 
-    def _generic(self, base: ast.Name | ast.Member) -> ast.Expr | None:
+    def _generic(self, base: ast.Name | ast.MemberExpr) -> ast.Expr | None:
         """Parse ``<types>(args)`` or the ``<types>`` of ``Type<types>.member``, if it is one."""
         if self.next_token().kind not in _TYPE_STARTS:
             return None
@@ -445,7 +437,7 @@ class ExpressionParser(Cursor):
         if args is None:
             return None
         if self.token.kind == "(":
-            return ast.Call(base, args, self.arguments(), pos=base.pos)
+            return ast.CallExpr(base, args, self.arguments(), pos=base.pos)
         if not isinstance(base, ast.Name):
             self.fail("'(' behind the list of types")
         return ast.TypeExpr(ast.NamedType(base.name, base.absolute, args, pos=base.pos), pos=base.pos)
@@ -455,15 +447,15 @@ class ExpressionParser(Cursor):
         first = self.bracketed()
         parsed: ast.Expr
         if self.accept(":"):
-            parsed = ast.Slice(base, first, self.bracketed(), pos=bracket.pos)
+            parsed = ast.SliceExpr(base, first, self.bracketed(), pos=bracket.pos)
         elif self.accept("+:"):
             parsed = ast.PlusSlice(base, first, self.bracketed(), pos=bracket.pos)
         else:
-            parsed = ast.Index(base, first, pos=bracket.pos)
+            parsed = ast.IndexExpr(base, first, pos=bracket.pos)
         self.expect("]", "behind the index")
         return parsed
 
-    def arguments(self) -> tuple[ast.Argument, ...]:
+    def arguments(self) -> tuple[ast.GivenArgument, ...]:
         """Parse arguments in parentheses."""
         self.expect("(", "before the arguments")
         outer, self._greater_closes = self._greater_closes, False
@@ -471,7 +463,7 @@ class ExpressionParser(Cursor):
         self._greater_closes = outer
         return parsed
 
-    def argument(self) -> ast.Argument:
+    def argument(self) -> ast.GivenArgument:
         """Parse ``value`` or ``name = value``, where the value may be ``_``."""
         token = self.token
         name = None
@@ -479,8 +471,8 @@ class ExpressionParser(Cursor):
             name = self.advance().text
             self.advance()
         if ignored := self.accept("_"):
-            return ast.Argument(name, ast.DontCare(pos=ignored.pos), pos=token.pos)
-        return ast.Argument(name, self.expression(), pos=token.pos)
+            return ast.GivenArgument(name, ast.Word("_", pos=ignored.pos), pos=token.pos)
+        return ast.GivenArgument(name, self.expression(), pos=token.pos)
 
     def _braces(self) -> ast.Expr:
         """Parse ``{a, b}`` or ``{a = x, b = y}``, either with ``...`` at the end."""
@@ -488,7 +480,7 @@ class ExpressionParser(Cursor):
         outer, self._greater_closes = self._greater_closes, False
         elements = self.comma_separated(self.argument, "}", "in the list", trailing=True)
         self._greater_closes = outer
-        dots = bool(elements) and isinstance(elements[-1].value, ast.Dots) and elements[-1].name is None
+        dots = bool(elements) and ast.is_word(elements[-1].value, "...") and elements[-1].name is None
         if dots:
             elements = elements[:-1]
         named = [element for element in elements if element.name is not None]
@@ -497,7 +489,7 @@ class ExpressionParser(Cursor):
         for element in elements:
             if named and element.name is None:
                 raise CompileError("a value without name among named ones", element.pos, "name = value")
-            if isinstance(element.value, ast.DontCare):
+            if ast.is_word(element.value, "_"):
                 raise CompileError("'_' is not a value", element.value.pos, "an expression")
         return ast.ListExpr(tuple(element.value for element in elements), dots, pos=opening.pos)
 
@@ -521,14 +513,14 @@ class ExpressionParser(Cursor):
 
     def _key(self) -> ast.Expr:
         if token := self.accept("_"):
-            return ast.DontCare(pos=token.pos)
+            return ast.Word("_", pos=token.pos)
         if token := self.accept("default"):
-            return ast.Default(pos=token.pos)
+            return ast.Word("default", pos=token.pos)
         key = self.expression()
         if token := self.accept("&&&"):
             return ast.Mask(key, self.expression(), pos=token.pos)
         if token := self.accept(".."):
-            return ast.Range(key, self.expression(), pos=token.pos)
+            return ast.RangeExpr(key, self.expression(), pos=token.pos)
         return key
 
 
@@ -549,21 +541,24 @@ def _text(name: Token, tokens: list[Token]) -> str:
         for token, odd in zip(tokens, cycle((False, True)), strict=False)
     ):
         return '"' + "".join(token.text[1:-1] for token in tokens[::2]) + '"'
-    message = f"@{name.text}({_joined(tokens)}) is no text"
-    raise CompileError(message, name.pos, f'@{name.text}("…")')
+    raise CompileError(f"@{name.text}({_joined(tokens)}) is no text", name.pos, f'@{name.text}("…")')
 
 
-def _check_elements(elements: Iterable[ast.Argument]) -> None:
+def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
     """Refuse values of a structured annotation that are no numbers, texts or truth values."""
     for element in elements:
         if isinstance(element.value, ast.ListExpr | ast.StructExpr):
-            message = "a list as a value of an annotation"
-            raise CompileError(message, element.value.pos, "a number, a text, true or false")
+            raise CompileError(
+                "a list as a value of an annotation", element.value.pos, "a number, a text, true or false"
+            )
 
 
-def _check_repeated(annotation: ast.Annotation, before: Iterable[ast.Annotation]) -> None:
+def _check_repeated(annotation: ast.SourceAnnotation, before: Iterable[ast.SourceAnnotation]) -> None:
     """Refuse a structured annotation whose name its element has already; others may be repeated."""
     for other in before:
         if other.name == annotation.name and (annotation.elements, other.elements) != (None, None):
-            message = f"a second annotation @{annotation.name}, and one of them is structured"
-            raise CompileError(message, annotation.pos, "each name once")
+            raise CompileError(
+                f"a second annotation @{annotation.name}, and one of them is structured",
+                annotation.pos,
+                "each name once",
+            )

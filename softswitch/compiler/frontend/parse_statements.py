@@ -8,11 +8,6 @@ from softswitch.compiler.frontend.parse_expressions import ExpressionParser
 
 _ASSIGNMENTS = frozenset(["=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "|+|=", "|-|="])
 _DIRECTIONS = frozenset(["in", "out", "inout"])
-_JUMPS: dict[str, type[ast.Exit | ast.Break | ast.Continue]] = {
-    "exit": ast.Exit,
-    "break": ast.Break,
-    "continue": ast.Continue,
-}
 
 
 class StatementParser(ExpressionParser):
@@ -20,13 +15,13 @@ class StatementParser(ExpressionParser):
 
     # ----------------------------------------------------------------- statements
 
-    def block(self, annotations: tuple[ast.Annotation, ...] = ()) -> ast.Block:
+    def block(self, annotations: tuple[ast.SourceAnnotation, ...] = ()) -> ast.BlockStatement:
         """Parse ``{ … }``."""
         opening = self.expect("{", "before the statements")
         with self.scope():
             body = self.statements("}")
         self.advance()
-        return ast.Block(body, pos=opening.pos, annotations=annotations)
+        return ast.BlockStatement(body, pos=opening.pos, annotations=annotations)
 
     def statements(self, *ends: str) -> tuple[ast.Stmt, ...]:
         """Parse statements up to one of the closing tokens."""
@@ -59,11 +54,11 @@ class StatementParser(ExpressionParser):
                 self.advance()
                 value = None if self.token.kind == ";" else self.expression()
                 self.semicolon("the return statement")
-                return ast.Return(value, pos=token.pos)
+                return ast.ReturnStatement(value, pos=token.pos)
             case "exit" | "break" | "continue":
                 self.advance()
                 self.semicolon(f"'{token.kind}'")
-                return _JUMPS[token.kind](pos=token.pos)
+                return ast.Jump(token.kind, pos=token.pos)
         parsed = self._simple_statement()
         self.semicolon("the statement")
         return parsed
@@ -71,7 +66,7 @@ class StatementParser(ExpressionParser):
     def _body(self) -> ast.Stmt:
         """Parse the statement that another one governs, which may be empty."""
         if empty := self.accept(";"):
-            return ast.Block((), pos=empty.pos)
+            return ast.BlockStatement((), pos=empty.pos)
         if self.token.kind == "end":
             self.fail("a statement")
         parsed = self.statement()
@@ -79,12 +74,12 @@ class StatementParser(ExpressionParser):
             raise CompileError("a declaration cannot stand here alone", parsed.pos, "a statement or '{ … }'")
         return parsed
 
-    def _if(self) -> ast.If:
+    def _if(self) -> ast.IfStatement:
         token = self.advance()
         condition = self._condition("if")
         then = self._body()
         otherwise = self._body() if self.accept("else") else None
-        return ast.If(condition, then, otherwise, pos=token.pos)
+        return ast.IfStatement(condition, then, otherwise, pos=token.pos)
 
     def _condition(self, keyword: str) -> ast.Expr:
         self.expect("(", f"behind '{keyword}'")
@@ -92,23 +87,23 @@ class StatementParser(ExpressionParser):
         self.expect(")", f"behind the expression of '{keyword}'")
         return condition
 
-    def _switch(self) -> ast.Switch:
+    def _switch(self) -> ast.SwitchStatement:
         token = self.advance()
         subject = self._condition("switch")
         self.expect("{", "before the cases")
-        return ast.Switch(subject, self.until(self._switch_case, "}"), pos=token.pos)
+        return ast.SwitchStatement(subject, self.until(self._switch_case, "}"), pos=token.pos)
 
     def _switch_case(self) -> ast.SwitchCase:
         start = self.token
         label: ast.Expr
         if start.kind in ("{", "end"):
             self.fail("a label of a switch case or '}'")
-        label = ast.Default(pos=start.pos) if self.accept("default") else self.expression()
+        label = ast.Word("default", pos=start.pos) if self.accept("default") else self.expression()
         self.expect(":", "behind the label of a switch case")
         body = self.block(self.annotations()) if self.token.kind in ("{", "@") else None
         return ast.SwitchCase(label, body, pos=start.pos)
 
-    def _for(self, annotations: tuple[ast.Annotation, ...]) -> ast.For | ast.ForIn:
+    def _for(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.For | ast.ForIn:
         token = self.advance()
         self.expect("(", "behind 'for'")
         with self.scope():
@@ -118,7 +113,7 @@ class StatementParser(ExpressionParser):
                 type_ref, name = header
                 collection = self.expression()
                 if dots := self.accept(".."):
-                    collection = ast.Range(collection, self.expression(), pos=dots.pos)
+                    collection = ast.RangeExpr(collection, self.expression(), pos=dots.pos)
                 self.expect(")", "at the end of the head of 'for'")
                 return ast.ForIn(
                     type_ref, name, collection, self._body(), pos=token.pos, annotations=annotations
@@ -136,13 +131,13 @@ class StatementParser(ExpressionParser):
             type_ref, name = self.type_ref(), self.name("the name of a variable").text
         return (type_ref, name) if self.accept("in") else None
 
-    def _for_part(self, close: str, annotations: tuple[ast.Annotation, ...]) -> tuple[ast.Stmt, ...]:
+    def _for_part(self, close: str, annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ast.Stmt, ...]:
         def part() -> ast.Stmt:
             return self._simple_statement(annotations)
 
         return self.comma_separated(part, close, "in the head of 'for'")
 
-    def _simple_statement(self, annotations: tuple[ast.Annotation, ...] = ()) -> ast.Stmt:
+    def _simple_statement(self, annotations: tuple[ast.SourceAnnotation, ...] = ()) -> ast.Stmt:
         """Parse an assignment, a call or a declaration, without its semicolon."""
         token = self.token
         if self.at_type_keyword() or annotations:
@@ -162,25 +157,27 @@ class StatementParser(ExpressionParser):
         left = self.unary()
         if self.token.kind in _ASSIGNMENTS:
             operator = self.advance().kind
-            return ast.Assign(left, operator, self.expression(), pos=token.pos)
-        if isinstance(left, ast.Call):
+            return ast.AssignStatement(left, operator, self.expression(), pos=token.pos)
+        if isinstance(left, ast.CallExpr):
             return ast.CallStatement(left, pos=token.pos)
         self.fail("'=' or '(': a statement is an assignment or a call")
 
     # ----------------------------------------------------------------- declarations
 
-    def typed_declaration(self, annotations: tuple[ast.Annotation, ...]) -> ast.VarDecl | ast.Instantiation:
+    def typed_declaration(
+        self, annotations: tuple[ast.SourceAnnotation, ...]
+    ) -> ast.VarDecl | ast.Instantiation:
         """Parse a variable or an instance, with its semicolon."""
         parsed = self._typed(annotations)
         self.semicolon("the declaration")
         return parsed
 
-    def _typed(self, annotations: tuple[ast.Annotation, ...]) -> ast.VarDecl | ast.Instantiation:
+    def _typed(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.VarDecl | ast.Instantiation:
         type_ref = self.type_ref()
         args = self.arguments() if self.token.kind == "(" else None
         return self._typed_behind(type_ref, args, annotations)
 
-    def _declared_after_type(self) -> tuple[ast.TypeRef, tuple[ast.Argument, ...] | None] | None:
+    def _declared_after_type(self) -> tuple[ast.TypeRef, tuple[ast.GivenArgument, ...] | None] | None:
         type_ref = self.type_ref()
         args = self.arguments() if self.token.kind == "(" else None
         return (type_ref, args) if self.token.kind == "id" else None
@@ -188,8 +185,8 @@ class StatementParser(ExpressionParser):
     def _typed_behind(
         self,
         type_ref: ast.TypeRef,
-        args: tuple[ast.Argument, ...] | None,
-        annotations: tuple[ast.Annotation, ...],
+        args: tuple[ast.GivenArgument, ...] | None,
+        annotations: tuple[ast.SourceAnnotation, ...],
     ) -> ast.VarDecl | ast.Instantiation:
         """Parse what follows ``type`` or ``type(args)``."""
         name = self.name("the name of what is declared")
@@ -218,7 +215,7 @@ class StatementParser(ExpressionParser):
             raise CompileError("a variable cannot stand here", declared.pos, "a function or an instance")
         return declared
 
-    def constant(self, annotations: tuple[ast.Annotation, ...]) -> ast.ConstDecl:
+    def constant(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.ConstDecl:
         """Parse ``const type name = value;``."""
         self.advance()
         type_ref = self.type_ref()
@@ -240,9 +237,11 @@ class StatementParser(ExpressionParser):
     def result_type(self) -> ast.TypeRef:
         """Parse a type or void."""
         token = self.accept("void")
-        return ast.VoidType(pos=token.pos) if token else self.type_ref()
+        return ast.BasicType("void", pos=token.pos) if token else self.type_ref()
 
-    def function(self, annotations: tuple[ast.Annotation, ...], result: ast.TypeRef) -> ast.FunctionDecl:
+    def function(
+        self, annotations: tuple[ast.SourceAnnotation, ...], result: ast.TypeRef
+    ) -> ast.FunctionDecl:
         """Parse what follows the result type of a function."""
         with self.scope():
             prototype = self.prototype(annotations, result)
@@ -250,7 +249,10 @@ class StatementParser(ExpressionParser):
         return ast.FunctionDecl(prototype, body, pos=prototype.pos)
 
     def prototype(
-        self, annotations: tuple[ast.Annotation, ...], result: ast.TypeRef | None, abstract: bool = False
+        self,
+        annotations: tuple[ast.SourceAnnotation, ...],
+        result: ast.TypeRef | None,
+        abstract: bool = False,
     ) -> ast.Prototype:
         """Parse name, type parameters and parameters."""
         name = self.name("the name of a function")
@@ -276,12 +278,12 @@ class StatementParser(ExpressionParser):
         self.declare_type(name.text)
         return ast.TypeParam(name.text, pos=name.pos)
 
-    def params(self) -> tuple[ast.Param, ...]:
+    def params(self) -> tuple[ast.ParamDecl, ...]:
         """Parse parameters in parentheses."""
         self.expect("(", "before the parameters")
         return self.comma_separated(self._param, ")", "in the list of parameters")
 
-    def _param(self) -> ast.Param:
+    def _param(self) -> ast.ParamDecl:
         annotations = self.annotations()
         direction = self.advance().kind if self.token.kind in _DIRECTIONS else ""
         type_ref = self.type_ref()
@@ -289,4 +291,4 @@ class StatementParser(ExpressionParser):
         type_ref = self.stack_sizes(type_ref)
         default = self.expression() if self.accept("=") else None
         self.declare_object(name.text)
-        return ast.Param(direction, type_ref, name.text, default, pos=name.pos, annotations=annotations)
+        return ast.ParamDecl(direction, type_ref, name.text, default, pos=name.pos, annotations=annotations)

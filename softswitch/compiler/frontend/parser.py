@@ -15,12 +15,7 @@ from softswitch.compiler.frontend.lexer import Token, tokenize
 from softswitch.compiler.frontend.parse_statements import StatementParser
 from softswitch.compiler.ir import Position
 
-_WITH_FIELDS: dict[str, type[ast.HeaderDecl | ast.StructDecl | ast.HeaderUnionDecl]] = {
-    "header": ast.HeaderDecl,
-    "struct": ast.StructDecl,
-    "header_union": ast.HeaderUnionDecl,
-}
-_NAMED_TYPES = _WITH_FIELDS.keys() | {"enum"}
+_NAMED_TYPES = {"header", "struct", "header_union", "enum"}
 _STARTS = _NAMED_TYPES | {
     *("const", "extern", "action", "parser", "control", "package", "typedef", "error", "match_kind")
 }
@@ -84,12 +79,9 @@ class DeclarationParser(StatementParser):
                 return self._typedef(annotations, distinct=False)
             case "id" if token.text == "type" and self.next_token().kind not in ("(", "<"):
                 return self._typedef(annotations, distinct=True)
-            case "error" if self.next_token().kind == "{":
+            case "error" | "match_kind" if self.next_token().kind == "{":
                 self.advance()
-                return ast.ErrorDecl(self._members(values=False), pos=token.pos)
-            case "match_kind" if self.next_token().kind == "{":
-                self.advance()
-                return ast.MatchKindDecl(self._members(values=False), pos=token.pos)
+                return ast.MembersDecl(token.kind, self._members(values=False), pos=token.pos)
             case kind if kind in _NAMED_TYPES:
                 return self._named_type_declaration(annotations)
         if token.kind not in ("id", ".", "void") and not self.at_type_keyword():
@@ -108,8 +100,8 @@ class DeclarationParser(StatementParser):
     # ----------------------------------------------------------------- types that have a name
 
     def _named_type_declaration(
-        self, annotations: tuple[ast.Annotation, ...]
-    ) -> ast.HeaderDecl | ast.StructDecl | ast.HeaderUnionDecl | ast.EnumDecl:
+        self, annotations: tuple[ast.SourceAnnotation, ...]
+    ) -> ast.FieldsDecl | ast.EnumDecl:
         keyword = self.advance().kind
         if keyword == "enum":
             return self._enum(annotations)
@@ -118,23 +110,22 @@ class DeclarationParser(StatementParser):
             type_params = self.type_params()
             self.expect("{", "before the fields")
             fields = self.until(self._field, "}")
-        kind = _WITH_FIELDS[keyword]
-        return kind(name.text, type_params, fields, pos=name.pos, annotations=annotations)
+        return ast.FieldsDecl(keyword, name.text, type_params, fields, pos=name.pos, annotations=annotations)
 
     def _declared_type(self, what: str) -> Token:
         name = self.name(what)
         self.declare_type(name.text)
         return name
 
-    def _field(self) -> ast.Field:
+    def _field(self) -> ast.FieldDecl:
         annotations = self.annotations()
         type_ref = self.type_ref()
         name = self.name("the name of a field")
         type_ref = self.stack_sizes(type_ref)
         self.semicolon("the field")
-        return ast.Field(type_ref, name.text, pos=name.pos, annotations=annotations)
+        return ast.FieldDecl(type_ref, name.text, pos=name.pos, annotations=annotations)
 
-    def _enum(self, annotations: tuple[ast.Annotation, ...]) -> ast.EnumDecl:
+    def _enum(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.EnumDecl:
         plain = self.token.kind == "id" and self.next_token().kind == "{"
         underlying = None if plain else self.type_ref()
         name = self._declared_type("the name of the enum")
@@ -157,10 +148,10 @@ class DeclarationParser(StatementParser):
 
         return self.comma_separated(member, "}", "in the list of members", trailing=True)
 
-    def _typedef(self, annotations: tuple[ast.Annotation, ...], *, distinct: bool) -> ast.TypedefDecl:
+    def _typedef(self, annotations: tuple[ast.SourceAnnotation, ...], *, distinct: bool) -> ast.TypedefDecl:
         self.advance()
         inner = self.annotations()
-        named: ast.TypeRef | ast.HeaderDecl | ast.StructDecl | ast.HeaderUnionDecl | ast.EnumDecl
+        named: ast.TypeRef | ast.FieldsDecl | ast.EnumDecl
         if self.token.kind in _NAMED_TYPES and not distinct:
             named = self._named_type_declaration(inner)
             name = self._declared_type("the name of the type")
@@ -174,7 +165,7 @@ class DeclarationParser(StatementParser):
     # ----------------------------------------------------------------- externs, actions, packages
 
     def _extern(
-        self, annotations: tuple[ast.Annotation, ...]
+        self, annotations: tuple[ast.SourceAnnotation, ...]
     ) -> ast.ExternDecl | ast.ExternFunctionDecl | None:
         self.advance()
         if self.token.kind == "id" and self.next_token().kind == ";":
@@ -211,7 +202,7 @@ class DeclarationParser(StatementParser):
         self.semicolon("the method")
         return method
 
-    def _action(self, annotations: tuple[ast.Annotation, ...]) -> ast.ActionDecl:
+    def _action(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.ActionDecl:
         self.advance()
         name = self.name("the name of the action")
         with self.scope():
@@ -219,7 +210,7 @@ class DeclarationParser(StatementParser):
             body = self.block()
         return ast.ActionDecl(name.text, params, body, pos=name.pos, annotations=annotations)
 
-    def _package(self, annotations: tuple[ast.Annotation, ...]) -> ast.PackageDecl:
+    def _package(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.PackageDecl:
         self.advance()
         name = self._declared_type("the name of the package")
         with self.scope():
@@ -230,7 +221,7 @@ class DeclarationParser(StatementParser):
 
     # ----------------------------------------------------------------- parsers
 
-    def _parser(self, annotations: tuple[ast.Annotation, ...]) -> ast.ParserDecl | ast.ParserTypeDecl:
+    def _parser(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.ParserDecl | ast.ParserTypeDecl:
         self.advance()
         name = self._declared_type("the name of the parser")
         with self.scope():
@@ -243,7 +234,7 @@ class DeclarationParser(StatementParser):
             constructor_params = self._constructor_params()
             self.expect("{", "or ';' behind the parameters of a parser")
             local: list[ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ValueSetDecl] = []
-            states: list[ast.State] = []
+            states: list[ast.StateDecl] = []
             while not self.accept("}"):
                 if self.accept(";"):
                     continue
@@ -270,7 +261,7 @@ class DeclarationParser(StatementParser):
         )
 
     def _parser_local(
-        self, annotations: tuple[ast.Annotation, ...]
+        self, annotations: tuple[ast.SourceAnnotation, ...]
     ) -> ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ValueSetDecl:
         if self.token.kind == "const":
             return self.constant(annotations)
@@ -286,14 +277,14 @@ class DeclarationParser(StatementParser):
         self.semicolon("the value set")
         return ast.ValueSetDecl(element, size, name.text, pos=name.pos, annotations=annotations)
 
-    def _state(self, annotations: tuple[ast.Annotation, ...]) -> ast.State:
+    def _state(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.StateDecl:
         name = self.name("the name of the state")
         self.expect("{", "before the statements of a state")
         with self.scope():
             body = self.statements("transition", "}")
             transition = self._transition() if self.accept("transition") else None
         self.expect("}", "at the end of the state")
-        return ast.State(name.text, body, transition, pos=name.pos, annotations=annotations)
+        return ast.StateDecl(name.text, body, transition, pos=name.pos, annotations=annotations)
 
     def _transition(self) -> ast.Select | ast.Goto:
         if token := self.accept("select"):
@@ -315,17 +306,22 @@ class DeclarationParser(StatementParser):
         self.semicolon("the case")
         return ast.SelectCase(keys, target.text, pos=start.pos)
 
-    def _constructor_params(self) -> tuple[ast.Param, ...]:
+    def _constructor_params(self) -> tuple[ast.ParamDecl, ...]:
         params = self.params() if self.token.kind == "(" else ()
         for param in params:
             if param.direction:
-                message = f"constructor parameter {param.name!r} is {param.direction!r}"
-                raise CompileError(message, param.pos, "no direction: its value is known at compile time")
+                raise CompileError(
+                    f"constructor parameter {param.name!r} is {param.direction!r}",
+                    param.pos,
+                    "no direction: its value is known at compile time",
+                )
         return params
 
     # ----------------------------------------------------------------- controls and tables
 
-    def _control(self, annotations: tuple[ast.Annotation, ...]) -> ast.ControlDecl | ast.ControlTypeDecl:
+    def _control(
+        self, annotations: tuple[ast.SourceAnnotation, ...]
+    ) -> ast.ControlDecl | ast.ControlTypeDecl:
         self.advance()
         name = self._declared_type("the name of the control")
         with self.scope():
@@ -362,7 +358,7 @@ class DeclarationParser(StatementParser):
         )
 
     def _control_local(
-        self, annotations: tuple[ast.Annotation, ...]
+        self, annotations: tuple[ast.SourceAnnotation, ...]
     ) -> ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl:
         match self.token.kind:
             case "const":
@@ -375,12 +371,12 @@ class DeclarationParser(StatementParser):
             self.fail("a declaration or 'apply'")
         return self.typed_declaration(annotations)
 
-    def _table(self, annotations: tuple[ast.Annotation, ...]) -> ast.TableDecl:
+    def _table(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.TableDecl:
         self.advance()
         name = self.name("the name of the table")
         self.expect("{", "before the properties of a table")
         keys: tuple[ast.KeyElement, ...] | None = None
-        actions: tuple[ast.ActionRef, ...] | None = None
+        actions: tuple[ast.ActionUse, ...] | None = None
         entries: ast.Entries | None = None
         properties: list[ast.Property] = []
         seen: set[str] = set()
@@ -394,8 +390,11 @@ class DeclarationParser(StatementParser):
             if entries is not None and kind.text == "key":
                 raise CompileError("the key of a table behind its entries", kind.pos, "the key before them")
             if actions is None and kind.text == "default_action":
-                message = "the default action of a table in front of its actions"
-                raise CompileError(message, kind.pos, "actions = { … } before it")
+                raise CompileError(
+                    "the default action of a table in front of its actions",
+                    kind.pos,
+                    "actions = { … } before it",
+                )
             self.expect("=", f"behind '{kind.text}'")
             match kind.text:
                 case "key":
@@ -422,21 +421,21 @@ class DeclarationParser(StatementParser):
         self.semicolon("the key")
         return ast.KeyElement(expr, match_kind.text, pos=start.pos, annotations=annotations)
 
-    def _listed_action(self) -> ast.ActionRef:
+    def _listed_action(self) -> ast.ActionUse:
         annotations = self.annotations()
         action = self._action_ref()
         self.semicolon("the action")
-        return ast.ActionRef(
+        return ast.ActionUse(
             action.name, action.absolute, action.args, pos=action.pos, annotations=annotations
         )
 
-    def _action_ref(self) -> ast.ActionRef:
+    def _action_ref(self) -> ast.ActionUse:
         absolute = self.accept(".") is not None
         name = self.name("the name of an action")
         args = self.arguments() if self.token.kind == "(" else None
-        return ast.ActionRef(name.text, absolute, args, pos=name.pos)
+        return ast.ActionUse(name.text, absolute, args, pos=name.pos)
 
-    def _entry(self) -> ast.Entry:
+    def _entry(self) -> ast.EntryDecl:
         start = self.token
         const = self.accept("const") is not None
         priority = None
@@ -450,10 +449,10 @@ class DeclarationParser(StatementParser):
         action = self._action_ref()
         annotations = self.annotations()
         self.semicolon("the entry")
-        return ast.Entry(const, priority, keys, action, pos=start.pos, annotations=annotations)
+        return ast.EntryDecl(const, priority, keys, action, pos=start.pos, annotations=annotations)
 
 
-def parse(text: str, name: str) -> ast.Program:
+def parse(text: str, name: str) -> ast.SourceProgram:
     """Return the tree of a preprocessed program.
 
     `name` is the file that positions name up to the first line marker in `text`.
@@ -462,10 +461,10 @@ def parse(text: str, name: str) -> ast.Program:
     return parse_tokens(tokenize(text, name), name)
 
 
-def parse_tokens(tokens: list[Token], name: str) -> ast.Program:
+def parse_tokens(tokens: list[Token], name: str) -> ast.SourceProgram:
     """Return the tree of the tokens of a whole program."""
     parser = DeclarationParser(tokens)
     try:
-        return ast.Program(parser.declarations(), pos=Position(name, 1, 1))
+        return ast.SourceProgram(parser.declarations(), pos=Position(name, 1, 1))
     except RecursionError:
         raise CompileError("the program is nested too deeply here", parser.token.pos) from None

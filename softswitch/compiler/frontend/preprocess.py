@@ -19,9 +19,8 @@ from typing import Any
 
 import pcpp
 
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, read_source
 from softswitch.compiler.ir import Position
-from softswitch.compiler.source import read_source
 
 STANDARD_INCLUDES = Path(__file__).parents[1] / "include"
 

@@ -38,6 +38,7 @@ in the program itself (`softswitch.compiler.undefined`).
 
 from __future__ import annotations
 
+from softswitch.compiler.errors import Position
 from softswitch.compiler.ir.nodes import (
     Advance,
     Apply,
@@ -115,7 +116,6 @@ from softswitch.compiler.ir.program import (
     members_table,
     plain_name,
 )
-from softswitch.compiler.source import Position
 
 __all__ = [
     "Action",

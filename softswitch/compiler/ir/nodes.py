@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softswitch.compiler.source import Position
+from softswitch.compiler.errors import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from softswitch.compiler.errors import Position
 from softswitch.compiler.ir.nodes import Bits, Bool, Enum, Expr, Stmt, Struct, Type
-from softswitch.compiler.source import Position
 
 V1MODEL = "v1model"
 BLOCKS = ("verify", "ingress", "ingress_deparser", "egress", "compute", "deparser")

@@ -1,12 +1,18 @@
-"""Walks over expressions and statements that several parts of compiler and back ends need."""
+"""Walks over expressions and statements that several parts of compiler and back ends need.
+
+A storage path is the name of a variable followed by the fields, and numbers of stack elements, that lead to
+a part of it. Two paths overlap if one leads to a part of the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import Any, get_args
 
 from softswitch.compiler import ir
+from softswitch.compiler.errors import NOWHERE
 from softswitch.compiler.ir.nodes import (
     Advance,
     Apply,
@@ -190,3 +196,133 @@ def with_parts(
         actions={name: replace(action, body=body(action.body)) for name, action in program.actions.items()},
         tables={name: replace(table, keys=keys(table)) for name, table in program.tables.items()},
     )
+
+
+StoragePath = tuple[str | int, ...]
+
+
+def path_of(expr: ir.Expr) -> StoragePath | None:
+    """Return the path of an l-value, or None if it depends on a run-time index or is none."""
+    match expr:
+        case ir.Var(_, name):
+            return (name,)
+        case ir.Member(_, base, field):
+            path = path_of(base)
+            return None if path is None else (*path, field)
+        case ir.Index(_, base, ir.Const(_, value)):
+            path = path_of(base)
+            return None if path is None else (*path, value)
+        case _:
+            return None
+
+
+def storage_of(expr: ir.Expr) -> StoragePath | None:
+    """Return the shortest known path that the storage of `expr` lies in (None: no storage)."""
+    match expr:
+        case ir.Var(_, name):
+            return (name,)
+        case ir.Member(_, base, field):
+            path = path_of(base)
+            return storage_of(base) if path is None else (*path, field)
+        case ir.Index(_, base, index):
+            path = path_of(base)
+            if path is not None and isinstance(index, ir.Const):
+                return (*path, index.value)
+            return storage_of(base)
+        case ir.Next(_, base) | ir.Last(_, base) | ir.LastIndex(_, base) | ir.Slice(_, base):
+            return storage_of(base)
+        case _:
+            return None
+
+
+def overlap(a: StoragePath, b: StoragePath) -> bool:
+    """Return True if one path leads to a part of what the other leads to."""
+    shorter = min(len(a), len(b))
+    return a[:shorter] == b[:shorter]
+
+
+def reads(expr: ir.Expr) -> Iterator[StoragePath]:
+    """Yield the paths of all storage that evaluating `expr` looks at."""
+    storage = storage_of(expr)
+    if storage is not None:
+        yield storage
+        yield from _index_reads(expr)
+    else:
+        for operand in child_expressions(expr):
+            yield from reads(operand)
+
+
+def _index_reads(expr: ir.Expr) -> Iterator[StoragePath]:
+    if isinstance(expr, ir.Index):
+        yield from reads(expr.index)
+    for operand in child_expressions(expr)[:1]:
+        yield from _index_reads(operand)
+
+
+def without_positions(expr: ir.Expr) -> ir.Expr:
+    """Return `expr` with all positions alike, so that equal text compares equal."""
+    return replace(with_operands(expr, lambda name, operand: without_positions(operand)), pos=NOWHERE)
+
+
+def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
+    """Return the Internet checksums over a value and a header that has just been extracted: by id, its bytes.
+
+    They can be summed in the frame, and need not be put together again from fields.
+    """
+    found = {}
+    for before, statement in pairwise(body):
+        match before, statement:
+            case ir.Extract(header, None), ir.Extern(
+                "hash", _, (_, (ir.Const(ir.Enum() as kinds, kind),), *rest)
+            ):
+                if not isinstance(header.type, ir.Header) or kinds.members[kind] != "csum16":
+                    continue
+                fields = [ir.Member(type_, header, name, NOWHERE) for name, type_ in header.type.fields]
+                bits = sum(type_.width for _, type_ in header.type.fields if isinstance(type_, ir.Bits))
+                summed = list(map(without_positions, rest[1][1:]))
+                if bits % 16 == 0 and list(map(without_positions, fields)) == summed:
+                    found[id(statement)] = bits // 8
+    return found
+
+
+def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str]:
+    """Return the scalar variables that `body` may read before it has assigned them.
+
+    `assigned` holds those assigned before; it is extended by what `body` assigns on every path.
+    Conservative: after a statement that may leave, only what was assigned before it counts.
+    """
+    exposed: set[str] = set()
+    for statement in body:
+        target: ir.Expr | None = None
+        reads: list[ir.Expr] = []
+        match statement:
+            case ir.Assign(target=target, value=value):
+                reads = [value]
+            case ir.Extern(function="register.read" | "meter.execute_meter" | "hash" | "random", args=args):
+                target, reads = args[0][0], [expr for arg in args[1:] for expr in arg]
+            case ir.Apply(hit=hit, action=action):
+                assigned |= {var.name for var in (hit, action) if var is not None}
+            case _:
+                reads = list(statement_expressions(statement))
+        if target is not None and not isinstance(target, ir.Var):
+            reads.append(target)
+        for read in reads:
+            exposed |= {expr.name for expr in subexpressions(read) if isinstance(expr, ir.Var)} - assigned
+        if isinstance(target, ir.Var):
+            assigned.add(target.name)
+        nested = [set(assigned) for _ in nested_bodies(statement)]
+        for inner, inner_assigned in zip(nested_bodies(statement), nested, strict=True):
+            exposed |= variables_read_first(inner, inner_assigned)
+        match statement:
+            case ir.If():
+                assigned |= nested[0] & nested[1]
+            case ir.Scope(body=inner) if not any(isinstance(s, ir.Return) for s in all_statements(inner)):
+                assigned |= nested[0]
+            case _:
+                pass
+    return exposed
+
+
+def indirect_meters(program: ir.Program) -> list[ir.Meter]:
+    """Return the meters that are arrays, in the order of ``p4_meters``."""
+    return [meter for meter in program.meters.values() if meter.table is None]

@@ -14,7 +14,7 @@ from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import with_operands, with_parts
-from softswitch.compiler.lowering.expressions.convert import conjunction, negation
+from softswitch.compiler.lowering.convert import conjunction, negation
 
 _BOOL = ir.Bool()
 

@@ -8,11 +8,17 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, whole_number
+from softswitch.compiler.lowering.check import evaluate, known, type_at, whole_number
 from softswitch.compiler.lowering.passing import bind
-from softswitch.compiler.lowering.syntax import applications, control_name, ir_annotations, spelling
 from softswitch.compiler.lowering.types import data_type
-from softswitch.compiler.lowering.unit import Body, Instance
+from softswitch.compiler.lowering.unit import (
+    Body,
+    Instance,
+    applications,
+    control_name,
+    ir_annotations,
+    spelling,
+)
 from softswitch.compiler.lowering.values import (
     OBJECTS,
     Block,
@@ -39,7 +45,7 @@ COLOUR = ir.Bits(2)
 def declare_instance(body: Body, decl: ast.Instantiation, prefix: str, users: object = ()) -> None:
     """Declare an instance in the scope of `body`; `users` is the code that may apply it."""
     ref = decl.type
-    if isinstance(ref, ast.StackType):
+    if isinstance(ref, ast.StackTypeRef):
         raise Unsupported("an array of instances", ref.pos, "an instance for each")
     if not isinstance(ref, ast.NamedType):
         raise CompileError("this cannot be instantiated", ref.pos, "an extern, control or parser")
@@ -58,8 +64,9 @@ def _instance(
             return Variable(_make_object(body, symbol, ref, decl, name), decl.pos)
         case BlockDef():
             if decl.initializer is not None:
-                message = f"{ref.name!r} is no extern and has no abstract methods"
-                raise CompileError(message, decl.pos, "no { … } behind it")
+                raise CompileError(
+                    f"{ref.name!r} is no extern and has no abstract methods", decl.pos, "no { … } behind it"
+                )
             block = make_block(body, symbol, decl.args, decl.pos)
             instance = Instance(block, name, Scope(symbol.scope))
             calls = applications(users, decl.name)
@@ -72,7 +79,7 @@ def _instance(
             )
 
 
-def _different(params: Sequence[ast.Param], calls: Sequence[ast.Call]) -> frozenset[str]:
+def _different(params: Sequence[ast.ParamDecl], calls: Sequence[ast.CallExpr]) -> frozenset[str]:
     """Return the parameters that are not given the same argument by all calls."""
     if len(calls) < 2:
         return frozenset()
@@ -101,7 +108,7 @@ def declare_arguments(scope: Scope, block: Block, prefix: str) -> None:
             scope.declare(name, Variable(value, block.pos))
 
 
-def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.Argument], pos: ir.Position) -> Block:
+def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.GivenArgument], pos: ir.Position) -> Block:
     """Return a control or parser with its constructor arguments, which are compile-time values."""
     decl = symbol.decl
     if decl.type_params:
@@ -115,7 +122,7 @@ def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.Argument], pos: 
             values.append((param.name, _block_argument(body, param, type_, expr, decl)))
             continue
         if isinstance(type_, t.ExternType):
-            if isinstance(expr, ast.Call):
+            if isinstance(expr, ast.CallExpr):
                 raise Unsupported(
                     "an extern without a name of its own", expr.pos, "a declaration of the instance"
                 )
@@ -132,12 +139,16 @@ def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.Argument], pos: 
 
 
 def _block_argument(
-    body: Body, param: ast.Param, type_: t.BlockType, expr: ast.Expr, decl: ast.ControlDecl | ast.ParserDecl
+    body: Body,
+    param: ast.ParamDecl,
+    type_: t.BlockType,
+    expr: ast.Expr,
+    decl: ast.ControlDecl | ast.ParserDecl,
 ) -> Instance:
     """Return the instance that a constructor gets: one that has a name, or one made in its place."""
     found: Instance | None = None
     match expr:
-        case ast.Call(ast.Name(name, absolute, pos=pos), (), args):
+        case ast.CallExpr(ast.Name(name, absolute, pos=pos), (), args):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
             if isinstance(symbol, BlockDef):
                 block = make_block(body, symbol, args, expr.pos)
@@ -278,7 +289,7 @@ def _make_profile(
 def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) -> Object:
     """Return the object that a table's property constructs in its place; `prefix` is of its name."""
     call = prop.value
-    assert isinstance(call, ast.Call)
+    assert isinstance(call, ast.CallExpr)
     symbol = None
     if isinstance(call.callee, ast.Name):
         ref = ast.NamedType(call.callee.name, call.callee.absolute, call.type_args, pos=call.callee.pos)
@@ -294,8 +305,11 @@ def claim(
 ) -> None:
     """Raise CompileError if a control-plane name is taken by `other`."""
     if other is not None:
-        message = f"two objects have the control-plane name {name!r}; the other is at {other.pos}"
-        raise CompileError(message, pos, "another @name for one of them")
+        raise CompileError(
+            f"two objects have the control-plane name {name!r}; the other is at {other.pos}",
+            pos,
+            "another @name for one of them",
+        )
 
 
 def cells(body: Body, expr: ast.Expr) -> int:

@@ -20,11 +20,19 @@ from itertools import pairwise
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.walk import StoragePath, overlap, path_of, storage_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.emit import clear, forget, saved, steady, store, undefine
-from softswitch.compiler.lowering.expressions.check import evaluate, known, type_at, writable
-from softswitch.compiler.lowering.expressions.convert import convert, mismatch
-from softswitch.compiler.lowering.paths import Path, overlap, path_of, storage_of
+from softswitch.compiler.lowering.check import evaluate, known, type_at, writable
+from softswitch.compiler.lowering.convert import (
+    clear,
+    convert,
+    forget,
+    mismatch,
+    saved,
+    steady,
+    store,
+    undefine,
+)
 from softswitch.compiler.lowering.unit import Body, Unit, constant_body
 from softswitch.compiler.lowering.values import (
     OBJECTS,
@@ -47,13 +55,13 @@ from softswitch.compiler.lowering.values import (
 )
 
 
-def is_optional(param: ast.Param) -> bool:
+def is_optional(param: ast.ParamDecl) -> bool:
     """Return True if an argument may be left out without a default."""
     return any(annotation.name == "optional" for annotation in param.annotations)
 
 
 def bind(
-    what: str, params: Sequence[Formal | ast.Param], args: Sequence[ast.Argument], pos: ir.Position
+    what: str, params: Sequence[Formal | ast.ParamDecl], args: Sequence[ast.GivenArgument], pos: ir.Position
 ) -> list[ast.Expr]:
     """Return one argument per parameter, in the order of the parameters. Raises CompileError."""
     given: dict[str, ast.Expr] = {}
@@ -73,13 +81,14 @@ def bind(
     for param in params:
         expr = given.get(param.name, param.default)
         if expr is None:
-            message = f"no argument for parameter {param.name!r} of {what}"
-            raise CompileError(message, pos, _signature(what, params))
+            raise CompileError(
+                f"no argument for parameter {param.name!r} of {what}", pos, _signature(what, params)
+            )
         bound.append(expr)
     return bound
 
 
-def _signature(what: str, params: Sequence[Formal | ast.Param]) -> str:
+def _signature(what: str, params: Sequence[Formal | ast.ParamDecl]) -> str:
     names = ", ".join(f"{param.direction} {param.name}".strip() for param in params)
     return f"{what}({names})"
 
@@ -94,7 +103,7 @@ def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.E
     for is_target, arg in zip(returns, args, strict=True):
         if not is_target:
             values.append(evaluate(body, arg))
-        elif isinstance(arg, ast.DontCare):
+        elif ast.is_word(arg, "_"):
             values.append(Default())
         else:
             values.append(writable(body, arg))
@@ -139,7 +148,7 @@ def pass_arguments(
     args: Sequence[ast.Expr],
     *,
     prefix: str,
-    reached: Collection[Path] = (),
+    reached: Collection[StoragePath] = (),
     variables: Mapping[str, ir.Var] | None = None,
     block: bool = False,
 ) -> Passed:
@@ -193,7 +202,9 @@ def named(formal: Formal, value: Value) -> Value:
     return value
 
 
-def _by_name(i: int, formals: Sequence[Formal], values: Sequence[Value], reached: Collection[Path]) -> bool:
+def _by_name(
+    i: int, formals: Sequence[Formal], values: Sequence[Value], reached: Collection[StoragePath]
+) -> bool:
     """Return True if a parameter can stand for its argument without changing the program's meaning."""
     value = values[i]
     if is_constant(value) and not isinstance(value, Group | Invalid):
@@ -204,7 +215,7 @@ def _by_name(i: int, formals: Sequence[Formal], values: Sequence[Value], reached
     return not any(overlap(path, other) for other in _changed(i, formals, values))
 
 
-def _changed(i: int, formals: Sequence[Formal], values: Sequence[Value]) -> Iterator[Path]:
+def _changed(i: int, formals: Sequence[Formal], values: Sequence[Value]) -> Iterator[StoragePath]:
     for j, (formal, value) in enumerate(zip(formals, values, strict=True)):
         if j != i and formal.returns and isinstance(value, Run):
             storage = storage_of(value.expr)
@@ -238,7 +249,7 @@ def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position
     return Object(type_, symbol.decl, name, pos)
 
 
-_Params = Sequence[ast.Param]
+_Params = Sequence[ast.ParamDecl]
 
 
 class Role(Enum):
@@ -291,8 +302,11 @@ def check_action(unit: Unit, scope: Scope, decl: ast.ActionDecl) -> None:
     _check_params(unit, scope, decl.params, Role.ACTION, ())
     for data, late in pairwise(decl.params):
         if late.direction and not data.direction:
-            message = f"parameter {late.name!r} has a direction and is behind {data.name!r}, which has none"
-            raise CompileError(message, late.pos, "parameters without direction last")
+            raise CompileError(
+                f"parameter {late.name!r} has a direction and is behind {data.name!r}, which has none",
+                late.pos,
+                "parameters without direction last",
+            )
 
 
 def check_prototype(unit: Unit, scope: Scope, prototype: ast.Prototype, role: Role) -> None:
@@ -314,29 +328,41 @@ def check_extern(unit: Unit, scope: Scope, decl: ast.ExternDecl) -> None:
             signature = (method.name, tuple(param.name for param in method.params))
             other = seen.setdefault(signature, method)
             if other is not method:
-                message = f"{method.name!r} is already declared with these parameters at {other.pos}"
-                raise CompileError(message, method.pos, "parameters that tell the overloads apart")
+                raise CompileError(
+                    f"{method.name!r} is already declared with these parameters at {other.pos}",
+                    method.pos,
+                    "parameters that tell the overloads apart",
+                )
 
 
 def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Prototype) -> None:
     constructs = method.name == decl.name
     if constructs and method.result is not None:
-        message = f"constructor {method.name!r} has a result type"
-        raise CompileError(message, method.pos, f"{method.name}(…), or a method of another name")
+        raise CompileError(
+            f"constructor {method.name!r} has a result type",
+            method.pos,
+            f"{method.name}(…), or a method of another name",
+        )
     if not constructs and method.result is None:
         raise CompileError(f"method {method.name!r} has no result type", method.pos, f"void {method.name}(…)")
     if constructs and method.type_params:
-        message = f"the constructor {method.name!r} has type parameters"
-        raise CompileError(message, method.type_params[0].pos, f"extern {decl.name}<…>")
+        raise CompileError(
+            f"the constructor {method.name!r} has type parameters",
+            method.type_params[0].pos,
+            f"extern {decl.name}<…>",
+        )
     check_prototype(unit, scope, method, Role.CONSTRUCTOR if constructs else Role.METHOD)
-    if method.result is not None and isinstance(method.result, ast.IntegerType | ast.StringType):
-        message = f"method {method.name!r} returns what exists only at compile time"
-        raise CompileError(message, method.result.pos, "a type that exists at run time, or void")
+    if isinstance(method.result, ast.BasicType) and method.result.name in ("int", "string"):
+        raise CompileError(
+            f"method {method.name!r} returns what exists only at compile time",
+            method.result.pos,
+            "a type that exists at run time, or void",
+        )
 
 
 def _check_params(
-    unit: Unit, scope: Scope, params: _Params, role: Role, taken: Sequence[ast.TypeParam | ast.Param]
-) -> tuple[ast.TypeParam | ast.Param, ...]:
+    unit: Unit, scope: Scope, params: _Params, role: Role, taken: Sequence[ast.TypeParam | ast.ParamDecl]
+) -> tuple[ast.TypeParam | ast.ParamDecl, ...]:
     """Check parameters; return them and those whose names were `taken` already."""
     names = Scope()
     for other in taken:
@@ -349,40 +375,54 @@ def _check_params(
     return (*taken, *params)
 
 
-def _check_param(body: Body, param: ast.Param, role: Role) -> None:
+def _check_param(body: Body, param: ast.ParamDecl, role: Role) -> None:
     type_ = type_at(body, param.type)
     kind = f"parameter {param.name!r} of type {t.describe(type_)}"
     if param.direction and type(type_) in _STATIC:
         raise CompileError(f"{kind} is {param.direction!r}", param.pos, _STATIC[type(type_)])
     if param.direction and role in _CONSTRUCTORS:
-        message = f"parameter {param.name!r} of {role.value} is {param.direction!r}"
-        raise CompileError(message, param.pos, _ENDED)
+        raise CompileError(
+            f"parameter {param.name!r} of {role.value} is {param.direction!r}", param.pos, _ENDED
+        )
     if isinstance(type_, t.BlockType) and role not in _CONSTRUCTORS:
-        message = f"{role.value} has a parameter of type {t.describe(type_)}"
-        raise CompileError(message, param.pos, "it as a parameter of a constructor")
+        raise CompileError(
+            f"{role.value} has a parameter of type {t.describe(type_)}",
+            param.pos,
+            "it as a parameter of a constructor",
+        )
     if isinstance(type_, t.ExternType | t.Int) and role is Role.ACTION:
-        message = f"an action has a parameter of type {t.describe(type_)}"
-        raise CompileError(message, param.pos, "bit<W>, int<W>, or another type of values")
+        raise CompileError(
+            f"an action has a parameter of type {t.describe(type_)}",
+            param.pos,
+            "bit<W>, int<W>, or another type of values",
+        )
     _check_default(body, param, type_, role)
 
 
-def _check_default(body: Body, param: ast.Param, type_: t.Type, role: Role) -> None:
+def _check_default(body: Body, param: ast.ParamDecl, type_: t.Type, role: Role) -> None:
     """Check the default value and ``@optional`` ("Optional parameters")."""
     optional = is_optional(param)
     if optional and role in (Role.FUNCTION, Role.BLOCK_CONSTRUCTOR):
-        expected = "@optional only where no body is declared"
-        raise CompileError(f"parameter {param.name!r} of {role.value} is @optional", param.pos, expected)
+        raise CompileError(
+            f"parameter {param.name!r} of {role.value} is @optional",
+            param.pos,
+            "@optional only where no body is declared",
+        )
     if param.default is None:
         return
     if optional:
-        message = f"parameter {param.name!r} is @optional and has a default value"
-        raise CompileError(message, param.default.pos, "one of both")
+        raise CompileError(
+            f"parameter {param.name!r} is @optional and has a default value", param.default.pos, "one of both"
+        )
     if param.direction in ("out", "inout"):
-        message = f"parameter {param.name!r} is {param.direction!r} and has a default value"
-        raise CompileError(message, param.default.pos, "an argument in each call: something is stored there")
+        raise CompileError(
+            f"parameter {param.name!r} is {param.direction!r} and has a default value",
+            param.default.pos,
+            "an argument in each call: something is stored there",
+        )
     if not isinstance(type_, t.ExternType | t.BlockType):
         known(body, param.default, type_, f"the default value of {param.name!r}")
-    elif isinstance(param.default, ast.Call):
+    elif isinstance(param.default, ast.CallExpr):
         for arg in param.default.args:
-            if isinstance(arg.value, ast.Unary | ast.Binary):  # others may be, or contain, instances
+            if isinstance(arg.value, ast.UnaryExpr | ast.BinaryExpr):  # others may be, or contain, instances
                 known(body, arg.value)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.values import (
     BlockDef,
     ExternDef,
@@ -25,10 +25,10 @@ from softswitch.compiler.lowering.values import (
     Variable,
 )
 
-Fields = ast.StructDecl | ast.HeaderDecl | ast.HeaderUnionDecl
-
 MAX_WIDTH = 1 << 16
 MAX_STACK = 1 << 10
+
+_BASIC: dict[str, t.Type] = {"bool": t.BOOL, "int": t.INT, "string": t.STRING, "void": t.VOID, "_": t.Infer()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +47,21 @@ def resolve(scope: Scope, ref: ast.TypeRef, reader: Reader) -> t.Type:
             return ir.Bits(_width(width, reader, least=int(signed)), signed)
         case ast.NamedType():
             return _named(scope, ref, reader)
-        case ast.BoolType():
-            return t.BOOL
         case ast.VarbitType(width):
             return ir.VarBits(_width(width, reader))
-        case ast.IntegerType():
-            return t.INT
-        case ast.StringType():
-            return t.STRING
-        case ast.VoidType():
-            return t.VOID
-        case ast.ErrorType():
+        case ast.BasicType("error"):
             symbol = scope.lookup("error", ref.pos, absolute=True)
             assert isinstance(symbol, TypeName)
             return symbol.type
-        case ast.MatchKindType():
+        case ast.BasicType("match_kind"):
             return reader.match_kinds
+        case ast.BasicType(name):
+            return _BASIC[name]
         case ast.TupleType(elements):
             return t.Tuple(tuple(_element(scope, element, reader) for element in elements))
-        case ast.StackType(element, size):
+        case ast.StackTypeRef(element, size):
             return _stack(resolve(scope, element, reader), reader.number(size), ref, size.pos)
-        case ast.DontCareType():
-            return t.Infer()
-        case ast.ListType(element):
+        case ast.ListTypeRef(element):
             reader.refuse(Unsupported("list<…> types", ref.pos))
             return t.ListType(_element(scope, element, reader))
 
@@ -99,7 +91,7 @@ def check_width(width: int, what: str, pos: ir.Position, refuse: Callable[[Unsup
         refuse(unsupported)
 
 
-def _stack(element: t.Type, size: int, ref: ast.StackType, size_pos: ir.Position) -> t.Type:
+def _stack(element: t.Type, size: int, ref: ast.StackTypeRef, size_pos: ir.Position) -> t.Type:
     if not 0 < size <= MAX_STACK:
         raise CompileError(f"a header stack of size {size}", size_pos, f"1 to {MAX_STACK}")
     if isinstance(element, t.HeaderType | t.UnionType):
@@ -124,8 +116,11 @@ def _named(scope: Scope, ref: ast.NamedType, reader: Reader) -> t.Type:
             return t.ExternType(ref.name, args)
         case BlockDef(decl):
             kind = "parser" if isinstance(decl, ast.ParserDecl) else "control"
-            message = f"{ref.name!r} is a {kind}, which is no type"
-            raise CompileError(message, ref.pos, f"the type of {kind}s like it: {kind} Name(…);")
+            raise CompileError(
+                f"{ref.name!r} is a {kind}, which is no type",
+                ref.pos,
+                f"the type of {kind}s like it: {kind} Name(…);",
+            )
         case Signature(decl):
             kinds = {
                 ast.ParserTypeDecl: "parser",
@@ -163,7 +158,7 @@ def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position,
 
 
 def make_fields(
-    decl: Fields, name: str, scope: Scope, reader: Reader
+    decl: ast.FieldsDecl, name: str, scope: Scope, reader: Reader
 ) -> t.HeaderType | t.StructType | t.UnionType:
     """Return the type that a struct, header or header union declaration makes."""
     fields: dict[str, t.Type] = {}
@@ -173,12 +168,12 @@ def make_fields(
                 f"{name} has two fields {field.name!r}", field.pos, "a name of its own for each field"
             )
         fields[field.name] = resolve(scope, field.type, reader)
-    if isinstance(decl, ast.HeaderDecl):
+    if decl.kind == "header":
         on_wire = _header_fields(decl, fields)
         if _is_flexible(decl) or any(isinstance(f, t.StructType) and f.flexible for f in fields.values()):
             on_wire = (*on_wire, *_padding(on_wire))
         return t.HeaderType(name, fields, ir.Header(name, on_wire))
-    if isinstance(decl, ast.HeaderUnionDecl):
+    if decl.kind == "header_union":
         return t.UnionType(name, *_members(decl, name, fields))
     lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope))}
     matches = {
@@ -197,7 +192,7 @@ def make_fields(
     )
 
 
-def _is_flexible(decl: ast.HeaderDecl | ast.StructDecl) -> bool:
+def _is_flexible(decl: ast.FieldsDecl) -> bool:
     """Return True if the compiler may lay it out as it likes, for only this switch reads it."""
     everywhere = (*decl.annotations, *(each for field in decl.fields for each in field.annotations))
     return any(annotation.name == "flexible" for annotation in everywhere)
@@ -209,7 +204,7 @@ def _padding(on_wire: tuple[tuple[str, Wire], ...]) -> tuple[tuple[str, Wire], .
     return (("(padding)", ir.Bits(-bits % 8)),) if bits % 8 else ()
 
 
-def check_fields(decl: Fields, made: t.HeaderType | t.StructType | t.UnionType) -> None:
+def check_fields(decl: ast.FieldsDecl, made: t.HeaderType | t.StructType | t.UnionType) -> None:
     """Raise Unsupported if a struct has headers that the back ends cannot have."""
     if isinstance(made, t.StructType):
         for field, (_, type_) in zip(decl.fields, made.ir.fields, strict=True):
@@ -217,7 +212,7 @@ def check_fields(decl: Fields, made: t.HeaderType | t.StructType | t.UnionType) 
 
 
 def _members(
-    decl: ast.HeaderUnionDecl, name: str, fields: dict[str, t.Type]
+    decl: ast.FieldsDecl, name: str, fields: dict[str, t.Type]
 ) -> tuple[dict[str, t.HeaderType], ir.Struct]:
     members: dict[str, t.HeaderType] = {}
     for field in decl.fields:
@@ -225,8 +220,9 @@ def _members(
         if isinstance(type_, t.TypeVar):
             continue
         if not isinstance(type_, t.HeaderType):
-            message = f"a member of type {t.describe(type_)} in a header union"
-            raise CompileError(message, field.pos, "a header")
+            raise CompileError(
+                f"a member of type {t.describe(type_)} in a header union", field.pos, "a header"
+            )
         members[field.name] = type_
     return members, ir.Struct(name, tuple((key, header.ir) for key, header in members.items()), union=True)
 
@@ -245,12 +241,15 @@ def wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, W
         return [field for part in parts for field in part]
     scalar = t.lowered(type_)
     if not isinstance(scalar, ir.Bits | ir.Bool | ir.VarBits):
-        expected = "bit<W>, int<W>, varbit<W>, bool, an enum with an underlying type, or a struct of those"
-        raise CompileError(f"a header field of type {t.describe(type_)}", pos, expected)
+        raise CompileError(
+            f"a header field of type {t.describe(type_)}",
+            pos,
+            "bit<W>, int<W>, varbit<W>, bool, an enum with an underlying type, or a struct of those",
+        )
     return [(name, scalar)]
 
 
-def _header_fields(decl: ast.HeaderDecl, fields: dict[str, t.Type]) -> tuple[tuple[str, Wire], ...]:
+def _header_fields(decl: ast.FieldsDecl, fields: dict[str, t.Type]) -> tuple[tuple[str, Wire], ...]:
     lowered: list[tuple[str, Wire]] = []
     for field in decl.fields:
         lowered += wire_fields(field.name, fields[field.name], field.pos)
@@ -259,7 +258,7 @@ def _header_fields(decl: ast.HeaderDecl, fields: dict[str, t.Type]) -> tuple[tup
     return tuple(lowered)
 
 
-def _struct_fields(decl: ast.StructDecl, fields: dict[str, t.Type]) -> tuple[tuple[str, ir.Type], ...]:
+def _struct_fields(decl: ast.FieldsDecl, fields: dict[str, t.Type]) -> tuple[tuple[str, ir.Type], ...]:
     lowered = []
     for field in decl.fields:
         type_ = t.lowered(fields[field.name])
@@ -272,7 +271,7 @@ def _struct_fields(decl: ast.StructDecl, fields: dict[str, t.Type]) -> tuple[tup
     return tuple(lowered)
 
 
-def _field_lists(field: ast.Field, scope: Scope) -> tuple[int, ...]:
+def _field_lists(field: ast.FieldDecl, scope: Scope) -> tuple[int, ...]:
     """Return the numbers in ``@field_list(1, NAME)``."""
     numbers: list[int] = []
     for annotation in field.annotations:
@@ -282,7 +281,7 @@ def _field_lists(field: ast.Field, scope: Scope) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _match_kind(annotation: ast.Annotation, kinds: ir.Enum) -> str:
+def _match_kind(annotation: ast.SourceAnnotation, kinds: ir.Enum) -> str:
     """Return the name in ``@match(ternary)``. Raises CompileError."""
     name = annotation.body.strip()
     if name not in kinds.members:
@@ -291,7 +290,7 @@ def _match_kind(annotation: ast.Annotation, kinds: ir.Enum) -> str:
     return name
 
 
-def _list_number(text: str, annotation: ast.Annotation, scope: Scope) -> int:
+def _list_number(text: str, annotation: ast.SourceAnnotation, scope: Scope) -> int:
     owner, dot, member = text.partition(".")
     symbol = scope.find(owner)
     if (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.verify import check_stored
+from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.emit import clear, expression, saved, steady, store, undefine
-from softswitch.compiler.lowering.expressions.check import (
+from softswitch.compiler.lowering.check import (
     condition,
     evaluate,
     evaluate_as,
@@ -15,10 +16,18 @@ from softswitch.compiler.lowering.expressions.check import (
     type_at,
     writable,
 )
-from softswitch.compiler.lowering.expressions.convert import Operand, convert, mismatch
-from softswitch.compiler.lowering.expressions.operators import binary
-from softswitch.compiler.lowering.limits import check_stored
-from softswitch.compiler.lowering.paths import path_of
+from softswitch.compiler.lowering.convert import (
+    Operand,
+    clear,
+    convert,
+    expression,
+    mismatch,
+    saved,
+    steady,
+    store,
+    undefine,
+)
+from softswitch.compiler.lowering.operators import binary
 from softswitch.compiler.lowering.unit import Body, Place, Table
 from softswitch.compiler.lowering.values import (
     Group,
@@ -50,34 +59,34 @@ def lower_statements(body: Body, statements: tuple[ast.Stmt, ...]) -> None:
 
 def _lower(body: Body, statement: ast.Stmt) -> None:
     match statement:
-        case ast.Assign():
+        case ast.AssignStatement():
             _assign(body, statement)
         case ast.CallStatement(call):
             value = evaluate(body, call)
             if isinstance(value, Run) and path_of(value.expr) is None:
                 saved(body, value, "unused", statement.pos)  # a lookahead may find the packet too short
-        case ast.If():
+        case ast.IfStatement():
             _if(body, statement)
         case ast.VarDecl():
             _variable(body, statement)
-        case ast.Block(inner):
+        case ast.BlockStatement(inner):
             with body.block() as out:
                 lower_statements(body, inner)
             body.out.extend(out)
         case ast.ConstDecl():
             declare_constant(body, body.scope, statement)
-        case ast.Switch():
+        case ast.SwitchStatement():
             _switch(body, statement)
-        case ast.Return():
+        case ast.ReturnStatement():
             _return(body, statement)
-        case ast.Exit():
+        case ast.Jump("exit"):
             _exit(body, statement)
         case ast.For() | ast.ForIn():
             lower_loop(body, statement)
-        case ast.Break() | ast.Continue():
+        case ast.Jump(kind):
             if not body.loops:
                 raise CompileError("break or continue outside a loop", statement.pos)
-            leave = ir.Break if isinstance(statement, ast.Break) else ir.Continue
+            leave = ir.Break if kind == "break" else ir.Continue
             body.out.append(leave(statement.pos))
         case ast.Instantiation():
             raise CompileError(
@@ -119,7 +128,7 @@ def _leave_unless(body: Body, holds: ir.Expr, pos: ir.Position) -> None:
 
 
 def _for_in(body: Body, loop: ast.ForIn) -> None:
-    if isinstance(loop.collection, ast.Range):
+    if isinstance(loop.collection, ast.RangeExpr):
         _for_range(body, loop, loop.collection)
         return
     collection = _collection(body, loop.collection)
@@ -145,7 +154,7 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
 def _collection(body: Body, expr: ast.Expr) -> Value:
     """Return the elements of a loop; those of a list are as they are before its first round."""
     match expr:
-        case ast.Cast(ast.ListType(element), ast.ListExpr() as given, pos=pos):
+        case ast.CastExpr(ast.ListTypeRef(element), ast.ListExpr() as given, pos=pos):
             type_ = type_at(body, element)
             value = evaluate(body, given)
             assert isinstance(value, Group)
@@ -162,15 +171,18 @@ def _counted_up(variable: ir.Expr, type_: ir.Bits, pos: ir.Position) -> ir.Stmt:
 
 def _loop_variable(body: Body, loop: ast.ForIn) -> Run:
     if loop.type is None:
-        message = f"the variable {loop.name!r} of the loop has no type"
-        raise CompileError(message, loop.pos, f"a variable of its own: for (bit<8> {loop.name} in …)")
+        raise CompileError(
+            f"the variable {loop.name!r} of the loop has no type",
+            loop.pos,
+            f"a variable of its own: for (bit<8> {loop.name} in …)",
+        )
     type_ = type_at(body, loop.type)
     variable = Run(type_, body.temporary(type_, loop.name, loop.pos), writable=True)
     body.scope.declare(loop.name, Variable(variable, loop.pos))
     return variable
 
 
-def _for_range(body: Body, loop: ast.ForIn, values: ast.Range) -> None:
+def _for_range(body: Body, loop: ast.ForIn, values: ast.RangeExpr) -> None:
     """``low .. high`` includes both, so the last round is told by the value, before it is counted up."""
     target = _loop_variable(body, loop)
     low = evaluate_as(body, values.low, target.type, "the first value")
@@ -201,7 +213,7 @@ def _branch(body: Body, statement: ast.Stmt | None) -> tuple[ir.Stmt, ...]:
 # --------------------------------------------------------------------------- variables
 
 
-def _assign(body: Body, statement: ast.Assign) -> None:
+def _assign(body: Body, statement: ast.AssignStatement) -> None:
     target = writable(body, statement.target)
     mark = len(body.out)
     pos = statement.value.pos
@@ -259,7 +271,7 @@ def declare_constant(body: Body, scope: Scope, decl: ast.ConstDecl) -> None:
 # --------------------------------------------------------------------------- control flow
 
 
-def _if(body: Body, statement: ast.If) -> None:
+def _if(body: Body, statement: ast.IfStatement) -> None:
     choice = condition(body, statement.condition)
     if isinstance(choice, ir.Const):
         branches = (statement.otherwise, statement.then)
@@ -272,7 +284,7 @@ def _if(body: Body, statement: ast.If) -> None:
     body.out.append(ir.If(choice, then, otherwise, statement.pos))
 
 
-def _return(body: Body, statement: ast.Return) -> None:
+def _return(body: Body, statement: ast.ReturnStatement) -> None:
     if body.place in (Place.PARSER, Place.CONSTANT):
         raise CompileError(f"return in {body.place.value}", statement.pos, "a transition")
     if body.result is not None and not isinstance(body.result.type, t.Void):
@@ -289,7 +301,7 @@ def _return(body: Body, statement: ast.Return) -> None:
     body.out.append(ir.Return(statement.pos))
 
 
-def _exit(body: Body, statement: ast.Exit) -> None:
+def _exit(body: Body, statement: ast.Jump) -> None:
     if body.place not in (Place.CONTROL, Place.ACTION):
         raise CompileError(f"exit in {body.place.value}", statement.pos, "exit only in controls and actions")
     body.usage.exits = True
@@ -300,12 +312,12 @@ def _exit(body: Body, statement: ast.Exit) -> None:
 # --------------------------------------------------------------------------- switch
 
 
-def _switch(body: Body, statement: ast.Switch) -> None:
+def _switch(body: Body, statement: ast.SwitchStatement) -> None:
     _check_labels(statement)
     subject = statement.subject
     table = _table_of(body, subject)
     if table is not None:
-        assert isinstance(subject, ast.Member)
+        assert isinstance(subject, ast.MemberExpr)
         outcome = evaluate(body, subject.base)
         assert isinstance(outcome, Outcome)
         chosen = outcome.action
@@ -327,23 +339,25 @@ def _switch(body: Body, statement: ast.Switch) -> None:
 def _table_of(body: Body, subject: ast.Expr) -> Table | None:
     """Return the table of ``table.apply().action_run``."""
     match subject:
-        case ast.Member(ast.Call(ast.Member(ast.Name(name, absolute, pos=pos), "apply")), "action_run"):
+        case ast.MemberExpr(
+            ast.CallExpr(ast.MemberExpr(ast.Name(name, absolute, pos=pos), "apply")), "action_run"
+        ):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
             if isinstance(symbol, Local) and isinstance(symbol.item, Table):
                 return symbol.item
     return None
 
 
-def _check_labels(statement: ast.Switch) -> None:
+def _check_labels(statement: ast.SwitchStatement) -> None:
     for case in statement.cases[:-1]:
-        if isinstance(case.label, ast.Default):
+        if ast.is_word(case.label, "default"):
             raise CompileError(
                 "a label after default is never reached", case.label.pos, "default as the last label"
             )
 
 
 def _action_label(table: Table, label: ast.Expr) -> ir.Const | None:
-    if isinstance(label, ast.Default):
+    if ast.is_word(label, "default"):
         return None
     if not isinstance(label, ast.Name):
         raise CompileError("this label names no action", label.pos, "an action of the table")
@@ -353,7 +367,7 @@ def _action_label(table: Table, label: ast.Expr) -> ir.Const | None:
 
 
 def _constant_label(body: Body, subject: Run, label: ast.Expr) -> ir.Const | None:
-    if isinstance(label, ast.Default):
+    if ast.is_word(label, "default"):
         return None
     value = known(body, label, subject.type, "the label")
     if isinstance(value, Run) and isinstance(value.expr, ir.Const):
@@ -362,7 +376,7 @@ def _constant_label(body: Body, subject: Run, label: ast.Expr) -> ir.Const | Non
 
 
 def _cases(
-    body: Body, statement: ast.Switch, labels: dict[int, ir.Const | None]
+    body: Body, statement: ast.SwitchStatement, labels: dict[int, ir.Const | None]
 ) -> tuple[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]], ...]:
     """Return the cases of the IR, each with all the labels that fall through to it."""
     cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []

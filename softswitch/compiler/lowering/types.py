@@ -374,8 +374,9 @@ def data_type(type_: Type, pos: ir.Position) -> ir.DataType:
         case Tuple():
             return ir.DataType("tuple", members=_members(type_, pos))
         case _:
-            expected = "structs, headers, tuples and scalars"
-            raise CompileError(f"{describe(type_)} as data of the control plane", pos, expected)
+            raise CompileError(
+                f"{describe(type_)} as data of the control plane", pos, "structs, headers, tuples and scalars"
+            )
 
 
 def _members(type_: StructType | HeaderType | Tuple, pos: ir.Position) -> tuple[tuple[str, ir.DataType], ...]:

@@ -2,6 +2,8 @@
 
 Declarations of controls and parsers that may be used more than once (actions, tables, instances) are lowered
 when they are first used, in the scope that they were declared in.
+
+Behind it, small questions about the syntax tree that need no types.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -87,7 +89,7 @@ class Unit:
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
         # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
-        self.call: Callable[[Body, ast.Call], Value]
+        self.call: Callable[[Body, ast.CallExpr], Value]
         self.architecture: Architecture
         self.packages: dict[str, ast.Instantiation] = {}  # those that other packages are made of
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
@@ -204,8 +206,8 @@ class Architecture:
     checks: tuple[str, int] | None
     parts: tuple[str, ...]
     make_object: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
-    call_object: Callable[[Body, Object, ast.Prototype, ast.Call, Mapping[str, t.Type]], Value]
-    call_function: Callable[[Body, ast.Prototype, ast.Call, str], Value]
+    call_object: Callable[[Body, Object, ast.Prototype, ast.CallExpr, Mapping[str, t.Type]], Value]
+    call_function: Callable[[Body, ast.Prototype, ast.CallExpr, str], Value]
     check: Callable[[Unit, ast.Instantiation], None]
     lower: Callable[[Unit, ast.Instantiation], Callable[[bool], Fields]]
 
@@ -371,3 +373,93 @@ class Instance:
     passed: Passed | None = None
     body: tuple[ir.Stmt, ...] = ()
     exits: bool = False
+
+
+def walk(node: object) -> Iterator[object]:
+    """Yield every node below `node`, and itself."""
+    if isinstance(node, tuple):
+        for item in node:
+            yield from walk(item)
+    elif is_dataclass(node) and not isinstance(node, ir.Position):
+        yield node
+        for field in fields(node):
+            yield from walk(getattr(node, field.name))
+
+
+def source_text(expr: ast.Expr) -> str | None:
+    """Return a path, slice or ``isValid()`` as P4Info names it in a key; None of other expressions."""
+    match expr:
+        case ast.Name(name):
+            return name
+        case ast.MemberExpr(base, name):
+            text = source_text(base)
+            return None if text is None else f"{text}.{name}"
+        case ast.IndexExpr(base, ast.IntLiteral(value)):
+            text = source_text(base)
+            return None if text is None else f"{text}[{value}]"
+        case ast.IndexExpr(base, index):
+            text, inner = source_text(base), source_text(index)
+            return None if text is None or inner is None else f"{text}[{inner}]"
+        case ast.BinaryExpr("&", left, ast.IntLiteral(mask)):
+            text = source_text(left)
+            return None if text is None else f"{text} & {mask:#x}"
+        case ast.SliceExpr(base, ast.IntLiteral(high), ast.IntLiteral(low)):
+            text = source_text(base)
+            return None if text is None else f"{text}[{high}:{low}]"
+        case ast.CallExpr(ast.MemberExpr(base, "isValid"), (), ()):
+            text = source_text(base)
+            return None if text is None else f"{text}.$valid$"
+        case _:
+            return None
+
+
+def applications(node: object, name: str) -> list[ast.CallExpr]:
+    """Return the calls ``name.apply(…)`` below a node."""
+    return [
+        call
+        for call in walk(node)
+        if isinstance(call, ast.CallExpr)
+        and isinstance(call.callee, ast.MemberExpr)
+        and call.callee.name == "apply"
+        and isinstance(call.callee.base, ast.Name)
+        and call.callee.base.name == name
+    ]
+
+
+def control_name(prefix: str, name: str, annotations: tuple[ast.SourceAnnotation, ...]) -> str:
+    """Return the name of something in the control plane: as ``@name`` says, or `prefix` and `name`."""
+    for annotation in annotations:
+        if annotation.name == "name":
+            name = _string(annotation)
+            if name.startswith("."):
+                return name[1:]
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _string(annotation: ast.SourceAnnotation) -> str:
+    body = annotation.body
+    if len(body) >= 2 and body[0] == body[-1] == '"':
+        return body[1:-1]
+    raise CompileError(f"@name({body}) is no name", annotation.pos, '@name("…")')
+
+
+def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.Annotation, ...]:
+    """Return annotations as the IR carries them to P4Info."""
+    return tuple(ir.Annotation(annotation.name, annotation.body) for annotation in annotations)
+
+
+def spelling(expr: object) -> str:
+    """Return text that two nodes share exactly if they differ in nothing but their positions."""
+    match expr:
+        case ir.Position():
+            return ""
+        case ast.StructExpr(members, dots):
+            values = sorted((member.name or "", spelling(member.value)) for member in members)
+            return f"StructExpr({values}, {dots})"
+        case tuple():
+            return "(" + ",".join(map(spelling, expr)) + ")"
+        case _ if is_dataclass(expr):
+            parts = ",".join(spelling(getattr(expr, f.name)) for f in fields(expr) if f.name != "pos")
+            return f"{type(expr).__name__}({parts})"
+        case _:
+            return repr(expr)

@@ -254,7 +254,7 @@ class GenericType:
     `made` holds its specialisations, each with what is not supported in it.
     """
 
-    decl: ast.StructDecl | ast.HeaderDecl | ast.HeaderUnionDecl
+    decl: ast.FieldsDecl
     scope: Scope
     pos: ir.Position
     made: dict[tuple[t.Type, ...], tuple[t.Type, list[Unsupported]]] = field(default_factory=dict)

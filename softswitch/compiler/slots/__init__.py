@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from softswitch.compiler import ir
+from softswitch.compiler.errors import NOWHERE
 from softswitch.compiler.ir.walk import Path, all_statements, member_path
 from softswitch.compiler.slots.follow import MAX_WIDTH, Access, CannotFollow, Follower
 from softswitch.compiler.slots.state import (
@@ -41,7 +42,6 @@ from softswitch.compiler.slots.state import (
     Unknown,
     Values,
 )
-from softswitch.compiler.source import NOWHERE
 
 MOST_STATES = 64
 """States that a packet may go through before the headers are found."""

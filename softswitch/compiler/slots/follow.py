@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
+from softswitch.compiler.errors import NOWHERE
 from softswitch.compiler.ir.walk import member_path
 from softswitch.compiler.slots.state import (
     Argument,
@@ -21,7 +22,6 @@ from softswitch.compiler.slots.state import (
     joined,
     truth,
 )
-from softswitch.compiler.source import NOWHERE
 
 MAX_WIDTH = 64
 """Widest value that an index is computed from."""

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import NOWHERE, CompileError
 from softswitch.compiler.ir import fold
 from softswitch.compiler.ir.walk import Path, child_expressions, member_path
-from softswitch.compiler.source import NOWHERE
 
 Atom = ir.Var | ir.Const
 Fact = tuple[str, bool]

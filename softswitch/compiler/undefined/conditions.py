@@ -8,8 +8,7 @@ from typing import assert_never
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import written
-from softswitch.compiler.undefined.state import State
-from softswitch.compiler.undefined.values import Range
+from softswitch.compiler.undefined.state import Range, State
 
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}

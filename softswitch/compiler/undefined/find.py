@@ -13,28 +13,411 @@ A plain copy of an undefined value is no dependence, but its target is undefined
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import assert_never
 
 from softswitch.compiler import ir
-from softswitch.compiler.source import NOWHERE
-from softswitch.compiler.undefined.conditions import Finding, Reader, matching, not_matching
+from softswitch.compiler.errors import NOWHERE
+from softswitch.compiler.undefined.conditions import Finding, Reader, assume, matching, not_matching, shown
 from softswitch.compiler.undefined.state import (
     DROP_PORT,
     GROUP,
+    MOST_IN_LOOPS,
     MOST_STATES,
     PARSER_ERROR,
     SPEC,
     Leaves,
     Paths,
+    Range,
     Seen,
     State,
+    anything,
+    constant,
+    fitted,
     fresh,
     headers_below,
+    merged,
     scalars_below,
     stacks_below,
 )
-from softswitch.compiler.undefined.statements import Statements
-from softswitch.compiler.undefined.values import Range, constant
+
+_TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
+"""Those whose first argument is written."""
+
+
+class Externs:
+    """Calls of externs; `clones` says whether any has asked for a clone."""
+
+    def __init__(self, program: ir.Program, reader: Reader) -> None:
+        self._program = program
+        self._reader = reader
+        self.clones = False
+
+    def call(self, s: ir.Extern, state: State) -> None:
+        """Do a call on one path."""
+        function, args = s.function, s.args
+        if function.startswith("clone"):
+            self.clones = True
+        if function.startswith(("verify_checksum", "update_checksum")):
+            self._checksum(s, state)
+            return
+        inputs = args[1:] if function in _TARGETS else args
+        for arg in inputs:
+            for expr in arg:
+                self._reader.reads(expr, state)
+        match function:
+            case "register.read":
+                self._reader.bounded(
+                    args[1][0], self._program.registers[s.instance].size, s.instance, s.pos, state
+                )
+                state.assign(args[0][0], None)
+            case "meter.execute_meter":
+                self._reader.bounded(
+                    args[1][0], self._program.meters[s.instance].size, s.instance, s.pos, state
+                )
+                state.assign(args[0][0], fitted(args[0][0].type, 0, 2, trusted=False))
+            case "hash":
+                base, most = state.value(args[2][0]), state.value(args[-1][0])
+                high = base.high + max(most.high, 1) - 1
+                trusted = base.trusted and most.trusted
+                state.assign(args[0][0], fitted(args[0][0].type, base.low, high, trusted=trusted))
+            case "random":
+                low, high_ = state.value(args[1][0]), state.value(args[2][0])
+                trusted = low.trusted and high_.trusted
+                top = max(low.high, high_.high)
+                state.assign(args[0][0], fitted(args[0][0].type, low.low, top, trusted=trusted))
+            case "mark_to_drop":
+                state.values[SPEC] = constant(DROP_PORT)
+                state.values[GROUP] = constant(0)
+
+    def _checksum(self, s: ir.Extern, state: State) -> None:
+        self._reader.reads(s.args[0][0], state)
+        update = s.function.startswith("update")
+        inputs = s.args[1:-2] if update else s.args[1:-1]
+        for where in assume(state.copy(), s.args[0][0], True):
+            for arg in inputs:
+                for expr in arg:
+                    self._reader.reads(expr, where)
+        if update:
+            target = s.args[-2][0]
+            certain = state.value(s.args[0][0]).only == 1
+            place, undefined = state.place(target), state.unset_at(target)
+            state.assign(target, None)
+            if undefined is not None and place is not None and not certain:
+                state.unset[place] = undefined
+
+
+Called = Callable[[str, list[State], Leaves], list[State]]
+"""Does the body of an action."""
+
+
+class Tables:
+    """Applies tables."""
+
+    def __init__(self, program: ir.Program, reader: Reader, called: Called) -> None:
+        self._program = program
+        self._reader = reader
+        self._called = called
+
+    def apply(self, s: ir.Apply, state: State, leaves: Leaves) -> list[State]:
+        """Return the possible states of a packet after a table."""
+        table = self._program.tables[s.table]
+        for key in table.keys:
+            self._reader.reads(key.expr, state)
+        after: list[State] = []
+        subjects = [key.expr for key in table.keys]
+        rest: State | None = state
+        for entry in table.entries if table.keys else ():
+            matched = matching(rest.copy(), subjects, entry.patterns) if rest is not None else None
+            if matched is not None:
+                after += self._run(s, table, matched, entry.invocation.action, entry.invocation.args, leaves)
+            if rest is not None and table.const_entries:
+                left = not_matching(rest, subjects, entry.patterns, split=False)
+                rest = left[0] if left else None
+        if rest is None:
+            return after
+        if table.keys and not table.const_entries:
+            for ref in table.actions:
+                if ref.scope != "default_only":
+                    after += self._run(s, table, rest.copy(), ref.action, None, leaves)
+        if table.const_default:
+            return after + self._run(
+                s, table, rest, table.default.action, table.default.args, leaves, hit=False
+            )
+        for ref in table.actions:
+            if ref.scope != "table_only":
+                after += self._run(s, table, rest.copy(), ref.action, None, leaves, hit=False)
+        return after
+
+    def _run(
+        self,
+        s: ir.Apply,
+        table: ir.Table,
+        state: State,
+        name: str,
+        args: Sequence[int] | None,
+        leaves: Leaves,
+        *,
+        hit: bool = True,
+    ) -> list[State]:
+        """Run one of a table's actions; without `args`, with any that the control plane may give."""
+        names = [ref.action for ref in table.actions]
+        if s.hit is not None:
+            state.assign(s.hit, constant(int(hit)))
+        if s.action is not None:
+            state.assign(s.action, constant(names.index(name)) if name in names else None)
+        if table.direct_meter is not None:
+            state.values.pop(self._program.meters[table.direct_meter].colour, None)
+        if name not in self._program.actions:  # a group of an action profile
+            return [state]
+        params = self._program.actions[name].params
+        for number, param in enumerate(params):
+            known = anything(param.type, trusted=True) if args is None else constant(args[number])
+            state.values[param.variable] = known
+            state.unset.pop(param.variable, None)
+        return self._called(name, [state], leaves)
+
+
+class Steps:
+    """Does single statements."""
+
+    def __init__(self, program: ir.Program, reader: Reader, paths: Paths) -> None:
+        self._reader = reader
+        self._paths = paths
+        self.externs = Externs(program, reader)
+
+    def straight(self, s: ir.Stmt, state: State, leaves: Leaves) -> None:
+        """Do a statement that goes on with the next one, but for parser errors."""
+        self._paths.steps += 1
+        match s:
+            case ir.Assign():
+                self.may_fail(s.value, state, leaves)
+                self._assign(s, state)
+            case ir.Forget(target, pos):
+                place = state.place(target)
+                if place is not None:
+                    state.assign(target, None)
+                    state.unset[place] = pos
+            case ir.SetValidity(header, valid, pos):
+                self._reader.indices(header, state)
+                if not (valid and state.is_valid(header)):
+                    state.forget_fields(header, pos if valid else None)
+                state.set_valid(header, valid)
+            case ir.Shift(stack, count):
+                state.shift(stack, count)
+            case ir.Skip(stack):
+                following = state.following(stack).only
+                size = stack.type.size if isinstance(stack.type, ir.Stack) else 0
+                state.set_following(stack, None if following is None else min(size, following + 1))
+            case ir.Advance(bits):
+                self._reader.reads(bits, state)
+                leaves.stopped.append(state.copy())
+            case ir.Emit(header):
+                self._emit(header, s.pos, state)
+            case ir.Extern():
+                self.externs.call(s, state)
+            case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Scope() | ir.Loop() | ir.Return():
+                raise TypeError(f"{s.pos}: not straight")
+            case ir.Exit() | ir.Break() | ir.Continue() | ir.Verify() | ir.Extract():
+                raise TypeError(f"{s.pos}: not straight")
+            case _:
+                assert_never(s)
+
+    def may_fail(self, expr: ir.Expr, state: State, leaves: Leaves) -> None:
+        """Note the packets that are too short for what an expression looks at."""
+        if _looks_ahead(expr):
+            leaves.stopped.append(state.copy())
+
+    def verify(self, s: ir.Verify, states: list[State], leaves: Leaves) -> list[State]:
+        """Return the paths on which a condition holds."""
+        after = []
+        for state in states:
+            self._reader.reads(s.condition, state)
+            self.may_fail(s.condition, state, leaves)
+            for failed in assume(state.copy(), s.condition, False):
+                failed.values[PARSER_ERROR] = failed.value(s.error)
+                leaves.stopped.append(failed)
+            after += assume(state, s.condition, True)
+        return after
+
+    def _assign(self, s: ir.Assign, state: State) -> None:
+        if isinstance(s.target.type, ir.Struct | ir.Header | ir.Stack):
+            source, target = state.place(s.value), state.place(s.target)
+            if source is not None and target is not None:
+                state.copy_tree(source, target)
+            else:
+                state.drop(s.target)
+            return
+        self._reader.indices(s.target, state)
+        undefined = None
+        if isinstance(s.value, ir.Var | ir.Member):
+            self._reader.reads(s.value, state, copied=True)
+            undefined = state.unset_at(s.value)
+        else:
+            self._reader.reads(s.value, state)
+        state.assign(s.target, state.value(s.value) if isinstance(s.target.type, ir.Scalar) else None)
+        place = state.place(s.target)
+        if undefined is not None and place is not None:
+            state.unset[place] = undefined
+
+    def extract(self, header: ir.Expr, size: ir.Expr | None, state: State, leaves: Leaves) -> bool:
+        """Extract a header, and return whether parsing goes on."""
+        if size is not None:
+            self._reader.reads(size, state)
+        leaves.stopped.append(state.copy())
+        if isinstance(header, ir.Next) and _is_full(header.base, state):
+            return False
+        state.set_valid(header, True)
+        state.forget_fields(header, None)
+        if isinstance(header, ir.Next):
+            following = state.following(header.base).only
+            state.set_following(header.base, None if following is None else following + 1)
+        return True
+
+    def _emit(self, header: ir.Expr, pos: ir.Position, state: State) -> None:
+        places = list(headers_below(header.type, state.place(header) or ""))
+        for place in places:
+            below = place + "/"
+            for name, since in state.unset.items():
+                if name.startswith(below) and state.valid.get(place) is not False:
+                    self._reader.report(f"{shown(name)} leaves in the packet, but nothing has set it", since)
+
+
+def _is_full(stack: ir.Expr, state: State) -> bool:
+    """Return True if a stack has no next element."""
+    assert isinstance(stack.type, ir.Stack)
+    return state.following(stack).low >= stack.type.size
+
+
+def _looks_ahead(expr: ir.Expr) -> bool:
+    match expr:
+        case ir.Lookahead() | ir.Last():
+            return True
+        case ir.Slice(base=inner) | ir.Member(base=inner):
+            return _looks_ahead(inner)
+        case ir.Unary(operand=inner) | ir.Cast(operand=inner):
+            return _looks_ahead(inner)
+        case ir.Binary(left=left, right=right):
+            return _looks_ahead(left) or _looks_ahead(right)
+        case ir.Mux(condition=condition, then=then, otherwise=otherwise):
+            return _looks_ahead(condition) or _looks_ahead(then) or _looks_ahead(otherwise)
+        case _:
+            return False
+
+
+MOST_ROUNDS = 20
+"""Of a loop; of what further ones do nothing is known."""
+
+
+class Statements:
+    """Does bodies of statements."""
+
+    def __init__(self, program: ir.Program, reader: Reader, paths: Paths) -> None:
+        self._program = program
+        self._reader = reader
+        self._paths = paths
+        self._tables = Tables(program, reader, self._called)
+        self.steps = Steps(program, reader, paths)
+
+    def body(self, body: Iterable[ir.Stmt], states: list[State], leaves: Leaves) -> list[State]:
+        """Return the paths that come to the end of a body; the others are added to `leaves`."""
+        for statement in body:
+            if not states:
+                break
+            states = self._statement(statement, states, leaves)
+        return states
+
+    def _statement(self, s: ir.Stmt, states: list[State], leaves: Leaves) -> list[State]:
+        match s:
+            case ir.If():
+                return self._if(s, states, leaves)
+            case ir.Switch():
+                return self._switch(s, states, leaves)
+            case ir.Apply():
+                return self._paths.few(
+                    [after for state in states for after in self._tables.apply(s, state, leaves)]
+                )
+            case ir.Call(action=action):
+                return self._called(action, states, leaves)
+            case ir.Scope(body=body):
+                return self._scope(body, states, leaves)
+            case ir.Loop():
+                return self._loop(s, states, leaves)
+            case ir.Return():
+                leaves.returned += states
+                return []
+            case ir.Exit():
+                leaves.exited += states
+                return []
+            case ir.Break():
+                leaves.broken += states
+                return []
+            case ir.Continue():
+                leaves.continued += states
+                return []
+            case ir.Verify():
+                return self.steps.verify(s, states, leaves)
+            case ir.Extract(header, size):
+                return [state for state in states if self.steps.extract(header, size, state, leaves)]
+            case _:
+                for state in states:
+                    self.steps.straight(s, state, leaves)
+                return states
+
+    def _if(self, s: ir.If, states: list[State], leaves: Leaves) -> list[State]:
+        then, otherwise = [], []
+        for state in states:
+            self._reader.reads(s.condition, state)
+            then += assume(state.copy(), s.condition, True)
+            otherwise += assume(state, s.condition, False)
+        return self._paths.few(self.body(s.then, then, leaves) + self.body(s.otherwise, otherwise, leaves))
+
+    def _switch(self, s: ir.Switch, states: list[State], leaves: Leaves) -> list[State]:
+        after: list[State] = []
+        for state in states:
+            self._reader.reads(s.subject, state)
+        for constants, body in s.cases:
+            chosen, states = states if not constants else [], states if constants else []
+            for constant_ in constants:
+                pattern = ir.Pattern("exact", constant_.value)
+                found = [matching(state.copy(), [s.subject], [pattern]) for state in states]
+                chosen = chosen + [state for state in found if state is not None]
+                states = [
+                    left
+                    for state in states
+                    for left in not_matching(state, [s.subject], [pattern], split=False)
+                ]
+            after += self.body(body, self._paths.few(chosen), leaves)
+        return self._paths.few(after + states)
+
+    def _scope(self, body: Sequence[ir.Stmt], states: list[State], leaves: Leaves) -> list[State]:
+        inner = replace(leaves, returned=[])
+        states = self.body(body, states, inner)
+        return self._paths.few(states + inner.returned)
+
+    def _called(self, action: str, states: list[State], leaves: Leaves) -> list[State]:
+        return self._scope(self._program.actions[action].body, states, leaves)
+
+    def _loop(self, s: ir.Loop, states: list[State], leaves: Leaves) -> list[State]:
+        inner = replace(leaves, broken=[], continued=[])
+        seen: Seen = set()
+        for _ in range(MOST_ROUNDS):
+            states = [state for state in states if fresh(seen, state)]
+            if not states:
+                return self._paths.few(inner.broken)
+            states = self._round(s, states, inner)
+        blank = [State({}, {}, merged(states).unset)] if states else []
+        after = self._round(s, blank, inner)
+        return self._paths.few(inner.broken + after)
+
+    def _round(self, s: ir.Loop, states: list[State], inner: Leaves) -> list[State]:
+        states = self.body(s.body, states, inner)
+        going_on = states + inner.continued
+        inner.continued = []
+        return self._paths.few(
+            self.body(s.update, self._paths.few(going_on, MOST_IN_LOOPS), inner), MOST_IN_LOOPS
+        )
 
 
 class Parser:

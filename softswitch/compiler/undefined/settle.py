@@ -21,8 +21,8 @@ from typing import TypeGuard
 
 from softswitch.compiler import ir
 from softswitch.compiler.choice import Choice
+from softswitch.compiler.ir.verify import MAX_COMPUTED
 from softswitch.compiler.ir.walk import with_operands, with_parts
-from softswitch.compiler.lowering.limits import MAX_COMPUTED
 
 _BOOL = ir.Bool()
 _DRAW = 32

@@ -13,8 +13,13 @@ from itertools import groupby
 from typing import Any
 
 from softswitch.compiler import ir
-from softswitch.compiler.ir.walk import all_statements, statement_expressions, subexpressions
-from softswitch.engine.emit_c.walk import variables_read_first, without_positions
+from softswitch.compiler.ir.walk import (
+    all_statements,
+    statement_expressions,
+    subexpressions,
+    variables_read_first,
+    without_positions,
+)
 
 MIN_TABLES = 2
 _BOOL = ir.Bool()

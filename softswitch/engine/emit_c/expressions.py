@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.verify import is_wide, too_wide
 from softswitch.compiler.ir.walk import Path
 from softswitch.engine.emit_c.layout import (
     ArrayRef,
@@ -24,10 +25,8 @@ from softswitch.engine.emit_c.text import (
     c_integer,
     class_bits,
     is_signed,
-    is_wide,
     literal,
     storage_bits,
-    too_wide,
     unparenthesised,
 )
 

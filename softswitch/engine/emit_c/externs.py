@@ -7,16 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.crc import Crc
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import member_path
 from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.statements import Body, Handler
-from softswitch.engine.emit_c.text import (
-    c_integer,
-    class_bits,
-    is_signed,
-    is_wide,
-    literal,
-)
+from softswitch.engine.emit_c.text import c_integer, class_bits, is_signed, literal
 from softswitch.engine.emit_c.wire import Block, Part, checksum_terms, store_parts, stretches
 
 ALGORITHMS = ("csum16", "crc32", "crc16", "xor16", "identity")
@@ -38,9 +33,7 @@ def _register_write(body: Body, call: ir.Extern) -> None:
     if guard is None:
         body.out.line(line)
     else:
-        body.out.line(f"if ({guard})")
-        with body.out.indented():
-            body.out.line(line)
+        body.out.when(guard, line)
 
 
 def _count(body: Body, call: ir.Extern) -> None:
@@ -81,8 +74,10 @@ def _send_digest(body: Body, call: ir.Extern) -> None:
         text = body.expressions.value(expr).text
         words += [f"(uint64_t)({text})", f"(uint64_t)({text} >> 64)" if ir.width_of(expr.type) > 64 else "0"]
     with body.out.block(""):
-        body.out.line(f"const uint64_t words[{len(words)}] = {{{', '.join(words)}}};")
-        body.out.line(f"p4_digest(s->digests, words, {len(words)});")
+        body.out.line(
+            f"const uint64_t words[{len(words)}] = {{{', '.join(words)}}};",
+            f"p4_digest(s->digests, words, {len(words)});",
+        )
 
 
 def _nothing(body: Body, call: ir.Extern) -> None:
@@ -91,40 +86,48 @@ def _nothing(body: Body, call: ir.Extern) -> None:
 
 def _mark_to_drop(body: Body, call: ir.Extern) -> None:
     del call
-    body.out.line("p->standard_metadata.egress_spec = P4_DROP_PORT;")
-    body.out.line("p->standard_metadata.mcast_grp = 0;")
+    body.out.line(
+        "p->standard_metadata.egress_spec = P4_DROP_PORT;",
+        "p->standard_metadata.mcast_grp = 0;",
+    )
 
 
 def _clone(body: Body, call: ir.Extern) -> None:
-    body.out.line("v->request.clone = 1;")
-    body.out.line(f"v->request.clone_session = (uint16_t)({body.expressions.text(call.args[1][0])});")
+    body.out.line(
+        "v->request.clone = 1;",
+        f"v->request.clone_session = (uint16_t)({body.expressions.text(call.args[1][0])});",
+    )
     fields = body.expressions.text(call.args[2][0]) if len(call.args) > 2 else "-1"
     body.out.line(f"v->request.clone_fields = (int32_t)({fields});")
 
 
 def _resubmit(body: Body, call: ir.Extern) -> None:
-    body.out.line("v->request.resubmit = 1;")
-    body.out.line(f"v->request.resubmit_fields = (int32_t)({body.expressions.text(call.args[0][0])});")
+    body.out.line(
+        "v->request.resubmit = 1;",
+        f"v->request.resubmit_fields = (int32_t)({body.expressions.text(call.args[0][0])});",
+    )
 
 
 def _recirculate(body: Body, call: ir.Extern) -> None:
-    body.out.line("v->request.recirculate = 1;")
-    body.out.line(f"v->request.recirculate_fields = (int32_t)({body.expressions.text(call.args[0][0])});")
+    body.out.line(
+        "v->request.recirculate = 1;",
+        f"v->request.recirculate_fields = (int32_t)({body.expressions.text(call.args[0][0])});",
+    )
 
 
 def _truncate(body: Body, call: ir.Extern) -> None:
     length = body.expressions.text(call.args[0][0])
     with body.out.block(""):
         body.out.line(f"uint64_t length = {length};")
-        body.out.line("if (length < p->truncate_to)")
-        with body.out.indented():
-            body.out.line("p->truncate_to = (uint32_t)length;")
+        body.out.when("length < p->truncate_to", "p->truncate_to = (uint32_t)length;")
 
 
 def _mirror(body: Body, call: ir.Extern) -> None:
     (session,), data = call.args
-    body.out.line("v->request.clone = 1;")
-    body.out.line(f"v->request.clone_session = (uint16_t)({body.expressions.text(session)});")
+    body.out.line(
+        "v->request.clone = 1;",
+        f"v->request.clone_session = (uint16_t)({body.expressions.text(session)});",
+    )
     _keep_bytes(body, data, "mirror", call.pos)
 
 
@@ -243,8 +246,10 @@ def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool, wi
         expr.type.max_width if isinstance(expr.type, ir.VarBits) else ir.width_of(expr.type) + 7
         for expr in data
     )
-    out.line(f"uint8_t data[{room // 8 + 1}{f' + {PAYLOAD_MAX}' if payload else ''}];")
-    out.line("uint8_t *to = data;")
+    out.line(
+        f"uint8_t data[{room // 8 + 1}{f' + {PAYLOAD_MAX}' if payload else ''}];",
+        "uint8_t *to = data;",
+    )
     pending: list[ir.Expr] = []
 
     def flush() -> None:
@@ -263,12 +268,16 @@ def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool, wi
             raise Unsupported("a hash over a varbit that does not start a byte", expr.pos)
         flush()
         place = body.expressions.scalar(expr)
-        out.line(f"memcpy(to, {place.text}.data, {place.text}.bits / 8);")
-        out.line(f"to += {place.text}.bits / 8;")
+        out.line(
+            f"memcpy(to, {place.text}.data, {place.text}.bits / 8);",
+            f"to += {place.text}.bits / 8;",
+        )
     flush()
     if payload:
-        out.line("memcpy(to, p->frame + p->payload, p->frame_length - p->payload);")
-        out.line("to += p->frame_length - p->payload;")
+        out.line(
+            "memcpy(to, p->frame + p->payload, p->frame_length - p->payload);",
+            "to += p->frame_length - p->payload;",
+        )
     size = "(size_t)(to - data)"
     if (crc := Crc.parse(name)) is not None:
         numbers = f"{crc.polynomial:#x}, {crc.initial:#x}, {crc.final_xor:#x}"
@@ -332,9 +341,9 @@ def _verify_checksum(body: Body, call: ir.Extern) -> None:
     with body.out.block(f"if ({' && '.join(tests)})"):
         payload = call.function.endswith("with_payload")
         digest = _digest(body, algorithm(kind), data, payload=payload, wide=True)
-        body.out.line(f"if ({digest} != {body.expressions.value(checksum).text})")
-        with body.out.indented():
-            body.out.line("p->standard_metadata.checksum_error = 1;")
+        body.out.when(
+            f"{digest} != {body.expressions.value(checksum).text}", "p->standard_metadata.checksum_error = 1;"
+        )
 
 
 def _update_checksum(body: Body, call: ir.Extern) -> None:

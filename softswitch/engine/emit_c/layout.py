@@ -22,16 +22,17 @@ from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import (
     Path,
     all_statements,
     bodies,
     child_expressions,
+    frame_sums,
     member_path,
     statement_expressions,
 )
-from softswitch.engine.emit_c.text import Names, is_wide, storage_bits, storage_type
-from softswitch.engine.emit_c.walk import frame_sums
+from softswitch.engine.emit_c.text import Names, storage_bits, storage_type
 
 _TARGETED = ("register.read", "meter.execute_meter", "hash", "random")
 """Externs that assign to their first argument, and read the others."""
@@ -168,7 +169,7 @@ class HeaderLayout:
     runs: tuple[FieldRun, ...]
     fixed_bits: int
     varbit: Slot | None
-    dense: bool  # made of cells, as far as they go (cells.py)
+    dense: bool  # made of cells, as far as they go (wire.py)
 
     @property
     def by_name(self) -> dict[str, Slot]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.engine.emit_c.layout import (
     CACHE_LINE,
     GRESS_STRUCTS,
@@ -18,7 +19,7 @@ from softswitch.engine.emit_c.layout import (
     varbit_widths,
 )
 from softswitch.engine.emit_c.statements import where_name
-from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type
+from softswitch.engine.emit_c.text import Writer, c_integer, storage_type
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.wire import Block, declaration, items, load_slots, store_slots
 
@@ -56,8 +57,10 @@ def declare_varbits(program: ir.Program, out: Writer) -> None:
     """Write a C struct for each width of varbit that the program has."""
     for width in sorted(varbit_widths(program)):
         with out.block(f"struct p4_varbit{width}", "};"):
-            out.line("uint32_t bits;")
-            out.line(f"uint8_t data[{max(1, (width + 7) // 8)}];")
+            out.line(
+                "uint32_t bits;",
+                f"uint8_t data[{max(1, (width + 7) // 8)}];",
+            )
         out.line()
 
 
@@ -102,12 +105,14 @@ def declare_packet(unit: Unit, out: Writer) -> None:
         return
     storage = unit.homes.storage
     with out.block("struct p4_packet", "} __attribute__((aligned(64)));"):
-        out.line("const uint8_t *frame;")
-        out.line("const struct p4_packet *lender;   /* who has the headers that are P4_LENT */")
-        out.line("uint32_t frame_length;")
-        out.line("uint32_t packet_length;   /* the same, but for headers added and removed */")
-        out.line("uint32_t payload;         /* offset of what the parser did not reach */")
-        out.line("uint32_t truncate_to;")
+        out.line(
+            "const uint8_t *frame;",
+            "const struct p4_packet *lender;   /* who has the headers that are P4_LENT */",
+            "uint32_t frame_length;",
+            "uint32_t packet_length;   /* the same, but for headers added and removed */",
+            "uint32_t payload;         /* offset of what the parser did not reach */",
+            "uint32_t truncate_to;",
+        )
         _declare_flags(unit, out)
         for root, members in storage.structs.items():
             extra = storage.large if root == "hdr" else []
@@ -117,8 +122,10 @@ def declare_packet(unit: Unit, out: Writer) -> None:
     out.line()
     first = storage.large_homes[0].text.removeprefix("p->") if storage.large_homes else ""
     cleared = f"offsetof(struct p4_packet, {first})" if first else "sizeof(struct p4_packet)"
-    out.line("/* The part of a packet in front of its large headers. */")
-    out.line(f"enum {{ P4_CLEARED = {cleared} }};")
+    out.line(
+        "/* The part of a packet in front of its large headers. */",
+        f"enum {{ P4_CLEARED = {cleared} }};",
+    )
     out.line()
 
 
@@ -143,8 +150,7 @@ def _declare_tofino(unit: Unit, out: Writer) -> None:
     out.line()
     out.line("/* What the blocks of a gress work on. */")
     with out.block("typedef struct p4_state", "} p4_state;"):
-        for line in STATE_OF_TOFINO.splitlines():
-            out.line(line)
+        out.line(*STATE_OF_TOFINO.splitlines())
         _declare_flags(unit, out)
         for name, members in storage.structs.items():
             if name != META_STRUCT:
@@ -169,8 +175,7 @@ def declare_variables(unit: Unit, local: Collection[str], out: Writer) -> None:
     """Write ``struct variables``: the storage of one run of ingress or egress, but for C locals."""
     storage = unit.homes.storage
     absent = {_scalar_member(unit, name) for name in local}
-    for line in REQUESTS.splitlines():
-        out.line(line)
+    out.line(*REQUESTS.splitlines())
     out.line()
     out.line("/* Variables of the program that more than one function uses. */")
     with out.block("struct variables", "};"):
@@ -204,28 +209,33 @@ def emit_bring(unit: Unit, home: HeaderHome, out: Writer) -> None:
     with out.block(f"{kind} void load_{name}(p4_state *p)"):
         if lends:
             with out.block(f"if ({home.where} == P4_LENT)"):
-                out.line(f"{home.text} = {_lent(home)};")
-                out.line(f"{home.where} = P4_STORED;")
-                out.line("return;")
+                out.line(
+                    f"{home.text} = {_lent(home)};",
+                    f"{home.where} = P4_STORED;",
+                    "return;",
+                )
         if layout.varbit is None:
             with out.block(f"if ({home.where} >= P4_IN_FRAME)"):
-                out.line(f"p4_load_{layout.c_name}(&{home.text}, p->frame + ({home.where} - P4_IN_FRAME));")
-                out.line(f"{home.where} = P4_STORED;")
-                out.line("return;")
-        out.line(f"memset(&{home.text}, 0, sizeof {home.text});")
-        out.line(f"{home.where} = P4_STORED;")
+                out.line(
+                    f"p4_load_{layout.c_name}(&{home.text}, p->frame + ({home.where} - P4_IN_FRAME));",
+                    f"{home.where} = P4_STORED;",
+                    "return;",
+                )
+        out.line(
+            f"memset(&{home.text}, 0, sizeof {home.text});",
+            f"{home.where} = P4_STORED;",
+        )
     out.line()
     with out.block(f"P4_INLINE void bring_{name}(p4_state *p)"):
-        out.line(f"if ({home.where} != P4_STORED)")
-        with out.indented():
-            out.line(f"load_{name}(p);")
+        out.when(f"{home.where} != P4_STORED", f"load_{name}(p);")
     out.line()
     if layout.varbit is None:
         with out.block(f"P4_INLINE void emit_{name}(const p4_state *p, uint8_t *to)"):
             stored = f"{home.where} == P4_LENT ? &{_lent(home)} : &{home.text}" if lends else f"&{home.text}"
-            out.line(f"if ({home.where} == P4_STORED{f' || {home.where} == P4_LENT' if lends else ''})")
-            with out.indented():
-                out.line(f"p4_store_{layout.c_name}(to, {stored});")
+            out.when(
+                f"{home.where} == P4_STORED{f' || {home.where} == P4_LENT' if lends else ''}",
+                f"p4_store_{layout.c_name}(to, {stored});",
+            )
             out.line(f"else if ({home.where} >= P4_IN_FRAME)")
             with out.indented():
                 out.line(f"memcpy(to, p->frame + ({home.where} - P4_IN_FRAME), {size});")
@@ -241,16 +251,20 @@ def emit_raw(home: HeaderHome, out: Writer) -> None:
     assert raw is not None
     name = raw_name(raw)
     with out.block(f"P4_INLINE void take_{name}(p4_state *restrict p, const uint8_t *restrict at)"):
-        out.line(f"struct {layout.c_name} *h = &{home.text};")
-        out.line("(void)h;")
+        out.line(
+            f"struct {layout.c_name} *h = &{home.text};",
+            "(void)h;",
+        )
         load_slots(raw.taken, out)
         out.line(f"{raw.at} = P4_IN_FRAME + (uint32_t)(at - p->frame);")
     out.line()
     with out.block(f"P4_INLINE void give_{name}(const p4_state *restrict p, uint8_t *restrict at)"):
         out.line(f"const struct {layout.c_name} *h = &{home.text};")
         with out.block(f"if (!{raw.at})"):
-            out.line(f"p4_store_{layout.c_name}(at, h);")
-            out.line("return;")
+            out.line(
+                f"p4_store_{layout.c_name}(at, h);",
+                "return;",
+            )
         out.line(f"memcpy(at, p->frame + ({raw.at} - P4_IN_FRAME), {layout.fixed_bits // 8});")
         for group in raw.given:
             store_slots(group, out)
@@ -265,11 +279,13 @@ def raw_name(raw: Raw) -> str:
 def _emit_start(out: Writer) -> None:
     """Write the function that initialises a packet."""
     with out.block("static void start_packet(struct p4_packet *p, const uint8_t *frame, uint32_t length)"):
-        out.line("p4_clear_lines(p, P4_CLEARED);")
-        out.line("p->frame = frame;")
-        out.line("p->frame_length = length;")
-        out.line("p->packet_length = length;")
-        out.line("p->truncate_to = P4_MAX_FRAME;")
+        out.line(
+            "p4_clear_lines(p, P4_CLEARED);",
+            "p->frame = frame;",
+            "p->frame_length = length;",
+            "p->packet_length = length;",
+            "p->truncate_to = P4_MAX_FRAME;",
+        )
     out.line()
 
 
@@ -283,17 +299,19 @@ def emit_packet_functions(unit: Unit, out: Writer) -> None:
             where = _of("to", _where(home))
             with out.block(f"if ({where} == P4_STORED || {where} == P4_LENT)"):
                 lent, own = _of("from", _lent(home)), _of("from", home.text)
-                out.line(f"{_of('to', home.text)} = *({where} == P4_LENT ? &{lent} : &{own});")
-                out.line(f"{where} = P4_STORED;")
+                out.line(
+                    f"{_of('to', home.text)} = *({where} == P4_LENT ? &{lent} : &{own});",
+                    f"{where} = P4_STORED;",
+                )
     out.line()
     with out.block("static void p4_lend_packet(struct p4_packet *to, const struct p4_packet *from)"):
-        out.line("p4_copy_lines(to, from, P4_CLEARED);")
-        out.line("to->lender = from;")
+        out.line(
+            "p4_copy_lines(to, from, P4_CLEARED);",
+            "to->lender = from;",
+        )
         for home in large:
             where = _of("to", _where(home))
-            out.line(f"if ({where} == P4_STORED)")
-            with out.indented():
-                out.line(f"{where} = P4_LENT;")
+            out.when(f"{where} == P4_STORED", f"{where} = P4_LENT;")
     out.line()
 
 

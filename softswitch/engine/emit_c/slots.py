@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from softswitch.compiler import ir
+from softswitch.compiler.errors import NOWHERE
 from softswitch.compiler.ir.walk import Path
 from softswitch.compiler.slots import (
     Argument,
@@ -32,16 +33,13 @@ from softswitch.compiler.slots import (
     field_offset,
     header_type,
 )
-from softswitch.compiler.source import NOWHERE
+from softswitch.engine.emit_c.blocks import open_body, pattern_tests
 from softswitch.engine.emit_c.expressions import load_bytes
-from softswitch.engine.emit_c.functions import open_body
-from softswitch.engine.emit_c.parser import pattern_tests
 from softswitch.engine.emit_c.statements import Body
-from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import action_members, find_call, key_words, param_names, ranged_keys
 from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, storage_type
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.entries import TableEntries
+from softswitch.engine.entries import TableEntries, TableLayout
 
 SLOTS = """\
 static void p4_slots(struct p4_pipeline *s, const struct p4_arrival *arrivals, uint32_t count,
@@ -226,8 +224,10 @@ class _SlotFunction:
             self._decide(name, asked)
             return
         if layout.kind == "none":
-            out.line(f"const uint32_t hit_{name} = 0, action_{name} = {default}.match.action;")
-            out.line(f"const union {table}_args *args_{name} = &{default}.args;")
+            out.line(
+                f"const uint32_t hit_{name} = 0, action_{name} = {default}.match.action;",
+                f"const union {table}_args *args_{name} = &{default}.args;",
+            )
         else:
             words = ", ".join(key_words(self._body, asked))
             out.line(f"const uint64_t key_{name}[{layout.words}] = {{{words}}};")
@@ -237,14 +237,13 @@ class _SlotFunction:
                     f"const p4_u128 ranged_{name}[{max(1, len(ranged))}] = {{{', '.join(ranged) or '0'}}};"
                 )
             find = find_call(layout, table, self._numbers[layout.table.name], f"key_{name}", f"ranged_{name}")
-            out.line(f"const struct {table}_entry *entry_{name} = {find};")
-            out.line(f"const uint32_t hit_{name} = entry_{name} != NULL;")
             out.line(
+                f"const struct {table}_entry *entry_{name} = {find};",
+                f"const uint32_t hit_{name} = entry_{name} != NULL;",
                 f"const uint32_t action_{name} = hit_{name} ? entry_{name}->match.action"
-                f" : {default}.match.action;"
-            )
-            out.line(
-                f"const union {table}_args *args_{name} = hit_{name} ? &entry_{name}->args : &{default}.args;"
+                f" : {default}.match.action;",
+                f"const union {table}_args *args_{name} ="
+                f" hit_{name} ? &entry_{name}->args : &{default}.args;",
             )
         out.line(f"(void)hit_{name}, (void)action_{name}, (void)args_{name};")
 
@@ -271,14 +270,18 @@ class _SlotFunction:
         keys = []
         for number, part in enumerate(layout.parts):
             text = self._body.expressions.text(part.key.expr)
-            out.line(f"const {c_integer(class_bits(part.width))} key_{name}_{number} = {text};")
-            out.line(f"(void)key_{name}_{number};")
+            out.line(
+                f"const {c_integer(class_bits(part.width))} key_{name}_{number} = {text};",
+                f"(void)key_{name}_{number};",
+            )
             keys.append((f"key_{name}_{number}", ir.Bits(part.width)))
         for entry in TableEntries(program, layout.table).ordered():
             tests = [f"!hit_{name}", *pattern_tests(entry.patterns, keys)]
             with out.block(f"if ({' && '.join(tests)})"):
-                out.line(f"hit_{name} = 1;")
-                out.line(f"action_{name} = {layout.actions.index(entry.invocation.action)};")
+                out.line(
+                    f"hit_{name} = 1;",
+                    f"action_{name} = {layout.actions.index(entry.invocation.action)};",
+                )
                 chosen = program.actions[entry.invocation.action].params
                 values = {p.name: (p, v) for p, v in zip(chosen, entry.invocation.args, strict=True)}
                 for parameter, text in asked.get(entry.invocation.action, ()):

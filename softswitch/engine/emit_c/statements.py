@@ -9,17 +9,11 @@ from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import child_expressions
 from softswitch.engine.emit_c.expressions import Expressions, Header
 from softswitch.engine.emit_c.layout import HeaderHome
-from softswitch.engine.emit_c.text import (
-    Writer,
-    c_integer,
-    class_bits,
-    is_wide,
-    literal,
-    unparenthesised,
-)
+from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, unparenthesised
 from softswitch.engine.emit_c.unit import Unit
 
 Handler = Callable[["Body", Any], None]
@@ -141,8 +135,10 @@ class Body:
         after: set[str] | None = None
         with self.out.block(""):
             subject = self.expressions.text(statement.subject)
-            self.out.line(f"{c_integer(class_bits(width))} subject = {subject};")
-            self.out.line("(void)subject;")
+            self.out.line(
+                f"{c_integer(class_bits(width))} subject = {subject};",
+                "(void)subject;",
+            )
             word = "if"
             for constants, body in statement.cases:
                 self.brought = set(before)
@@ -190,9 +186,7 @@ class Body:
 
     def _call(self, call: str, *, leaving: bool) -> None:
         if leaving:
-            self.out.line(f"if ({call})")
-            with self.out.indented():
-                self.out.line(self.leave_block)
+            self.out.when(call, self.leave_block)
         else:
             self.out.line(f"{call};")
 
@@ -205,9 +199,7 @@ class Body:
                 if target is not None:
                     self.out.line(f"{self.expressions.scalar(target).text} = outcome.{value};")
             if leaving:
-                self.out.line("if (outcome.leave)")
-                with self.out.indented():
-                    self.out.line(self.leave_block)
+                self.out.when("outcome.leave", self.leave_block)
             elif statement.hit is None and statement.action is None:
                 self.out.line("(void)outcome;")
 
@@ -232,8 +224,10 @@ class Body:
     def fail_if(self, condition: str, error: str) -> None:
         """Write that the parser stops with `error` where `condition` holds."""
         with self.out.block(f"if ({condition})"):
-            self.out.line(f"error = {self.unit.error(error)};  /* {error} */")
-            self.out.line("goto stop;")
+            self.out.line(
+                f"error = {self.unit.error(error)};  /* {error} */",
+                "goto stop;",
+            )
 
     def bring(self, exprs: Iterable[ir.Expr]) -> None:
         """Write that the fields of large headers that `exprs` mention are in storage from here on."""
@@ -306,9 +300,7 @@ class Body:
         if guard is None:
             self.out.line(line)
         else:
-            self.out.line(f"if ({guard})")
-            with self.out.indented():
-                self.out.line(line)
+            self.out.when(guard, line)
 
     def _assign_wide(self, target: ir.Expr, value: ir.Expr) -> None:
         place = self.expressions.scalar(target)
@@ -368,8 +360,10 @@ class Body:
             fields = f"{source.guard} ? {fields} : p4_zero_{source.home.layout.c_name}"
             valid = f"({source.guard} ? {valid} : 0)"
         with self.out.block(f"if ({to.guard})" if to.guard is not None else ""):
-            self.out.line(f"{to.home.text} = {fields};")
-            self.out.line(f"{to.home.valid} = {valid};")
+            self.out.line(
+                f"{to.home.text} = {fields};",
+                f"{to.home.valid} = {valid};",
+            )
 
     # ----------------------------------------------------------------- headers and stacks
 
@@ -388,8 +382,10 @@ class Body:
         sign, condition = ("+", f"!{valid}") if statement.valid else ("-", valid)
         guard = f"{header.guard} && " if header.guard is not None else ""
         with self.out.block(f"if ({guard}{condition})"):
-            self.out.line(f"{valid} = {int(statement.valid)};")
-            self.out.line(f"p->packet_length {sign}= {size};")
+            self.out.line(
+                f"{valid} = {int(statement.valid)};",
+                f"p->packet_length {sign}= {size};",
+            )
 
     def _shift(self, statement: ir.Shift) -> None:
         stack = self.expressions.stack(statement.stack)

@@ -1,31 +1,36 @@
-"""Match-action tables as C: entry structs, lookups, descriptions for the control plane."""
+"""Match-action tables as C: entry structs, lookups, descriptions for the control plane.
+
+What a packet's look-ups will read is fetched while other packets are in work.
+
+A look-up in a large table waits for memory, longer than all else that a packet takes. Most keys are fields of
+the packet as it came in, known before the packet's turn: parsing finds them, and of the parser the C compiler
+keeps what leads to a key. A key that the program changes first is found wrong, and the entry is not fetched;
+no result depends on that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.verify import MAX_COMPUTED, is_wide, too_wide
+from softswitch.compiler.ir.walk import all_statements, nested_bodies, subexpressions
+from softswitch.engine.emit_c.blocks import open_body, pattern_tests
 from softswitch.engine.emit_c.externs import cost, counted_bytes
-from softswitch.engine.emit_c.functions import open_body
-from softswitch.engine.emit_c.parser import pattern_tests
 from softswitch.engine.emit_c.statements import Body
-from softswitch.engine.emit_c.table_layout import ARG_WORDS, RANGE_WORDS, TableLayout
 from softswitch.engine.emit_c.text import (
-    MAX_SCALAR,
     PARAMETERS,
     Names,
     Writer,
     c_integer,
     class_bits,
     comment,
-    is_wide,
     literal,
     storage_type,
-    too_wide,
     unparenthesised,
 )
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.entries import TableEntries
+from softswitch.engine.entries import ARG_WORDS, RANGE_WORDS, TableEntries, TableLayout
 
 # --------------------------------------------------------------------------- declarations
 
@@ -51,8 +56,10 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
             if layout.kind == "ordered":
                 out.line(f"uint64_t value[{layout.words}], mask[{layout.words}];")
                 if layout.ranges:
-                    out.line(f"uint64_t low[{RANGE_WORDS * layout.ranges}];")
-                    out.line(f"uint64_t high[{RANGE_WORDS * layout.ranges}];")
+                    out.line(
+                        f"uint64_t low[{RANGE_WORDS * layout.ranges}];",
+                        f"uint64_t high[{RANGE_WORDS * layout.ranges}];",
+                    )
             else:
                 out.line(f"uint64_t key[{layout.words}];")
             out.line("struct p4_match match;")
@@ -76,8 +83,10 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
         out.line(f"union {name}_args args;")
     out.line()
     with out.block(f"static void fill_{name}(void *to, uint32_t action, const uint64_t *words)"):
-        out.line(f"union {name}_args *args = to;")
-        out.line("(void)args, (void)words;")
+        out.line(
+            f"union {name}_args *args = to;",
+            "(void)args, (void)words;",
+        )
         with out.block("switch (action)"):
             for number, (member, action) in enumerate(
                 zip(action_members(layout), layout.actions, strict=True)
@@ -127,10 +136,12 @@ def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> 
             hits = "0"
             if layout.kind == "code" and layout.table.direct_counter is not None:
                 hits = f"offsetof(struct p4_pipeline, hits_{name})"
-            out.line(f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},')
-            out.line(f" {layout.bits}, {layout.prefix_top}, {layout.prefix_width},")
-            out.line(f" {entry},")
-            out.line(f" {default}, {args}, {hits},")
+            out.line(
+                f'{{"{layout.table.name}", {kind}, {layout.words}, {layout.match_words},',
+                f" {layout.bits}, {layout.prefix_top}, {layout.prefix_width},",
+                f" {entry},",
+                f" {default}, {args}, {hits},",
+            )
             own = _parts(layout, f"struct {name}_entry") if kind != "P4_FIXED" else "0"
             out.line(
                 f" {{{own}}}, {{{_parts(layout, 'struct p4_pipeline', f'default_{name}.')}}}, fill_{name}}},"
@@ -221,9 +232,9 @@ def _outcome(layout: TableLayout, hit: int, action: str) -> str:
 def _run(body: Body, action: str, hit: int, number: str) -> None:
     call = f"action_{body.unit.action_names[action]}(s, p, v)"
     if action in body.unit.leaving_actions:
-        body.out.line(f"if ({call})")
-        with body.out.indented():
-            body.out.line(f"return (struct p4_outcome){{.hit = {hit}, .action = {number}, .leave = 1}};")
+        body.out.when(
+            f"{call}", f"return (struct p4_outcome){{.hit = {hit}, .action = {number}, .leave = 1}};"
+        )
     else:
         body.out.line(f"{call};")
 
@@ -262,8 +273,10 @@ def _emit_code(body: Body, layout: TableLayout) -> None:
     keys = []
     for number, part in enumerate(layout.parts):
         text = body.expressions.text(part.key.expr)
-        out.line(f"const {c_integer(class_bits(part.width))} key_{number} = {text};")
-        out.line(f"(void)key_{number};")
+        out.line(
+            f"const {c_integer(class_bits(part.width))} key_{number} = {text};",
+            f"(void)key_{number};",
+        )
         keys.append((f"key_{number}", ir.Bits(part.width)))
     for entry in state.ordered():
         tests = pattern_tests(entry.patterns, keys)
@@ -334,5 +347,103 @@ def key_words(body: Body, layout: TableLayout) -> list[str]:
             elif shift < 0:
                 text = f"{text} >> {-shift}"
             words[n].append(f"(uint64_t)({text})" if wide else (f"({text})" if shift else text))
-    assert MAX_SCALAR == 2 * 64
+    assert MAX_COMPUTED == 2 * 64
     return [" | ".join(word) or "0" for word in words]
+
+
+def emit_ahead(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
+    """Write ``p4_waits`` and ``p4_ahead``; return their names, NULL where no key is known in advance."""
+    program = unit.program
+    if program.tofino or not _only_parses(program):
+        return "NULL", "NULL"
+    written, numbers = Writer(), {layout.table.name: number for number, layout in enumerate(tables)}
+    with written.indented():
+        fetches = _Fetches(open_body(unit, written, (), leave="return;"), tables, numbers)
+        fetches.of(program.ingress)
+    if not fetches.tables:
+        return "NULL", "NULL"
+    with out.block("static uint32_t p4_waits(const struct p4_pipeline *s)"):
+        large = (f"s->tables[{number}].large" for number in sorted(fetches.tables))
+        out.line(f"return {' | '.join(large)};")
+    out.line()
+    parameters = "struct p4_pipeline *s, const uint8_t *frame, uint32_t length, uint16_t port"
+    with out.block(f"static void p4_ahead({parameters})"):
+        out.line(
+            "struct p4_packet packet, *p = &packet;",
+            "struct variables variables = {0}, *v = &variables;",
+            "start_packet(p, frame, length);",
+            "p->standard_metadata.ingress_port = port;",
+        )
+        out.when("run_parser(s, p, v, frame)", "return;")
+        out.lines += written.lines
+    out.line()
+    return "p4_waits", "p4_ahead"
+
+
+def _only_parses(program: ir.Program) -> bool:
+    """Return whether to run the parser once more changes nothing."""
+    bodies = (state.body for states in program.parsers.values() for state in states.values())
+    return not any(isinstance(statement, ir.Extern) for body in bodies for statement in all_statements(body))
+
+
+class _Fetches:
+    """Writes what a block's look-ups fetch."""
+
+    def __init__(self, body: Body, layouts: Sequence[TableLayout], numbers: dict[str, int]) -> None:
+        self._body = body
+        self._layouts = layouts
+        self._numbers = numbers
+        self.tables: set[int] = set()
+        """Numbers of the tables of which something is fetched."""
+
+    def of(self, statements: Sequence[ir.Stmt]) -> None:
+        """Write what some statements fetch: all branches of conditions that are not known yet."""
+        for statement in statements:
+            if isinstance(statement, ir.Apply):
+                self._fetch(self._layouts[self._numbers[statement.table]])
+            elif isinstance(statement, ir.If) and self._known(statement.condition):
+                self._branch(statement)
+            else:
+                for nested in nested_bodies(statement):
+                    self.of(nested)
+
+    def _branch(self, statement: ir.If) -> None:
+        out = self._body.out
+        with out.block(f"if ({self._body.expressions.text(statement.condition)})"):
+            self.of(statement.then)
+        if any(isinstance(inner, ir.Apply) for inner in all_statements(statement.otherwise)):
+            with out.block("else"):
+                self.of(statement.otherwise)
+
+    def _fetch(self, layout: TableLayout) -> None:
+        if layout.kind not in ("exact", "lpm") or not all(
+            self._known(part.key.expr) for part in layout.parts
+        ):
+            return
+        number, out = self._numbers[layout.table.name], self._body.out
+        self.tables.add(number)
+        with out.block(""):
+            words = ", ".join(key_words(self._body, layout))
+            out.line(f"const uint64_t key[{layout.words}] = {{{words}}};")
+            size = f"sizeof(struct {self._body.unit.table_names[layout.table.name]}_entry)"
+            what = f"&s->tables[{number}], key, {layout.words}, {size}"
+            if layout.kind == "exact":
+                out.line(f"p4_fetch({what});")
+            else:
+                out.line(f"p4_fetch_longest({what}, {layout.prefix_top});")
+
+    def _known(self, expr: ir.Expr) -> bool:
+        """Return whether a value is of fields of headers, and of nothing that is made later."""
+        for part in subexpressions(expr):
+            match part:
+                case ir.Index() | ir.Next() | ir.Last() | ir.LastIndex() | ir.Lookahead() | ir.Stack():
+                    return False
+                case ir.Var(name=name) if name not in ("hdr", "standard_metadata"):
+                    return False
+                case ir.Member(base=ir.Var(name="standard_metadata"), field=field) if field != "ingress_port":
+                    return False
+                case ir.Member(type=ir.Header()) if self._body.expressions.header(part).home.where:
+                    return False
+                case _:
+                    pass
+        return True

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import Unsupported
-
-MAX_SCALAR = 128
-"""Widest value that takes part in arithmetic."""
 
 _KEYWORDS = frozenset(
     (
@@ -71,9 +67,13 @@ class Writer:
         self.lines: list[str] = []
         self._depth = 0
 
-    def line(self, text: str = "") -> None:
-        """Add one line; an empty one without indentation."""
-        self.lines.append("    " * self._depth + text if text else "")
+    def line(self, *texts: str) -> None:
+        """Add lines, without arguments an empty one, which has no indentation."""
+        self.lines += ["    " * self._depth + text if text else "" for text in texts or ("",)]
+
+    def when(self, condition: str, text: str) -> None:
+        """Add an ``if`` with one statement."""
+        self.line(f"if ({condition})", f"    {text}")
 
     @contextmanager
     def block(self, opening: str, closing: str = "}") -> Iterator[None]:
@@ -91,6 +91,18 @@ class Writer:
         yield
         self._depth -= 1
 
+    def template(
+        self, template: str, *, parts: Mapping[str, Iterable[str]] | None = None, **words: str
+    ) -> None:
+        """Add a template and an empty line; a line ``@name@`` stands for the lines of a part."""
+        for line in template.splitlines():
+            if line.startswith("@"):
+                assert parts is not None
+                self.lines += filter(None, parts[line.strip("@")])
+            else:
+                self.line(re.sub(r"@(\w+)@", lambda found: words[found[1]], line))
+        self.line()
+
     def text(self) -> str:
         """Return all lines."""
         return "\n".join(self.lines) + "\n"
@@ -99,11 +111,6 @@ class Writer:
 def is_signed(type_: ir.Type) -> bool:
     """Return True if a scalar is ``int<W>``."""
     return isinstance(type_, ir.Bits) and type_.signed
-
-
-def is_wide(type_: ir.Type) -> bool:
-    """Return True if a scalar is too wide for arithmetic."""
-    return isinstance(type_, ir.Bits) and type_.width > MAX_SCALAR
 
 
 def storage_bits(width: int) -> int:
@@ -153,12 +160,3 @@ def unparenthesised(text: str) -> str:
 def comment(pos: ir.Position) -> str:
     """Return a position for a C comment."""
     return str(pos).replace("*/", "* /").replace("/*", "/ *")
-
-
-def too_wide(what: str, width: int, pos: ir.Position) -> Unsupported:
-    """Return the error for values wider than we compute with."""
-    return Unsupported(
-        f"{what} of {width} bits: values wider than {MAX_SCALAR} bits can only be extracted, copied, "
-        "compared and emitted",
-        pos,
-    )

@@ -232,7 +232,7 @@ _TOLD = {
 
 def emit_tofino(out: Writer) -> None:
     """Write the functions that start, copy, lend and mirror packets."""
-    _lines(_COPIES, out)
+    out.template(_COPIES)
 
 
 def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
@@ -251,10 +251,9 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
     # its room is ours, or a lender's who does not look at it again
     front = f"    p4_store_{header}((uint8_t *)packet->frame, &{told.text});"
     erroneous = [] if reads_parser_error(unit.program) else ["    if (error)", "        return;"]
-    _write(
+    out.template(
         _INGRESS,
-        out,
-        {
+        parts={
             "given": [
                 clock.format("now_us"),
                 *_set(unit, TM, ucast_egress_port=str(NO_PORT)),
@@ -283,10 +282,9 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
         cos=_tm(unit, "ingress_cos"),
         bypass=_tm(unit, "bypass_egress"),
     )
-    _write(
+    out.template(
         _EGRESS,
-        out,
-        {
+        parts={
             "given": [
                 clock.format("copy->now_us"),
                 *_set(unit, EGRESS_PARSER, global_tstamp="copy->now_us * 1000"),
@@ -356,23 +354,3 @@ def _tell(unit: Unit, gress: str, told: Mapping[str, str]) -> list[str]:
             value = f"({c_integer(storage_bits(width))})({told[slot.name]} & {(1 << width) - 1:#x})"
             lines.append(f"    {home.text}.{slot.member} = {value};")
     return lines
-
-
-def _write(template: str, out: Writer, parts: dict[str, list[str]], **words: str) -> None:
-    """Write `template`: a line ``@name@`` stands for the lines of that part, others for words."""
-    for line in template.splitlines():
-        if line.startswith("@"):
-            for inserted in parts[line.strip("@")]:
-                if inserted:
-                    out.line(inserted)
-            continue
-        for name, text in words.items():
-            line = line.replace(f"@{name}@", text)
-        out.line(line)
-    out.line()
-
-
-def _lines(text: str, out: Writer) -> None:
-    for line in text.splitlines():
-        out.line(line)
-    out.line()

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import Unsupported
-from softswitch.compiler.ir.walk import all_statements, bodies
-from softswitch.compiler.source import NOWHERE
+from softswitch.compiler.errors import NOWHERE, Unsupported
+from softswitch.compiler.ir.verify import is_wide, too_wide
+from softswitch.compiler.ir.walk import all_statements, bodies, without_positions
 from softswitch.engine.emit_c.layout import (
     CACHE_LINE,
     RUN,
@@ -27,16 +27,7 @@ from softswitch.engine.emit_c.layout import (
     header_types,
     lay_out_header,
 )
-from softswitch.engine.emit_c.text import (
-    Names,
-    Writer,
-    comment,
-    is_wide,
-    literal,
-    storage_bits,
-    too_wide,
-)
-from softswitch.engine.emit_c.walk import without_positions
+from softswitch.engine.emit_c.text import Names, Writer, comment, literal, storage_bits
 
 
 @dataclass(frozen=True, slots=True)

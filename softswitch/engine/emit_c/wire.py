@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.verify import is_wide
 from softswitch.engine.emit_c.expressions import load_bytes
 from softswitch.engine.emit_c.layout import FieldRun, HeaderLayout, Slot, whole_bytes
 from softswitch.engine.emit_c.text import (
     Writer,
     c_integer,
     class_bits,
-    is_wide,
     literal,
     storage_bits,
     unparenthesised,
@@ -194,9 +194,7 @@ def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
     out.line()
     parameters = f"const struct {name} *a, int a_valid, const struct {name} *b, int b_valid"
     with out.block(f"P4_HELPER int p4_same_{name}({parameters})"):
-        out.line("if (!a_valid || !b_valid)")
-        with out.indented():
-            out.line("return !a_valid == !b_valid;")
+        out.when("!a_valid || !b_valid", "return !a_valid == !b_valid;")
         for line in _comparison(layout):
             out.line(line)
         out.line("return 1;")
@@ -216,10 +214,12 @@ def _load_fields(layout: HeaderLayout, out: Writer) -> None:
         if layout.varbit is slot:
             at = _address("at", slot.offset)
             assert isinstance(slot.type, ir.VarBits)
-            out.line(f"h->{slot.member}.bits = 8 * bytes;")
-            out.line(f"memset(h->{slot.member}.data, 0, sizeof h->{slot.member}.data);")
-            out.line(f"memcpy(h->{slot.member}.data, {at}, bytes);")
-            out.line(f"at += {slot.offset // 8} + bytes;")
+            out.line(
+                f"h->{slot.member}.bits = 8 * bytes;",
+                f"memset(h->{slot.member}.data, 0, sizeof h->{slot.member}.data);",
+                f"memcpy(h->{slot.member}.data, {at}, bytes);",
+                f"at += {slot.offset // 8} + bytes;",
+            )
             continue
         run = starts.get(slot.name)
         at = _address("at", slot.offset)
@@ -236,9 +236,9 @@ def _load_cells(layout: HeaderLayout, out: Writer) -> None:
     for item in _windows(layout):
         match item:
             case Window(blocks=blocks):
-                out.line(_static_place(layout, blocks[0]))
                 out.line(
-                    _reorder(item, f"(uint8_t *)h + {blocks[0].place}", _address("at", 8 * blocks[0].at))
+                    _static_place(layout, blocks[0]),
+                    _reorder(item, f"(uint8_t *)h + {blocks[0].place}", _address("at", 8 * blocks[0].at)),
                 )
             case Block(cells):
                 for cell in cells:
@@ -366,8 +366,10 @@ def _store_fields(layout: HeaderLayout, out: Writer) -> None:
     for slot in layout.slots:
         if layout.varbit is slot:
             flush()
-            out.line(f"memcpy({_address('at', offset)}, h->{slot.member}.data, h->{slot.member}.bits / 8);")
-            out.line(f"at += {offset // 8} + h->{slot.member}.bits / 8;")
+            out.line(
+                f"memcpy({_address('at', offset)}, h->{slot.member}.data, h->{slot.member}.bits / 8);",
+                f"at += {offset // 8} + h->{slot.member}.bits / 8;",
+            )
             offset = 0
             continue
         assert not isinstance(slot.type, ir.VarBits)

@@ -13,8 +13,7 @@ from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.engine.interpreter.externs import ExternState
-from softswitch.engine.interpreter.parser import compile_parser, emit
-from softswitch.engine.interpreter.statements import StatementCompiler
+from softswitch.engine.interpreter.statements import StatementCompiler, compile_parser, emit
 from softswitch.engine.interpreter.storage import (
     HeaderValue,
     PacketState,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.muri import muri
 from benchmarks.replicas.muri.muri import dense_matching
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import SchedulingError
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.vocabulary import Cluster
@@ -40,8 +40,8 @@ TIES = {
     (2, True): "ba4e17624489ee14",
     (5, True): "22c3bbb61cc45cf7",
 }
-"""Which of many maximum matchings are found, by numbers of weights (0: all differ) and whether one half of the
-table is off by the last bit: hashes of what the same search gives in Python, written function by function."""
+"""Which of many maximum matchings are found, by numbers of weights (0: all differ) and whether one half of
+the table is off by the last bit: hashes of what the same search gave in Python, written by function."""
 
 
 def drawn(count: int, seed: int, distinct: int, rounded: bool) -> list[list[float]]:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.replicas.muri.loop import MuriRun, RestartedJob
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import srtf
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Stuck, Submission, View
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator.policy_run import make

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.replicas.muri.speed import ALONE, longer_s
 from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from benchmarks.schedulers.trace_files import resolved
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.simulator import Metrics, measure
 from controller.simulator.policy_run import make
 from controller.simulator.traces import read

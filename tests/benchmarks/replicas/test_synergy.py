@@ -15,16 +15,16 @@ from benchmarks.replicas.synergy.rules import (
     replica_tune,
 )
 from controller.policies.scheduling import BadSpec, Submission
-from controller.policies.scheduling.synergy import (
+from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
     Infeasible,
-    ModelProfile,
     Option,
     Sensitivity,
     Servers,
     ServerShape,
 )
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.vocabulary import Cluster
 from tests.controller.policies.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity
 

@@ -20,9 +20,9 @@ from controller.core import (
     difference,
 )
 from controller.core.reasons import Entry
+from controller.policies.family import Setup
 from controller.policies.scheduling import Policy, SpeedModel, Submission
 from controller.policies.scheduling.policy import Group, JobState
-from controller.policies.setup import Setup
 from controller.vocabulary import Cluster
 
 

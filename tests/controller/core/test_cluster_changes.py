@@ -15,7 +15,7 @@ from controller.core.changes import compare, renewed
 from controller.core.compose import networked, servers_of, setup_of, submission_of
 from controller.errors import BadSpec
 from controller.policies.by_kind import AllocationSettings
-from controller.policies.setup import Setup
+from controller.policies.family import Setup
 from controller.vocabulary import Cluster, Job, Link, Server, Topology, fabrics
 from controller.vocabulary.graphs import check_pinned, pinned
 from tests import effort

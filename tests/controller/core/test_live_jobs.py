@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from controller.core import Action, Run, Start, Stop
 from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Policy, Submission, View
 from controller.policies.scheduling import baselines as b
-from controller.policies.scheduling.antman import AntMan
 from controller.policies.scheduling.muri import Muri
 from controller.policies.scheduling.policy import ReportedJob
+from controller.policies.scheduling.sharing.antman import AntMan
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.policies.scheduling.tiresias import Tiresias
 from controller.simulator import simulate

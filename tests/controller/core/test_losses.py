@@ -25,7 +25,7 @@ from controller.core import (
 from controller.core.events import event_of, plain
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Submission
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster, Server

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import replicas
 from controller.core import Stop
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
 from controller.policies.scheduling import Submission
 from controller.simulator.policy_run import make

@@ -28,7 +28,7 @@ from controller.core.events import event_of, plain
 from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster, Job, fabrics
 from controller.vocabulary import Topology as Network

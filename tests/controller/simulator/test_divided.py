@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Submission
 from controller.simulator.clusters import read_cluster
 from controller.simulator.generate import generate

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import FAMILIES, dress, family, find_family, full_name, known
 from controller.policies.scheduling import BadSpec, BadTrace, ExtraMissing, Submission
 from controller.simulator.estimates import expect, read_estimates
@@ -230,7 +230,7 @@ def test_a_family_is_imported_when_it_is_asked_for_only() -> None:
     code = """
 import sys
 from controller.policies.scheduling import Cluster
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.simulator.policy_run import make
 make("muri-l", SimulationConfig(Cluster.uniform(1, 8)))
 room = "controller.policies.scheduling"
@@ -246,7 +246,7 @@ import sys
 for name in ("sklearn", "scipy", "interpret", "rapidfuzz", "matplotlib", "ray"):
     sys.modules[name] = None
 from controller.policies.scheduling import Cluster
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import known
 from controller.simulator.policy_run import make
 config = SimulationConfig(Cluster.uniform(4, 8, cpus=24, memory_gb=500))

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import replicas
 from benchmarks.replicas.muri.family import POLICIES as REPLICAS
 from benchmarks.schedulers.schedule_fuzz import Case, across_racks, draw, failure, wrong
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
 from controller.policies.scheduling import Decision, Group, JobState, Stuck, Submission, View
 from controller.policies.scheduling import baselines as b

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import check_settings, settings_of
 from controller.policies.scheduling import BadDecision, BadSpec, Policy, Submission
 from controller.simulator.generate import generate

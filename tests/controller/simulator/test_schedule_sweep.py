@@ -14,7 +14,7 @@ import pytest
 from benchmarks.replicas import MURI
 from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from controller.interrupts import interrupts_held
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec
 from controller.simulator.plots import cdf, means
 from controller.simulator.pool import run_all

@@ -19,8 +19,8 @@ import numpy as np
 from hostlib import _native, wire
 from hostlib.config import TransportConfig
 from hostlib.fallback import FallbackJob, FallbackSettings
-from hostlib.fallback.link import FallbackLink
-from hostlib.fallback.native_core import NativeCore
+from hostlib.fallback.core import FallbackCore
+from hostlib.fallback.server import FallbackLink
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES
 from tests.hostlib.fallback.test_twins import any_packet
 
@@ -36,7 +36,7 @@ def fuzz_memory(random: Random, steps: int, counts: Counts) -> None:
         most = max(max(len(tree.nodes), tree.size) for tree in jobs.values())
         capacity = most * len(jobs) + random.choice((0, 0, 1, 50))
         endpoints = ENDPOINTS if framed else None
-        core = NativeCore(FallbackSettings(LANES, endpoints, capacity, 0.001, 0.02, 0.1))
+        core = FallbackCore(FallbackSettings(LANES, endpoints, capacity, 0.001, 0.02, 0.1))
         window, slots = random.choice((None, 1, 5)), random.choice((None, 0, 7))
         for job, tree in jobs.items():
             core.add_job(FallbackJob(job, 1, tree, window, slots))
@@ -67,7 +67,7 @@ def fuzz_memory(random: Random, steps: int, counts: Counts) -> None:
 def fuzz_socket(random: Random, steps: int, counts: Counts) -> None:
     """The same through the loop that moves packets between core and socket."""
     jobs = {7: TREES["two racks"]}
-    core = NativeCore(FallbackSettings(LANES, ENDPOINTS, 20, 0.001, 0.02, 0.1))
+    core = FallbackCore(FallbackSettings(LANES, ENDPOINTS, 20, 0.001, 0.02, 0.1))
     core.add_job(FallbackJob(7, 1, jobs[7]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as switch:
         switch.bind(("127.0.0.1", 0))
@@ -89,7 +89,7 @@ def fuzz_socket(random: Random, steps: int, counts: Counts) -> None:
     core.close()
 
 
-def _count(core: NativeCore, counts: Counts) -> None:
+def _count(core: FallbackCore, counts: Counts) -> None:
     for values in core.statistics().values():
         for name, value in values.items():
             counts[name] = counts.get(name, 0) + value

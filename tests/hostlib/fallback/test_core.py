@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from hostlib import fallback, wire
+from hostlib import wire
 from hostlib.errors import ConfigError
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
@@ -408,19 +405,3 @@ def test_an_entry_that_nobody_speaks_of_any_more_is_forgotten(make_core: Make) -
     assert 10**9 <= now < 1.05e9
     assert counters(core)["forgotten"] == 1
     assert counters(core)["reminders"] < 60
-
-
-def test_the_core_does_no_io() -> None:
-    forbidden = {"socket", "threading", "time", "select", "selectors", "asyncio", "subprocess"}
-    directory = Path(fallback.__file__).parent
-    for name in (
-        "config",
-        "core",
-        "native_core",
-    ):
-        tree = ast.parse((directory / f"{name}.py").read_text())
-        imported = {
-            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
-        }
-        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert not forbidden & {module.split(".")[0] for module in imported}, name

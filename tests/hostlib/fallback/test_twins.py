@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from hostlib import wire
 from hostlib.fallback import Count, FallbackCore, FallbackJob, FallbackSettings
-from hostlib.fallback.native_core import NativeCore
 from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES, emitted, packet
@@ -90,7 +89,7 @@ def run_both(
     *,
     steps: int,
     removals: float = 0.01,
-) -> NativeCore:
+) -> FallbackCore:
     """Feed both cores with the same, and compare all that can be seen of them."""
     random = Random(seed)
     most = max(max(len(TREES[name].nodes), TREES[name].size) for name in trees)
@@ -98,7 +97,7 @@ def run_both(
     fallback = FallbackSettings(
         LANES, ENDPOINTS if framed else None, capacity, remind_s=0.001, remind_max_s=0.02, forget_s=0.1
     )
-    native = NativeCore(fallback)
+    native = FallbackCore(fallback)
     cores: list[FallbackCore] = [native, NumpyCore(fallback)]
     jobs = {7 + number: TREES[name] for number, name in enumerate(trees)}
     slots = random.choice([None, 0, 10])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostlib import wire
-from hostlib.fallback.native_core import NativeCore
+from hostlib.fallback.core import FallbackCore
 from tests import effort
 from tests.hostlib.fallback.packets import TREES
 from tests.hostlib.fallback.world import Make, Plan, World
@@ -34,7 +34,7 @@ plans = st.builds(
 @settings(max_examples=effort.cases(150), deadline=None)
 @given(plans)
 def test_every_sum_is_exact_and_every_run_ends(plan: Plan) -> None:
-    world = World(plan, NativeCore)
+    world = World(plan, FallbackCore)
     world.run()
     assert world.most_pieces <= plan.capacity
 
@@ -47,7 +47,7 @@ def test_a_run_through_each_core(make_core: Make, tree: str) -> None:
 @pytest.mark.parametrize("name", TREES)
 def test_the_server_alone_sums_when_no_switch_has_room(name: str) -> None:
     plan = Plan(TREES[name], seed=1, loss=0, duplicate=0, slots=0, overflows=0)
-    world = World(plan, NativeCore)
+    world = World(plan, FallbackCore)
     world.run()
     counters = world.core.statistics()[7]
     assert counters["results"] == plan.psns
@@ -55,7 +55,7 @@ def test_the_server_alone_sums_when_no_switch_has_room(name: str) -> None:
 
 
 def test_a_server_that_restarts_all_the_time_does_not_keep_a_job_from_ending() -> None:
-    world = World(Plan(TREES["two racks"], seed=2, restarts=0.05), NativeCore)
+    world = World(Plan(TREES["two racks"], seed=2, restarts=0.05), FallbackCore)
     world.run()
     assert world.restarts > 10
 
@@ -63,7 +63,7 @@ def test_a_server_that_restarts_all_the_time_does_not_keep_a_job_from_ending() -
 def test_memory_for_a_single_packet_is_enough() -> None:
     for seed in range(20):
         plan = Plan(TREES["star of 3"], seed=seed, capacity=3, slots=0.1, window=10)
-        world = World(plan, NativeCore)
+        world = World(plan, FallbackCore)
         world.run()
         assert world.most_pieces <= 3
         assert world.core.statistics()[7]["forgotten"] + world.core.statistics()[7]["no_room"] > 0
@@ -71,7 +71,7 @@ def test_memory_for_a_single_packet_is_enough() -> None:
 
 def test_a_straggler_is_waited_for_without_a_flood_of_reminders() -> None:
     plan = Plan(TREES["star of 3"], seed=4, loss=0, absent_us=2_000_000, slots=0, overflows=0)
-    world = World(plan, NativeCore)
+    world = World(plan, FallbackCore)
     world.run()
     reminders = world.statistics[str(wire.KIND_REMINDER)]
     assert 0 < reminders < plan.window * (2_000_000 / 20_000 + 20)
@@ -80,7 +80,7 @@ def test_a_straggler_is_waited_for_without_a_flood_of_reminders() -> None:
 def test_stranded_sums_are_pulled_long_before_anybody_times_out() -> None:
     """Two of three contributions stay in a switch, the third went by: the reminder brings them together."""
     plan = Plan(TREES["star of 3"], seed=5, loss=0, duplicate=0, evict=0, slots=0.5, overflows=0)
-    world = World(dataclasses.replace(plan, psns=100), NativeCore)
+    world = World(dataclasses.replace(plan, psns=100), FallbackCore)
     world.run()
     assert world.statistics[str(wire.KIND_REMINDER)] > 0
     assert world.now < 100 * 1_000_000  # a time-out each would be 500 ms

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policies.grouping.efficiency import best, round_s
-from hostlib.interleave.errors import GroupError
-from hostlib.interleave.stages import STAGES, Stage
+from hostlib.interleave.stages import STAGES, GroupError, Stage
 from hostlib.interleave.turn_order import Member, TurnOrder
 
 A0, A1, B0 = Member("a", 0), Member("a", 1), Member("b", 0)

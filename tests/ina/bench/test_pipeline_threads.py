@@ -20,7 +20,7 @@ from tests.programs import p4src_program
 from tests.softswitch.differential.traffic import snapshot
 from tests.softswitch.lowering import lowered, source
 from tests.softswitch.script_program import RUNTIME, have_compiler
-from tests.softswitch.test_engine_threads import CC, TSAN, thread_sanitizer_works
+from tests.softswitch.test_engine_sanitized import CC, TSAN, thread_sanitizer_works
 
 BENCH = Path(frame_loop.__file__).parent
 QUICK = tuple("-O0" if flag == "-O3" else flag for flag in FLAGS)

@@ -142,7 +142,6 @@ class Schedule:
 
     def _limit(self) -> None:
         """Have the state's file not grow while the disk is full."""
-        assert self._store is not None
         database = self._store._database
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         database.execute(f"PRAGMA max_page_count = {pages if self.full else NO_LIMIT}")

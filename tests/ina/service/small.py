@@ -38,18 +38,16 @@ from controller.policies.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
 from ina.service.policies import Policies
-from ina.service.quotas import Quota, Quotas, QuotaState
-from ina.service.rates import Rates
-from ina.service.records import Audit, Difference, JobRecord, Said, State, id_of
+from ina.service.quotas import Quota, Quotas, QuotaState, Rates
+from ina.service.records import Audit, Discrepancy, JobRecord, Said, State, id_of
 from ina.service.service import (
-    Admission,
     ClusterState,
-    Decision,
-    Explanation,
-    Grant,
+    JobExplanation,
+    JobGrant,
+    LogLine,
     ServerState,
     Share,
-    Slots,
+    SlotsChange,
     SwitchState,
 )
 
@@ -57,7 +55,7 @@ POLICIES = AllocationSettings(memory="deadline-lazy", routing="grid")
 
 
 class SmallService:
-    """A `Service`; see the module."""
+    """What the API asks of a `Daemon`; see the module."""
 
     def __init__(self, cluster: Topology, folder: Path, scheduler: str = "fifo-backfill") -> None:
         parts = networked(cluster, scheduler, POLICIES)
@@ -72,7 +70,7 @@ class SmallService:
         self._news = asyncio.Condition()
         self._quotas = Quotas(cluster.gpus)
         self._rates = Rates()
-        self.differences: tuple[Difference, ...] = ()
+        self.differences: tuple[Discrepancy, ...] = ()
         self.ready = self.trouble = ""
         self.changing = True
         """Whether each answer is worked out anew."""
@@ -146,25 +144,32 @@ class SmallService:
                 return name
         raise BadSpec(f"there is no server {', '.join(known_as)}")
 
-    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> JobRecord:
         (record,) = await self.submit([job], tenant=tenant, key=key, holder=holder)
-        return Admission(record, 20.0)
+        return record
 
-    async def renew(self, name: str, done: int | None = None) -> Admission:
+    async def renew(self, name: str, done: int | None = None) -> str:
         record = self.record(name)
-        return Admission(record, 20.0, record.reason if record.over else "")
+        return record.reason if record.over else ""
 
-    def grant(self, name: str) -> Grant:
+    def grant(self, name: str) -> JobGrant:
         record = self.record(name)
         if record.place is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
-        return Grant({}, record.place.tree is not None, 32, False, False, "10.0.255.1:47000")
+        return JobGrant(
+            switches={},
+            crosses=record.place.tree is not None,
+            lanes=32,
+            salted=False,
+            paced=False,
+            address="10.0.255.1:47000",
+        )
 
-    async def leave(self, name: str, failure: str = "") -> Admission:
+    async def leave(self, name: str, failure: str = "") -> str:
         if not self.record(name).over:
             self._handle(Ended(self.now_s, name, failure, final=True))
             await self.tell()
-        return Admission(self.record(name), 20.0)
+        return ""
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         record = self.record(name)
@@ -197,15 +202,13 @@ class SmallService:
         self._handle(event)
         await self.tell()
 
-    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[SlotsChange]:
         self._handle(Reallocated(self.now_s))
         allocation = self._core.allocation
-        assert allocation is not None
         question, answer = allocation.allocator.question, allocation.allocator.answer
         assert question is not None
-        assert answer is not None
         return [
-            Slots(
+            SlotsChange(
                 each,
                 answer.standing[each],
                 place.regions,
@@ -291,13 +294,12 @@ class SmallService:
         return []
 
     def counted(self) -> Mapping[str, int]:
-        assert self._core.log is not None
         return self._core.log.counts
 
-    def explain(self, name: str) -> Explanation:
+    def explain(self, name: str) -> JobExplanation:
         record = self.record(name)
         decisions = tuple(each for each in self.decisions() if name in each.entry.jobs)
-        return Explanation(
+        return JobExplanation(
             record, decisions, ("wait until more GPUs are free",) if record.state == "queued" else ()
         )
 
@@ -334,19 +336,18 @@ class SmallService:
         return ClusterState(self._cluster, self._policies, tuple(servers), tuple(switches))
 
     def _entries(self) -> list[Entry]:
-        assert self._core.log is not None
         return self._core.log.entries
 
     def _when(self, name: str, *kinds: str) -> float | None:
         times = [each.at_s for each in self._entries() if each.event in kinds and name in each.jobs]
         return times[0] if times else None
 
-    def decisions(self, after: int = 0) -> Sequence[Decision]:
+    def decisions(self, after: int = 0) -> Sequence[LogLine]:
         return [
-            Decision(number, entry) for number, entry in enumerate(self._entries(), start=1) if number > after
+            LogLine(number, entry) for number, entry in enumerate(self._entries(), start=1) if number > after
         ]
 
-    async def watch(self, after: int = 0) -> AsyncIterator[Decision]:
+    async def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
         while True:
             for decision in self.decisions(after):
                 after = decision.number

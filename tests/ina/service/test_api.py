@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from ina.service import views
-from ina.service.records import Difference
+from ina.service.records import Discrepancy
 from tests.ina.service.bed import Bed, job
 
 PROMTOOL = shutil.which("promtool")
@@ -159,7 +159,7 @@ def test_a_drained_switch_has_jobs_take_another_tree(http: httpx.Client) -> None
 
 def test_an_audit_names_what_differs(http: httpx.Client, bed: Bed) -> None:
     assert get(http, "/v1/audit", views.AuditView)["clean"] is True
-    bed.service.differences = (Difference("s1", "job 7 is there, and should not be"),)
+    bed.service.differences = (Discrepancy("s1", "job 7 is there, and should not be"),)
     found = get(http, "/v1/audit", views.AuditView)
     assert (found["clean"], found["found"]) == (
         False,

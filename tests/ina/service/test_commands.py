@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from ina.cli.commands import app
 from ina.cli.errors import FAILED, USAGE, Failure, verdict
 from ina.service.client import Client, ClientError, Refused, Unreachable
-from ina.service.records import Difference
+from ina.service.records import Discrepancy
 from ina.service.tokens import Role, Tokens
 from tests.ina.service.bed import TIMEOUT_S, USER, Bed, job
 
@@ -157,7 +157,7 @@ def test_nothing_is_done_if_one_of_several_names_is_wrong(ina: Run, file: Path) 
 
 def test_an_audit_that_finds_something_fails(ina: Run, bed: Bed) -> None:
     assert "nothing else" in said(ina("audit"))
-    bed.service.differences = (Difference("s1", "job 7 is there, and should not be"),)
+    bed.service.differences = (Discrepancy("s1", "job 7 is there, and should not be"),)
     done = ina("audit")
     assert "job 7 is there, and should not be" in done.stdout
     assert refusal(done) == (FAILED, "the audit found 1 difference")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controller.policies.placement.flows import steady_state
-from controller.policies.placement.server import choose_fallback
+from controller.policies.placement.policy import choose_fallback
 from controller.vocabulary import BadSpec, Job, Topology, parse_topology
 from controller.vocabulary.catalog import leaf_spine
 from controller.vocabulary.files import check_job, topology_document

@@ -11,7 +11,8 @@ from controller.core import Cancelled, Submitted, Tick
 from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import SCHEDULER, AllocationSettings
+from controller.policies.by_kind import AllocationSettings
+from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
@@ -75,7 +76,6 @@ def test_what_runs_runs_on_under_other_policies(tmp_path: Path) -> None:
     assert {name: place.tree for name, place in after.places.items()} == {
         name: place.tree for name, place in before.places.items()
     }
-    assert ledger.core.log is not None
     assert ledger.core.log.entries[-1].event == "memory" or any(
         entry.text.startswith("policies: scheduler fifo-backfill") for entry in ledger.core.log.entries
     )
@@ -135,7 +135,6 @@ def test_a_policy_that_cannot_decide_leaves_what_runs_running_until_it_can(tmp_p
             ledger.decide()
         assert [run.jobs for run in ledger.core.desired().runs] == [("a",)]
         assert ledger.core.undecided == "job 'bad' is of a kind that nobody knows"
-        assert ledger.core.log is not None
         said = [each.text for each in ledger.core.log.entries if "cannot decide" in each.text]
         assert said == [f"moody cannot decide: {ledger.core.undecided}"]
         ledger.record([Cancelled(ledger.now_s, "bad")])
@@ -147,7 +146,6 @@ def test_a_policy_that_cannot_decide_leaves_what_runs_running_until_it_can(tmp_p
 def test_jobs_that_share_part_of_their_gpus_want_places_of_the_scheduler() -> None:
     core = Policies("sharing:antman").core(CLUSTER)
     group = Group((), (0, 1), neighbours=())
-    assert core.allocation is not None
     core.allocation.check(Decision([group]))
     job = ReportedJob(Submission("a", 0.0, 2, 10), 0, 1.0, 0.0)
     with pytest.raises(BadDecision, match="placement 'netpack' does not support; placement 'scheduler' does"):

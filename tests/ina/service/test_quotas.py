@@ -80,6 +80,8 @@ def test_what_is_reserved_is_left_free_by_others() -> None:
     assert quotas.take("a1", "a", 4) == ""
     assert quotas.never("b", 5) == "tenant b may use 4 GPUs; the job needs 5"
     assert quotas.end("b1") == ["b2"]
+    assert quotas.take("b3", "b", 4)
+    assert quotas.resize(10) == ["b3"]
 
 
 def test_quotas_that_cannot_be_are_refused() -> None:
@@ -101,21 +103,29 @@ def test_no_tenant_uses_more_than_its_quota_and_all_jobs_get_in(seed: int) -> No
     )
     inside: list[tuple[str, str, int]] = []
     known: dict[str, tuple[str, str, int]] = {}
+    entered: dict[str, list[int]] = {each: [] for each in "abcd"}
+
+    def enter(names: list[str]) -> None:
+        for name in names:
+            inside.append(known[name])
+            entered[known[name][1]].append(int(name[1:]))
+
     for number in range(60):
         tenant = rng.choice("abcd")
         gpus = rng.randint(1, 4)
         wish = known[f"j{number}"] = (f"j{number}", tenant, gpus)
         if not quotas.take(*wish):
-            inside.append(wish)
+            enter([wish[0]])
         while inside and rng.random() < 0.5:
             gone = inside.pop(rng.randrange(len(inside)))
-            inside += [known[name] for name in quotas.end(gone[0])]
+            enter(quotas.end(gone[0]))
         used = {each: sum(n for _, tenant, n in inside if tenant == each) for each in "abcd"}
         assert used["a"] <= 6
         assert used["b"] <= 8
         assert max(0, used["a"] - 2) + used["b"] + max(0, used["c"] - 4) + used["d"] <= 16 - 6
     while inside:
-        inside += [known[name] for name in quotas.end(inside.pop(0)[0])]
+        enter(quotas.end(inside.pop(0)[0]))
+    assert all(each == sorted(each) for each in entered.values()), "a tenant's jobs enter in their order"
     assert not [name for name in known if quotas.waits(name) is not None], "nobody is left outside"
 
 

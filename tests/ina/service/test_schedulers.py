@@ -16,7 +16,7 @@ import pytest
 from controller.core import Submitted
 from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Submission
 from controller.vocabulary import Cluster, Job, fabrics
 from ina.runtime.fabric import open_fabric
@@ -94,7 +94,6 @@ class Bed:
                     while any(name in core.jobs for name in names):
                         await asyncio.sleep(0.01)
             except TimeoutError:
-                assert core.log is not None
                 lines = [
                     f"{each.at_s:.2f} {each.event} {each.jobs}: {each.text}" for each in core.log.entries
                 ]

@@ -124,7 +124,6 @@ def test_a_failure_counts_when_slurm_says_what_ended_the_job(
         failed = RunStatus(ends={"a": "rank 0 was killed"}, lost={"h1": "its command ended"}, over=True)
         files.write(tmp_path / "runs" / "3" / "status.json", asdict(failed))
         status = runs.status(3)
-        assert status is not None
         assert (status.ends, status.over) == ({}, False)
         (tmp_path / "jobs").write_text("7|CANCELLED|None|ina:s:3\n")
         until(lambda: not runs.lives(3))

@@ -113,7 +113,6 @@ def test_a_second_process_waits_until_the_first_is_gone_however_it_ended(tmp_pat
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout is not None
         assert first.stdout.readline() == "mine\n"
         told: list[str] = []
         waiting, have = threading.Event(), threading.Event()
@@ -284,7 +283,6 @@ def test_a_state_that_is_forgotten_begins_anew_under_its_name_and_ends_what_ran(
     words = "import sys, time; from pathlib import Path; from ina.service import files"
     words += "\nwith files.alive(Path(sys.argv[1])): print('alive', flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", words, str(run)], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         with Store(killed) as store:
             identity = store.identity
@@ -305,7 +303,6 @@ def test_a_process_of_a_copy_of_the_state_elsewhere_is_named(killed: Path, tmp_p
     with Store(killed) as store:
         identity = store.identity
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()  # before, the kernel may not know its command line yet
         with pytest.raises(StoreError, match=rf"process {process.pid} of the state {identity} runs in {run}"):
             recovery.check_processes(tmp_path / "copy", identity)

@@ -11,8 +11,7 @@ from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c.program import emit_c
 from softswitch.engine.interpreter import interpreter
 from softswitch.engine.pipeline import Pipeline
-
-from .traffic import Bench, Sent, snapshot
+from tests.softswitch.differential.traffic import Bench, Sent, snapshot
 
 
 @dataclass(slots=True)

@@ -1,13 +1,377 @@
-"""Random P4 programs: valid for p4c and BMv2, terminating, and full of what the language has."""
+"""Random P4 expressions over whatever is in scope.
+
+Random P4 statements over whatever is in scope.
+
+The part of a random program that is always the same: what its statements call.
+
+Random P4 programs: valid for p4c and BMv2, terminating, and full of what the language has.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
-from .random_expressions import BOOL, Kind
-from .random_library import LIBRARY, SUBCONTROL
-from .random_statements import STACK_SIZE, Statements
-from .stimuli import number
+from tests.softswitch.differential.stimuli import number
+
+WIDTHS = (1, 2, 3, 4, 7, 8, 9, 12, 13, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96, 127, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A scalar type: bit<width>, int<width> or bool."""
+
+    width: int
+    signed: bool = False
+    boolean: bool = False
+
+    def __str__(self) -> str:
+        if self.boolean:
+            return "bool"
+        return f"{'int' if self.signed else 'bit'}<{self.width}>"
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is a bit<width>."""
+        return not self.signed and not self.boolean
+
+    def literal(self, value: int) -> str:
+        """Write a constant whose bits are `value`."""
+        if self.boolean:
+            return "true" if value & 1 else "false"
+        if not self.signed:
+            return f"{self.width}w{value}"
+        sign = 1 << (self.width - 1)
+        if value == sign:  # has no positive counterpart to negate
+            return f"(int<{self.width}>){self.width}w{value}"
+        return f"(-{self.width}s{2 * sign - value})" if value & sign else f"{self.width}s{value}"
+
+
+BOOL = Kind(1, boolean=True)
+
+Place = tuple[str, Kind]
+"""Something with a value: its text and its type."""
+
+
+@dataclass(slots=True)
+class Expressions:
+    """Writes expressions. Everything random comes from `random`."""
+
+    random: Random
+    places: list[Place] = field(default_factory=list)  # what can be read and assigned
+    constants: list[Place] = field(default_factory=list)  # what can only be read
+    headers: list[str] = field(default_factory=list)  # in pairs of one type: hdr.a0, hdr.b0, ...
+    wholes: list[str] = field(default_factory=list)  # comparisons of headers, stacks, structs, enums
+
+    def kind(self) -> Kind:
+        """Return a random bit or int type."""
+        return Kind(self.random.choice(WIDTHS), self.random.randrange(4) == 0)
+
+    def expression(self, kind: Kind, depth: int) -> str:
+        """Return an expression of type `kind`."""
+        if depth == 0 or self.random.randrange(5) == 0:
+            return self._leaf(kind)
+        return self._boolean(depth - 1) if kind.boolean else self._arithmetic(kind, depth - 1)
+
+    def _readable(self) -> list[Place]:
+        return self.places + self.constants
+
+    def _leaf(self, kind: Kind) -> str:
+        same = [place for place, other in self._readable() if other == kind]
+        if same and self.random.randrange(4):
+            return self.random.choice(same)
+        converted = self._converted(kind) if self.random.randrange(2) else ""
+        return converted or kind.literal(number(self.random, kind.width))
+
+    def _converted(self, kind: Kind) -> str:
+        """Return some place cast to `kind`, or nothing."""
+        place, other = self.random.choice(self._readable())
+        if kind.boolean:
+            return f"({place} == {other.literal(number(self.random, other.width))})"
+        if other.boolean:
+            return f"(bit<1>){place}" if kind == Kind(1) else ""
+        if other.width == kind.width or other.signed == kind.signed:
+            return f"({kind}){place}"
+        return f"({kind})({Kind(kind.width, other.signed)}){place}"
+
+    def _arithmetic(self, kind: Kind, depth: int) -> str:
+        def sub(other: Kind = kind) -> str:
+            return self.expression(other, depth)
+
+        match self.random.randrange(12):
+            case 0 | 1 | 2:
+                return f"({sub()} {self.random.choice(('+', '-', '&', '|', '^'))} {sub()})"
+            case 3:
+                return f"({sub()} * {sub()})"
+            case 4:
+                return f"({sub()} {self.random.choice(('|+|', '|-|'))} {sub()})"
+            case 5:
+                amount = self.random.choice((str(self.random.randrange(kind.width + 2)), sub(Kind(8))))
+                return f"({sub()} {self.random.choice(('<<', '>>'))} {amount})"
+            case 6:
+                return f"({self.random.choice(('-', '~'))}{sub()})"
+            case 7:
+                return f"({sub(BOOL)} ? {sub()} : {sub()})"
+            case 8 if not kind.signed and kind.width > 1:
+                left = self.random.randrange(1, kind.width)
+                return f"({sub(Kind(left))} ++ {sub(Kind(kind.width - left))})"
+            case 9 if not kind.signed:
+                return self._slice(kind) or sub()
+            case 10 if not kind.signed:
+                # a divisor that is known to be zero is an error
+                same = [place for place, other in self._readable() if other == kind]
+                return f"({sub()} {self.random.choice('/%')} {self.random.choice([*same, kind.literal(1)])})"
+            case _:
+                return self._converted(kind) or sub()
+
+    def _slice(self, kind: Kind) -> str:
+        wide = [(p, k) for p, k in self._readable() if k.width >= kind.width and k.plain]
+        if not wide:
+            return ""
+        place, other = self.random.choice(wide)
+        low = self.random.randrange(other.width - kind.width + 1)
+        return f"{place}[{low + kind.width - 1}:{low}]"
+
+    def _boolean(self, depth: int) -> str:
+        match self.random.randrange(7):
+            case 0:
+                operator = self.random.choice(("&&", "||"))
+                return f"({self.expression(BOOL, depth)} {operator} {self.expression(BOOL, depth)})"
+            case 1:
+                return f"(!{self.expression(BOOL, depth)})"
+            case 2 if self.headers:
+                return f"{self.random.choice(self.headers)}.isValid()"
+            case 3 | 4 if self.wholes:
+                return f"({self.random.choice(self.wholes)})"
+            case _:
+                kind = self.kind()
+                operator = self.random.choice(("==", "!=", "<", "<=", ">", ">="))
+                return f"({self.expression(kind, depth)} {operator} {self.expression(kind, depth)})"
+
+
+STACK_SIZE = 3
+WHOLES = (
+    "meta.one = meta.two;",
+    "meta.two = meta.one;",
+    "meta.one = { 8w3, true, Colour.Blue };",
+    "meta.one.colour = Colour.Green;",
+    "meta.one.x = (bit<8>)meta.code;",
+    "meta.code = Code.B;",
+    "meta.code = (Code)meta.key;",
+    "meta.two.y = meta.one.colour == meta.two.colour;",
+)
+HASHES = ("crc32", "crc16", "csum16", "xor16", "identity")
+
+
+@dataclass(slots=True)
+class Statements(Expressions):
+    """Writes statements, indented by eight."""
+
+    fields: dict[str, list[tuple[str, Kind]]] = field(default_factory=dict)  # of header types
+    stacks: list[str] = field(default_factory=list)
+    registers: list[tuple[str, Kind, int]] = field(default_factory=list)
+    counters: list[tuple[str, int]] = field(default_factory=list)
+    fresh: int = 0
+
+    def name(self, prefix: str) -> str:
+        """Return a name that is new in the program."""
+        self.fresh += 1
+        return f"{prefix}{self.fresh}"
+
+    def block(self, depth: int, count: int, leave: str = "") -> str:
+        """Return a block of `count` statements, perhaps with a conditional `leave` inside."""
+        statements = [self.statement(depth - 1, depth) for _ in range(count)]
+        if leave:
+            condition = self.expression(BOOL, 1)
+            statements.insert(self.random.randrange(count + 1), f"        if ({condition}) {{ {leave}; }}\n")
+        return f"{{\n{''.join(statements)}        }}\n"
+
+    def statement(self, depth: int, size: int) -> str:
+        """Return one statement; blocks inside it are `depth` deep and have `size` statements."""
+        choices: list[Callable[[], str]] = [self._assign] * 6 + [self._assign_slice] * 2
+        choices += [self._hash, self._random_number, self._call, self._whole]
+        if depth > 0:
+            choices += [lambda: self._if(depth, size)] * 2 + [lambda: self._switch(depth)]
+        if self.headers:
+            choices += [self._validity, self._copy_header]
+        if self.stacks:
+            choices += [self._shift, self._indexed]
+        if self.registers:
+            choices += [self._register] * 3
+        if self.counters:
+            choices.append(self._count)
+        return self.random.choice(choices)()
+
+    def _assign(self) -> str:
+        place, kind = self.random.choice(self.places)
+        return f"        {place} = {self.expression(kind, 3)};\n"
+
+    def _assign_slice(self) -> str:
+        place, kind = self.random.choice([(p, k) for p, k in self.places if k.width > 1 and k.plain])
+        low = self.random.randrange(kind.width)
+        high = self.random.randrange(low, kind.width)
+        return f"        {place}[{high}:{low}] = {self.expression(Kind(high - low + 1), 2)};\n"
+
+    def _if(self, depth: int, size: int) -> str:
+        text = f"        if ({self.expression(BOOL, 2)}) {self.block(depth, size)}"
+        if self.random.randrange(2):
+            text += f"        else {self.block(depth, 1)}"
+        return text
+
+    def _switch(self, depth: int) -> str:
+        place, kind = self.random.choice([(p, k) for p, k in self.places if k.plain and k.width <= 32])
+        labels = sorted({number(self.random, kind.width) for _ in range(4)})
+        cases = "".join(f"            {kind.literal(v)}: {self.block(depth, 1)}" for v in labels[:-1])
+        cases += f"            {kind.literal(labels[-1])}:\n            default: {self.block(depth, 1)}"
+        return f"        switch ({place}) {{\n{cases}        }}\n"
+
+    def _whole(self) -> str:
+        """Assign a struct, a stack or an enum."""
+        choices = ["meta.one = meta.two;", "meta.two = meta.one;", "meta.one = { 8w3, true, Colour.Blue };"]
+        choices += [
+            "meta.one.colour = Colour.Green;",
+            "meta.one.x = (bit<8>)meta.code;",
+            "meta.code = Code.B;",
+        ]
+        choices += ["meta.code = (Code)meta.key;", "meta.two.y = meta.one.colour == meta.two.colour;"]
+        for stack in self.stacks:
+            choices += [f"{stack} = {stack.replace('.s', '.t')};", f"{stack.replace('.s', '.t')} = {stack};"]
+        return f"        {self.random.choice(choices)}\n"
+
+    def _call(self) -> str:
+        """Call a function or an action with parameters, perhaps the same place twice."""
+        words = [place for place, kind in self.places if kind == Kind(16)]
+        x, y = self.random.choice(words), self.random.choice(words)
+        return self.random.choice(
+            (
+                f"        shuffle({x}, {self.expression(Kind(16), 1)}, {y});\n",
+                f"        {x} = larger({self.expression(Kind(16), 1)}, {y});\n",
+                f"        {x} = bump({y}) + {self.random.choice(words)};\n",
+            )
+        )
+
+    def _random_number(self) -> str:
+        place, kind = self.random.choice([(p, k) for p, k in self.places if k.plain and k.width <= 64])
+        return f"        random({place}, {self.expression(kind, 1)}, {self.expression(kind, 0)});\n"
+
+    def _validity(self) -> str:
+        method = self.random.choice(("setValid", "setInvalid"))
+        return f"        {self.random.choice(self.headers)}.{method}();\n"
+
+    def _copy_header(self) -> str:
+        header = self.random.choice(self.headers)
+        twin = header.replace(".a", ".b") if ".a" in header else header.replace(".b", ".a")
+        return f"        {header} = {twin};\n"
+
+    def _shift(self) -> str:
+        stack, count = self.random.choice(self.stacks), self.random.randint(1, STACK_SIZE)
+        return f"        {stack}.{self.random.choice(('push_front', 'pop_front'))}({count});\n"
+
+    def _indexed(self) -> str:
+        stack = self.random.choice(self.stacks)
+        field_, kind = self.random.choice(self.fields[f"h{stack.removeprefix('hdr.s')}_t"])
+        element = f"{stack}[{self.random.choice(('meta.key', '(meta.key & 8w3)', '(meta.key >> 6)'))}]"
+        if self.random.randrange(2):
+            return f"        {element}.{field_} = {self.expression(kind, 1)};\n"
+        targets = [place for place, other in self.places if other == kind]
+        return f"        {self.random.choice(targets)} = {element}.{field_};\n"
+
+    def _register(self) -> str:
+        name, kind, size = self.random.choice(self.registers)
+        index = self._cell(size)
+        targets = [place for place, other in self.places if other == kind]
+        if targets and self.random.randrange(2):
+            return f"        {name}.read({self.random.choice(targets)}, {index});\n"
+        old = self.name("old")
+        new = f"!{old}" if kind.boolean else f"{old} + {self.expression(kind, 1)}"
+        return (
+            f"        {{\n            {kind} {old};\n            {name}.read({old}, {index});\n"
+            f"            {name}.write({index}, {new});\n        }}\n"
+        )
+
+    def _count(self) -> str:
+        name, size = self.random.choice(self.counters)
+        return f"        {name}.count({self._cell(size)});\n"
+
+    def _cell(self, size: int) -> str:
+        """Return an index that is mostly in range."""
+        return self.random.choice(
+            (
+                f"32w{self.random.randrange(size + 1)}",
+                f"({self.expression(Kind(32), 1)} & 32w{size})",
+                self.expression(Kind(32), 1),
+            )
+        )
+
+    def _hash(self) -> str:
+        targets = [place for place, kind in self.places if kind.plain and kind.width <= 64]
+        data = [place for place, kind in self.places if not kind.boolean]
+        fields = ", ".join(self.random.sample(data, min(len(data), self.random.randint(1, 4))))
+        base, maximum = number(self.random, 16), number(self.random, 32)
+        return (
+            f"        hash({self.random.choice(targets)}, HashAlgorithm.{self.random.choice(HASHES)}, "
+            f"16w{base}, {{ {fields} }}, 32w{maximum});\n"
+        )
+
+
+LIBRARY = """\
+enum bit<8> Code { A = 1, B = 7 }
+
+enum Colour { Red, Green, Blue }
+
+struct part_t {
+    bit<8> x;
+    bool   y;
+    Colour colour;
+}
+
+action shuffle(inout bit<16> x, in bit<16> y, out bit<16> z) {
+    x = x + y;
+    z = x ^ y;
+    x = x - 1;
+}
+
+bit<16> larger(in bit<16> x, in bit<16> y) {
+    if (x > y) {
+        return x;
+    }
+    return y;
+}
+
+bit<16> bump(inout bit<16> x) {
+    x = x + 3;
+    return x - 1;
+}
+"""
+SUBCONTROL = """\
+control Sub(inout bit<16> x, in bit<8> y, out bool z)(bit<16> step) {
+    register<bit<16>>(4) seen;
+    action add(bit<16> amount) {
+        x = x + amount;
+    }
+    action stop() {
+        exit;
+    }
+    table t {
+        key = { y: exact; z: exact; x: ternary; }
+        actions = { add; stop; NoAction; }
+        default_action = add(step);
+    }
+    apply {
+        bit<16> before;
+        seen.read(before, (bit<32>)y);
+        seen.write((bit<32>)y, x);
+        z = before == x;
+        if (before == 7) {
+            return;
+        }
+        t.apply();
+        x = x ^ before;
+    }
+}
+"""
+
 
 PARAMETERS = "inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata"
 MATCHES = (("exact",), ("exact",), ("lpm",), ("ternary", "exact"), ("range", "ternary", "optional"))

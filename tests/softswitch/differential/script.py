@@ -33,8 +33,7 @@ from pathlib import Path
 from softswitch.compiler import compile_file, ir
 from softswitch.engine.interpreter.pipeline import Interpreter
 from softswitch.engine.pipeline import Pipeline
-
-from .traffic import Bench, Sent
+from tests.softswitch.differential.traffic import Bench, Sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ import time
 import traceback
 
 from softswitch.engine.build import FLAGS
-
-from . import trial
+from tests.softswitch.differential import trial
 
 
 def main() -> int:

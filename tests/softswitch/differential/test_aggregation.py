@@ -8,10 +8,9 @@ import pytest
 from softswitch.engine.pipeline import Pipeline
 from tests import effort
 from tests.programs import p4src_program
-
-from .compare import Pair
-from .script import parse_entry
-from .stimuli import mutated
+from tests.softswitch.differential.compare import Pair
+from tests.softswitch.differential.script import parse_entry
+from tests.softswitch.differential.stimuli import mutated
 
 SLOTS = 64
 ABOVE = 6  # the port towards the root and the fallback server

@@ -4,9 +4,8 @@ import pytest
 
 from softswitch.engine.build import load
 from tests.programs import program_of
-
-from .script import Runner, read
-from .traffic import snapshot
+from tests.softswitch.differential.script import Runner, read
+from tests.softswitch.differential.traffic import snapshot
 
 FEATURES = sorted(path.parent for path in (Path(__file__).parent.parent / "features").glob("*/program.p4"))
 

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.effort import cases
-
-from . import trial
+from tests.softswitch.differential import trial
 
 PROGRAMS = cases(200)
 PER_TEST = 8

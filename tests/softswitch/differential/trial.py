@@ -7,11 +7,10 @@ from random import Random
 
 from softswitch.compiler import CompileError, compile_source, ir
 from softswitch.engine.build import FLAGS
-
-from .compare import Pair
-from .random_lanes import LaneGenerator
-from .random_program import Generator
-from .stimuli import disturb, frame, install
+from tests.softswitch.differential.compare import Pair
+from tests.softswitch.differential.random_lanes import LaneGenerator
+from tests.softswitch.differential.random_program import Generator
+from tests.softswitch.differential.stimuli import disturb, frame, install
 
 PACKETS = 40
 # Compiling takes most of the time of a trial.

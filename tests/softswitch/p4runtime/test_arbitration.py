@@ -1,7 +1,19 @@
-"""Mastership, rule by rule of the specification's section 5.3."""
+"""Mastership, rule by rule of the specification's section 5.3.
 
+Who may do what at the service, and packets to and from its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
 import pytest
 
+from p4src.messages import p4runtime_pb2 as p4
+from softswitch.engine.switch import Switch
+from softswitch.p4runtime import Service, Serving, serve
 from softswitch.p4runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -10,6 +22,8 @@ from softswitch.p4runtime.errors import (
     ResourceExhausted,
 )
 from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, Standing
+from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config
+from tests.softswitch.p4runtime.test_service import exact, probe
 
 PRIMARY, BACKUP, NO_PRIMARY = Standing.PRIMARY, Standing.BACKUP, Standing.NO_PRIMARY
 
@@ -102,3 +116,137 @@ def test_streams_are_limited() -> None:
         arbitration.update(i, "", i)
     with pytest.raises(ResourceExhausted, match=f"{MAX_STREAMS} controllers"):
         arbitration.update("one more", "", None)
+
+
+def test_before_any_program_requests_are_refused(
+    empty_service: Service, connect: Callable[[Service], Any], names: Names
+) -> None:
+    stub = connect(empty_service)
+    stream = Stream(stub)
+    stream.arbitrate(1)
+    client = Client(stub, 1)
+    for request in (lambda: client.write("INSERT"), lambda: client.read(names.entry("exact_table"))):
+        with pytest.raises(grpc.RpcError, match="no program is loaded") as error:
+            request()
+        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    response = stub.GetForwardingPipelineConfig(p4.GetForwardingPipelineConfigRequest())
+    assert not response.HasField("config")
+    stream.end()
+
+
+def test_only_the_primary_writes(service: Service, connect: Callable[[Service], Any], source: Source) -> None:
+    stub = connect(service)
+    with pytest.raises(grpc.RpcError, match="no primary controller") as error:
+        Client(stub, 1).write("INSERT")
+    assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    first, second = Stream(stub), Stream(stub)
+    assert first.arbitrate(1).status.code == grpc.StatusCode.OK.value[0]
+    assert second.arbitrate(2).status.code == grpc.StatusCode.OK.value[0]
+    demoted = first.receive().arbitration
+    assert demoted.status.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
+    assert demoted.election_id.low == 2
+    with pytest.raises(grpc.RpcError, match="election id 1 is not the primary's"):
+        Client(stub, 1).configure("VERIFY", config(source))
+    Client(stub, 2).write("INSERT")
+    second.end()
+    orphaned = first.receive().arbitration
+    assert orphaned.status.code == grpc.StatusCode.NOT_FOUND.value[0]
+    with pytest.raises(grpc.RpcError, match="no primary controller"):
+        Client(stub, 2).write("INSERT")
+    first.end()
+
+
+@pytest.mark.parametrize(
+    ("election_id", "fields", "code"),
+    [
+        (1, {"device_id": 5}, grpc.StatusCode.NOT_FOUND),
+        (7, {}, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+def test_a_bad_arbitration_ends_the_stream(
+    service: Service,
+    connect: Callable[[Service], Any],
+    election_id: int,
+    fields: dict[str, Any],
+    code: grpc.StatusCode,
+) -> None:
+    stub = connect(service)
+    holder = Stream(stub)
+    holder.arbitrate(7)
+    with pytest.raises(grpc.RpcError) as error:
+        Stream(stub).arbitrate(election_id, **fields)
+    assert error.value.code() is code
+    holder.end()
+
+
+def test_another_device_is_not_here(client: Client) -> None:
+    with pytest.raises(grpc.RpcError, match="no device 3 here; this switch is device 0") as error:
+        client.write("INSERT", device_id=3)
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_capabilities_tell_the_version(client: Client) -> None:
+    assert client.stub.Capabilities(p4.CapabilitiesRequest()).p4runtime_api_version == "1.4.1"
+
+
+def test_a_service_closes_while_streams_are_open(
+    switch: Switch, connect: Callable[[Service], Any], source: Source
+) -> None:
+    service = serve(switch, source=source.text)
+    stream = Stream(connect(service))
+    stream.arbitrate(1)
+    service.close()
+    with pytest.raises((StopIteration, grpc.RpcError)):
+        stream.receive()
+
+
+def test_a_port_in_use_is_refused(service: Service, switch: Switch) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{service.port}"):
+        serve(switch, serving=Serving(address=f"127.0.0.1:{service.port}"))
+
+
+# ---------------------------------------------------------------------- packets
+
+
+def test_packets_go_in_at_the_cpu_port(
+    client: Client, names: Names, service: Service, switch: Switch
+) -> None:
+    client.write("INSERT", names.entry("exact_table", exact(7), action=names.action("send", b"\2")))
+    stream = Stream(client.stub)
+    stream.arbitrate(2)
+    stream.send(packet=p4.PacketOut(payload=probe(7)))
+    stream.send(digest_ack=p4.DigestListAck())
+    assert "no digest has id" in stream.receive().error.message  # so the packet before it has been taken
+    assert switch.drain(2) == [probe(7)]
+    stream.end()
+
+
+def test_packets_come_out_of_the_cpu_port(client: Client, names: Names, switch: Switch) -> None:
+    stream = Stream(client.stub)
+    stream.arbitrate(2)
+    Client(client.stub, 2).write(
+        "INSERT", names.entry("exact_table", exact(7), action=names.action("send", b"\1\xfe"))
+    )
+    switch.inject(0, [probe(7)])
+    assert stream.receive().packet.payload == probe(7)
+    stream.end()
+
+
+def test_a_backup_may_not_send_packets(client: Client) -> None:
+    stream = Stream(client.stub)
+    assert stream.arbitrate(None).status.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
+    stream.send(packet=p4.PacketOut(payload=b"x"))
+    error = stream.receive().error
+    assert error.canonical_code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+    assert error.packet_out.packet_out.payload == b"x"
+    stream.end()
+
+
+def test_packet_metadata_that_the_program_has_not_are_reported(client: Client) -> None:
+    stream = Stream(client.stub)
+    stream.arbitrate(2)
+    stream.send(packet=p4.PacketOut(metadata=[p4.PacketMetadata(metadata_id=3, value=b"\1")]))
+    error = stream.receive().error
+    assert error.canonical_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert "no metadata 3" in error.message
+    stream.end()

@@ -1,5 +1,7 @@
 """Messages to entries, without a program: what is malformed is refused in words."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from softswitch.compiler import ir
 from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied, RequestError
 from softswitch.p4runtime.schema import Action, Field, Param, Schema, Table
+from softswitch.p4runtime.translate import decode, encode
 
 SET = Action(0x01000001, "set", (Param(1, "port", 9), Param(2, "mac", 48)))
 DROP = Action(0x01000002, "drop", ())
@@ -197,3 +200,30 @@ def test_a_table_keeps_so_many_actions_decoded() -> None:
         translate.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, number.to_bytes(6, "big"))))
         assert len(ACL.decoded) <= 4096
     assert translate.called(SCHEMA, ACL, action(SET.id, (1, b"\1"), (2, b"\3"))).args == (1, 3)
+
+
+@given(st.integers(0, 2**256))
+def test_encoding_is_the_shortest_that_decodes_to_the_same(value: int) -> None:
+    data = encode(value)
+    assert decode(data, 257, "x") == value
+    assert len(data) == 1 or data[0] != 0
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 10))
+def test_leading_zeros_change_nothing(value: int, zeros: int) -> None:
+    assert decode(bytes(zeros) + encode(value), 48, "x") == value
+
+
+@pytest.mark.parametrize(("value", "data"), [(0, b"\0"), (255, b"\xff"), (256, b"\1\0")])
+def test_examples_of_the_specification(value: int, data: bytes) -> None:
+    assert encode(value) == data
+
+
+def test_a_value_too_wide_is_refused_with_the_limit() -> None:
+    with pytest.raises(InvalidArgument, match=r"port is 0x0200, 10 bits; .* bit<9>, at most 0x1ff"):
+        decode(b"\x02\x00", 9, "port")
+
+
+def test_nothing_is_not_zero() -> None:
+    with pytest.raises(InvalidArgument, match="x is empty"):
+        decode(b"", 8, "x")

@@ -12,9 +12,8 @@ import pytest
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
-from softswitch.p4runtime.codes import MAX_MESSAGE, MAX_UNREAD
 from softswitch.p4runtime.roles import MAX_STREAMS
-from softswitch.p4runtime.server import _Stream
+from softswitch.p4runtime.server import MAX_MESSAGE, MAX_UNREAD, _Stream
 from tests.softswitch.p4runtime.clients import PATIENCE_S, Client, Source, Stream
 
 NO_MESSAGE = b"\xff\xff\xff"

@@ -1,9 +1,19 @@
-"""Meters, registers, digests, idle times and counters of defaults, in both back ends."""
+"""Meters, registers, digests, idle times and counters of defaults, in both back ends.
 
+Value sets over P4Runtime: members replaced at once, matched by the parser in both back ends.
+
+What the service sends of its own accord, to whom, and what roles may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from google.protobuf import any_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,10 +24,20 @@ from softswitch.engine.build import load
 from softswitch.engine.cache import compile_once
 from softswitch.engine.meters import GREEN, RED, YELLOW, MeterRates
 from softswitch.engine.pipeline import Copy, Pipeline
-from softswitch.p4runtime import cells, digests, tables
-from softswitch.p4runtime.errors import InvalidArgument, OutOfRange, RequestError, Unimplemented
-from softswitch.p4runtime.state import Backend, Bundle, Subscription, prepare
+from softswitch.engine.switch import Switch
+from softswitch.p4runtime import Service, cells, entities, roles, serve, tables
+from softswitch.p4runtime.errors import (
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    RequestError,
+    ResourceExhausted,
+    Unimplemented,
+)
+from softswitch.p4runtime.state import Backend, Bundle, Loading, Subscription, prepare
 from tests import effort
+from tests.softswitch.lowering import source
+from tests.softswitch.p4runtime.clients import Client, Source, Stream, errors
 
 INSERT, MODIFY, DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 EVERYTHING: dict[str, Any] = {
@@ -52,7 +72,7 @@ def bundle(request: pytest.FixtureRequest, text: str, clock: Clock) -> Bundle:
     backend: Backend = request.param
     info = p4info(compile_once(text))
     config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode())
-    return prepare(config, backend=backend, now_us=clock)
+    return prepare(config, Loading(backend=backend), now_us=clock)
 
 
 def send(pipeline: Pipeline, key: int, now_us: int = 0, length: int = 4) -> bytes:
@@ -225,8 +245,8 @@ def subscribe(bundle: Bundle, **config: int) -> int:
     """Subscribe to the program's one digest; return its id."""
     (digest,) = bundle.schema.digests.values()
     message = p4.DigestEntry(digest_id=digest.id, config=p4.DigestEntry.Config(**config))
-    digests.write(bundle, INSERT, message)
-    assert list(digests.read(bundle, p4.DigestEntry())) == [message]
+    entities.write_digest(bundle, INSERT, message)
+    assert list(entities.read_digest(bundle, p4.DigestEntry())) == [message]
     return digest.id
 
 
@@ -234,15 +254,15 @@ def test_digests_come_in_lists_with_what_the_program_sent(bundle: Bundle, clock:
     id_ = subscribe(bundle, max_list_size=2, max_timeout_ns=1_000_000)
     for key in (0x11, 0x12, 0x13):
         send(bundle.pipeline, key)
-    (message,) = digests.look(bundle)
+    (message,) = entities.look(bundle)
     assert (message.digest.digest_id, message.digest.list_id, len(message.digest.data)) == (id_, 1, 2)
     port, probe, problem = message.digest.data[0].struct.members
     assert port.bitstring == b"\3"
     assert probe.header.bitstrings == [b"\x11", b"\0", b"\0"]
     assert problem.error == "NoError"
-    assert list(digests.look(bundle)) == []
+    assert list(entities.look(bundle)) == []
     clock.us += 1000
-    (message,) = digests.look(bundle)
+    (message,) = entities.look(bundle)
     assert (message.digest.list_id, len(message.digest.data)) == (2, 1)
 
 
@@ -269,24 +289,24 @@ def test_digests_that_the_controller_is_about_to_know_are_not_sent_again() -> No
 def test_idle_entries_are_told_once_after_each_hit(bundle: Bundle, clock: Clock) -> None:
     clock.us = 1000
     tables.write(bundle, INSERT, entry(bundle, 7, idle_timeout_ns=2_000_000))
-    assert list(digests.look(bundle)) == []
+    assert list(entities.look(bundle)) == []
     clock.us = 2500
     send(bundle.pipeline, 7, 2500)
     (read,) = tables.read(bundle, entry(bundle, 7, **EVERYTHING))
     assert (read.idle_timeout_ns, read.time_since_last_hit.elapsed_ns) == (2_000_000, 0)
     clock.us = 4499
-    assert list(digests.look(bundle)) == []
+    assert list(entities.look(bundle)) == []
     clock.us = 4500
-    (message,) = digests.look(bundle)
+    (message,) = entities.look(bundle)
     (told,) = message.idle_timeout_notification.table_entry
     assert (told.match[0].ternary.value, told.priority, told.idle_timeout_ns) == (b"\7", 1, 2_000_000)
     clock.us = 9000
-    assert list(digests.look(bundle)) == []
+    assert list(entities.look(bundle)) == []
     send(bundle.pipeline, 7, 9000)
     clock.us = 11_000
-    assert len(list(digests.look(bundle))) == 1
+    assert len(list(entities.look(bundle))) == 1
     tables.write(bundle, DELETE, entry(bundle, 7))
-    assert digests.interval_s(bundle) is None
+    assert entities.interval_s(bundle) is None
 
 
 def test_what_only_such_tables_have_is_refused_elsewhere(bundle: Bundle) -> None:
@@ -316,3 +336,235 @@ def test_p4info_tells_of_all_of_it(text: str) -> None:
     assert [m.name for m in info.type_info.headers["probe_t"].members] == ["key", "colour", "value"]
     assert info.type_info.error.members[0] == "NoError"
     assert "MyIngress.helper" in {a.preamble.name for a in info.actions}  # in no table
+
+
+PARSER = """
+    value_set<bit<8>>(2) plain;
+    value_set<pair_t>(4) pairs;
+    state start { packet.extract(hdr.h); transition select(hdr.h.a) { plain: more; default: check; } }
+    state check { transition select(hdr.h.a, hdr.h.b) { (1, 2): more; pairs: more; _: accept; } }
+    state more { packet.extract(hdr.g); transition accept; }
+"""
+TEXT = source(
+    "if (hdr.g.isValid()) { standard_metadata.egress_spec = 7; }",
+    declarations="struct pair_t { @match(ternary) bit<8> x; bit<8> y; }",
+    parser=PARSER,
+)
+
+
+@pytest.fixture(params=["interpreter", "compiled"])
+def set_bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    backend: Backend = request.param
+    file = tmp_path_factory.mktemp("sets") / "sets.p4"
+    file.write_text(TEXT)
+    text = preprocess_file(file)
+    config = p4.ForwardingPipelineConfig(p4info=p4info(compile_once(text)), p4_device_config=text.encode())
+    return prepare(config, Loading(backend=backend))
+
+
+def set_id(set_bundle: Bundle, name: str) -> int:
+    return next(v.id for v in set_bundle.schema.value_sets.values() if v.name == name)
+
+
+def members(set_bundle: Bundle, name: str, *matches: Sequence[p4.FieldMatch]) -> Any:
+    entry = p4.ValueSetEntry(value_set_id=set_id(set_bundle, name))
+    for match in matches:
+        entry.members.add().match.extend(match)
+    return entry
+
+
+def exact(field: int, value: int) -> Any:
+    return p4.FieldMatch(field_id=field, exact=p4.FieldMatch.Exact(value=bytes([value])))
+
+
+def ternary(field: int, value: int, mask: int) -> Any:
+    return p4.FieldMatch(
+        field_id=field, ternary=p4.FieldMatch.Ternary(value=bytes([value]), mask=bytes([mask]))
+    )
+
+
+def parsed_more(set_bundle: Bundle, a: int, b: int) -> bool:
+    packet, verdict = set_bundle.pipeline.ingress(bytes([a, b, 0, 0, 9, 9, 9, 9]), 0)
+    set_bundle.pipeline.egress(packet, Copy())
+    return verdict.egress_spec == 7
+
+
+def test_members_decide_the_transition(set_bundle: Bundle) -> None:
+    assert not parsed_more(set_bundle, 5, 0)
+    assert parsed_more(set_bundle, 1, 2)
+    tables.write_value_set(
+        set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [exact(1, 5)], [exact(1, 6)])
+    )
+    assert parsed_more(set_bundle, 5, 0)
+    assert parsed_more(set_bundle, 6, 0)
+    assert not parsed_more(set_bundle, 7, 0)
+    tables.write_value_set(set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [exact(1, 7)]))
+    assert not parsed_more(set_bundle, 5, 0)
+    assert parsed_more(set_bundle, 7, 0)
+    given = members(set_bundle, "P.pairs", [ternary(1, 0x20, 0xF0), exact(2, 3)])
+    tables.write_value_set(set_bundle, p4.Update.MODIFY, given)
+    assert parsed_more(set_bundle, 0x2F, 3)
+    assert not parsed_more(set_bundle, 0x2F, 4)
+    assert list(
+        tables.read_value_set(set_bundle, p4.ValueSetEntry(value_set_id=set_id(set_bundle, "P.pairs")))
+    ) == [given]
+    assert len(list(tables.read_value_set(set_bundle, p4.ValueSetEntry()))) == 2
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing(set_bundle: Bundle) -> None:
+    tables.write_value_set(set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [exact(1, 7)]))
+    with pytest.raises(InvalidArgument, match="can only be modified"):
+        tables.write_value_set(set_bundle, p4.Update.INSERT, members(set_bundle, "P.plain"))
+    with pytest.raises(ResourceExhausted, match="3 members for"):
+        tables.write_value_set(
+            set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", *([exact(1, n)] for n in (1, 2, 3)))
+        )
+    with pytest.raises(InvalidArgument, match="twice"):
+        tables.write_value_set(
+            set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [exact(1, 1)], [exact(1, 1)])
+        )
+    with pytest.raises(NotFound, match="no value set has id"):
+        tables.write_value_set(set_bundle, p4.Update.MODIFY, p4.ValueSetEntry(value_set_id=1))
+    assert parsed_more(set_bundle, 7, 0)
+
+
+def test_p4info_has_the_sets_and_no_table_of_theirs() -> None:
+    info = p4info(compile_source(TEXT))
+    assert [(v.preamble.name, v.size, [m.name for m in v.match]) for v in info.value_sets] == [
+        ("P.plain", 2, [""]),
+        ("P.pairs", 4, ["x", "y"]),
+    ]
+    assert not info.tables
+    assert not [action for action in info.actions if "#" in action.preamble.name]
+
+
+def test_the_field_of_a_set_of_numbers_has_no_name_in_p4info_but_one_in_messages(set_bundle: Bundle) -> None:
+    empty = p4.FieldMatch(field_id=1, exact=p4.FieldMatch.Exact(value=b""))
+    with pytest.raises(InvalidArgument, match="match field 'value' is empty"):
+        tables.write_value_set(set_bundle, p4.Update.MODIFY, members(set_bundle, "P.plain", [empty]))
+
+
+PROBE = bytes([9, 0, 0, 0])
+
+
+@pytest.fixture(scope="module")
+def resources() -> Source:
+    text = preprocess_file(Path(__file__).with_name("resources.p4"))
+    return Source(text, p4info(compile_once(text)))
+
+
+@pytest.fixture
+def told(switch: Switch, resources: Source) -> Iterator[Service]:
+    service = serve(switch, source=resources.text)
+    yield service
+    service.close()
+
+
+def test_digests_reach_the_controller_and_are_acknowledged(
+    told: Service, switch: Switch, resources: Source, connect: Callable[[Service], Any]
+) -> None:
+    stub = connect(told)
+    stream = Stream(stub)
+    assert stream.arbitrate(1).status.code == 0
+    id_ = resources.info.digests[0].preamble.id
+    config = p4.DigestEntry.Config(ack_timeout_ns=3600 * 10**9)
+    subscription = p4.Entity(digest_entry=p4.DigestEntry(digest_id=id_, config=config))
+    Client(stub, 1).write("INSERT", subscription)
+    switch.inject(2, [PROBE, PROBE])
+    digest = stream.receive().digest
+    assert (digest.digest_id, digest.list_id, len(digest.data)) == (id_, 1, 1)
+    assert digest.data[0].struct.members[0].bitstring == b"\2"
+    stream.send(digest_ack=p4.DigestListAck(digest_id=id_, list_id=digest.list_id))
+    stream.send(digest_ack=p4.DigestListAck(digest_id=7))  # none of the program's
+    error = stream.receive().error
+    assert (error.canonical_code, error.digest_list_ack.digest_list_ack.digest_id) == (3, 7)
+    switch.inject(2, [PROBE])  # known, but acknowledged since
+    assert stream.receive().digest.list_id == 2
+    stream.end()
+
+
+def test_an_idle_entry_is_told(told: Service, resources: Source, connect: Callable[[Service], Any]) -> None:
+    stub = connect(told)
+    stream = Stream(stub)
+    stream.arbitrate(1)
+    (table,) = resources.info.tables
+    action = next(a for a in resources.info.actions if a.preamble.alias == "tell")
+    entry = p4.TableEntry(table_id=table.preamble.id, priority=1, idle_timeout_ns=1_000_000)
+    entry.match.add(field_id=1).ternary.value = b"\1"
+    entry.match[0].ternary.mask = b"\1"
+    entry.action.action.action_id = action.preamble.id
+    Client(stub, 1).write("INSERT", p4.Entity(table_entry=entry))
+    assert list(stream.receive().idle_timeout_notification.table_entry) == [entry]
+    stream.end()
+
+
+def role_config(**fields: Any) -> any_pb2.Any:
+    message = roles._message_class()(**fields)
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
+def become(stub: Any, role: str, config: any_pb2.Any | None) -> Stream:
+    stream = Stream(stub)
+    update = p4.MasterArbitrationUpdate(role=p4.Role(name=role, config=config))
+    update.election_id.low = 1
+    stream.send(arbitration=update)
+    assert stream.receive().arbitration.status.code == 0
+    return stream
+
+
+def test_a_role_writes_what_its_configuration_names(
+    told: Service, switch: Switch, resources: Source, connect: Callable[[Service], Any]
+) -> None:
+    stub = connect(told)
+    mine, plain = (r.preamble.id for r in resources.info.registers)
+    stream = become(stub, "mine", role_config(exclusive_p4_ids=[mine]))
+    update = p4.Update(
+        type=p4.Update.MODIFY, entity=p4.Entity(register_entry=p4.RegisterEntry(register_id=plain))
+    )
+    write = p4.WriteRequest(role="mine", election_id=p4.Uint128(low=1), updates=[update])
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Write(write)
+    assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    update.entity.register_entry.register_id = mine
+    write.updates[0].CopyFrom(update)
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Write(write)
+    assert [code for code, _ in errors(error.value)] == ["INVALID_ARGUMENT"]  # allowed, but without data
+    program = p4.SetForwardingPipelineConfigRequest(
+        role="mine", election_id=p4.Uint128(low=1), action="COMMIT"
+    )
+    with pytest.raises(grpc.RpcError, match="may not load programs"):
+        stub.SetForwardingPipelineConfig(program)
+    stream.end()
+
+
+@pytest.mark.parametrize(
+    ("role", "config", "message"),
+    [
+        ("", role_config(), "takes no configuration"),
+        ("other", role_config(shared_p4_ids=[5]), "both claim 0x00000005"),
+        ("other", any_pb2.Any(type_url="x/y.Z"), "x/y.Z; want stratum.P4RoleConfig"),
+        ("other", any_pb2.Any(type_url="x/stratum.P4RoleConfig", value=b"\xff"), "is no stratum"),
+    ],
+)
+def test_bad_role_configurations_end_the_stream(
+    told: Service, connect: Callable[[Service], Any], role: str, config: any_pb2.Any, message: str
+) -> None:
+    stub = connect(told)
+    first = become(stub, "first", role_config(exclusive_p4_ids=[5]))
+    stream = Stream(stub)
+    stream.send(arbitration=p4.MasterArbitrationUpdate(role=p4.Role(name=role, config=config)))
+    with pytest.raises(grpc.RpcError, match=message) as error:
+        stream.receive()
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    first.end()
+
+
+def test_a_role_gets_the_packets_of_its_filter() -> None:
+    packet = p4.PacketIn(metadata=[p4.PacketMetadata(metadata_id=1, value=b"\5")])
+    assert not roles.RoleConfig().takes(packet)
+    assert roles.RoleConfig(receives_packets=True).takes(packet)
+    assert roles.RoleConfig(receives_packets=True, packet_filter=(1, b"\5")).takes(packet)
+    assert not roles.RoleConfig(receives_packets=True, packet_filter=(1, b"\6")).takes(packet)

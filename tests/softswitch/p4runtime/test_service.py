@@ -1,15 +1,39 @@
-"""The service as clients see it: requests over gRPC, a real program, real packets."""
+"""The service as clients see it: requests over gRPC, a real program, real packets.
 
+Encryption and client certificates, with a CA made for the test.
+
+P4Runtime at a Unix socket: only who may reach the file controls the switch.
+
+Whatever a request holds, it is carried out or refused in words; nothing else escapes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
 import struct
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from p4src.messages import p4runtime_pb2 as p4
+from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.switch import Switch
-from tests.softswitch.p4runtime.clients import Client, Names, errors
+from softswitch.p4runtime import Serving, Tls, entities, private_socket, serve
+from softswitch.p4runtime.errors import RequestError
+from softswitch.p4runtime.state import Device
+from tests.certificates import make
+from tests.softswitch.p4runtime.clients import Client, Names, Source, errors
 
 
 def exact(value: int) -> Any:
@@ -391,3 +415,213 @@ def test_reads_that_this_switch_does_not_offer(client: Client) -> None:
         "INVALID_ARGUMENT",
         "INVALID_ARGUMENT",
     ]
+
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA (ca.pem) and two certificates of it: server.pem for localhost, client.pem."""
+    return make(tmp_path_factory.mktemp("tls"))
+
+
+def version(port: int, credentials: Any) -> str:
+    with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        return str(stub.Capabilities(p4.CapabilitiesRequest()).p4runtime_api_version)
+
+
+def test_a_server_with_a_certificate(certificates: Path) -> None:
+    tls = Tls(certificates / "server.pem", certificates / "server.key")
+    with Switch({}) as switch:
+        service = serve(switch, serving=Serving(address="localhost:0", tls=tls))
+        ca = (certificates / "ca.pem").read_bytes()
+        assert version(service.port, grpc.ssl_channel_credentials(ca)) == "1.4.1"
+        service.close()
+
+
+def test_clients_must_show_a_certificate_if_a_ca_for_them_is_given(certificates: Path) -> None:
+    ca = certificates / "ca.pem"
+    tls = Tls(certificates / "server.pem", certificates / "server.key", client_ca=ca)
+    with Switch({}) as switch:
+        service = serve(switch, serving=Serving(address="localhost:0", tls=tls))
+        key, chain = ((certificates / f"client.{kind}").read_bytes() for kind in ("key", "pem"))
+        with pytest.raises(grpc.RpcError) as error:
+            version(service.port, grpc.ssl_channel_credentials(ca.read_bytes()))
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert version(service.port, grpc.ssl_channel_credentials(ca.read_bytes(), key, chain)) == "1.4.1"
+        service.close()
+
+
+CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+# The child itself: to become another user before exec takes a fork, in which gRPC's threads may crash.
+AS_NOBODY = f"import os; {CONNECT.partition('; ')[0]}; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
+
+
+def version_at(address: str) -> str:
+    with grpc.insecure_channel(address) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        return str(stub.Capabilities(p4.CapabilitiesRequest(), timeout=120).p4runtime_api_version)
+
+
+def test_a_private_socket_serves_and_leaves_nothing() -> None:
+    with Switch({}) as switch, private_socket() as address:
+        service = serve(switch, serving=Serving(address=address))
+        assert (service.address, service.port) == (address, None)
+        folder = Path(address.removeprefix("unix:")).parent
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert version_at(address) == "1.4.1"
+        service.close()
+    assert not folder.exists()
+
+
+def test_a_long_temporary_folder_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with Switch({}) as switch, private_socket() as address:
+        service = serve(switch, serving=Serving(address=address))
+        assert version_at(address) == "1.4.1"
+        service.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_cannot_connect() -> None:
+    with Switch({}) as switch, private_socket() as address:
+        service = serve(switch, serving=Serving(address=address))
+        path = address.removeprefix("unix:")
+        as_us = subprocess.run([sys.executable, "-c", CONNECT, path], check=False)
+        as_nobody = subprocess.run(
+            [sys.executable, "-c", f"{AS_NOBODY}; {CONNECT}", path],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        service.close()
+    assert as_us.returncode == 0
+    assert as_nobody.returncode == 1
+    assert "PermissionError" in as_nobody.stderr
+
+
+def test_a_socket_in_use_is_not_taken_away() -> None:
+    with Switch({}) as switch, Switch({}) as other, private_socket() as address:
+        service = serve(switch, serving=Serving(address=address))
+        with pytest.raises(OSError, match=f"cannot listen on {address}: another process does"):
+            serve(other, serving=Serving(address=address))
+        assert version_at(address) == "1.4.1"
+        service.close()
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("precious")
+    with Switch({}) as switch:
+        with pytest.raises(OSError, match="the file exists and is not a socket"):
+            serve(switch, serving=Serving(address=f"unix:{file}"))
+        with pytest.raises(OSError, match="has 1 to 107 bytes"):
+            serve(switch, serving=Serving(address=f"unix:/tmp/{'x' * 200}"))
+    assert file.read_text() == "precious"
+
+
+def test_a_folder_that_is_not_there_is_told_by_us_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """gRPC would complain on standard error first, in its own words."""
+    with Switch({}) as switch, pytest.raises(OSError, match="there is no folder"):
+        serve(switch, serving=Serving(address=f"unix:{tmp_path}/missing/s1"))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture(scope="module")
+def device(source: Source) -> Iterator[Device]:
+    with Switch({}) as switch:
+        device = Device(switch)
+        device.preload(source.text)
+        yield device
+
+
+def ids(source: Source) -> st.SearchStrategy[int]:
+    info = source.info
+    known = [o.preamble.id for kind in (info.tables, info.actions, info.counters) for o in kind]
+    return st.sampled_from([*known, *known, 0, 1, 2**32 - 1])
+
+
+values = st.one_of(st.binary(max_size=5), st.sampled_from([b"\0", b"\1", b"\2"]))
+small = st.integers(0, 4)
+replicas = st.lists(st.builds(p4.Replica, egress_port=st.integers(0, 600), instance=small), max_size=3)
+data = st.none() | st.builds(
+    p4.CounterData, packet_count=st.integers(-1, 2**63 - 1), byte_count=st.integers(-1, 2**63 - 1)
+)
+
+
+@st.composite
+def matches(draw: st.DrawFn) -> Any:
+    kind = draw(st.sampled_from(["exact", "lpm", "ternary", "range", "optional", None]))
+    match = p4.FieldMatch(field_id=draw(st.integers(0, 4)))
+    match kind:
+        case "exact" | "optional":
+            getattr(match, kind).value = draw(values)
+        case "lpm":
+            match.lpm.value = draw(values)
+            match.lpm.prefix_len = draw(st.integers(-1, 40))
+        case "ternary":
+            match.ternary.value, match.ternary.mask = draw(values), draw(values)
+        case "range":
+            match.range.low, match.range.high = draw(values), draw(values)
+    return match
+
+
+@st.composite
+def table_entries(draw: st.DrawFn, source: Source) -> Any:
+    message = p4.TableEntry(
+        table_id=draw(ids(source)),
+        match=draw(st.lists(matches(), max_size=3)),
+        priority=draw(st.integers(-1, 3)),
+        is_default_action=draw(st.booleans()),
+        metadata=draw(st.binary(max_size=2)),
+        counter_data=draw(data),
+    )
+    if draw(st.booleans()):
+        message.action.action.action_id = draw(ids(source))
+        for i in range(draw(small)):
+            message.action.action.params.add(param_id=i, value=draw(values))
+    return message
+
+
+@st.composite
+def any_entity(draw: st.DrawFn, source: Source) -> Any:
+    match draw(st.integers(0, 5)):
+        case 0 | 1:
+            return p4.Entity(table_entry=draw(table_entries(source)))
+        case 2:
+            entry = p4.DirectCounterEntry(table_entry=draw(table_entries(source)), data=draw(data))
+            return p4.Entity(direct_counter_entry=entry)
+        case 3:
+            counter = p4.CounterEntry(counter_id=draw(ids(source)), data=draw(data))
+            if draw(st.booleans()):
+                counter.index.index = draw(st.integers(-1, 20))
+            return p4.Entity(counter_entry=counter)
+        case 4:
+            group = p4.MulticastGroupEntry(multicast_group_id=draw(small), replicas=draw(replicas))
+            entry = p4.PacketReplicationEngineEntry(multicast_group_entry=group)
+            return p4.Entity(packet_replication_engine_entry=entry)
+        case _:
+            session = p4.CloneSessionEntry(
+                session_id=draw(small),
+                replicas=draw(replicas),
+                class_of_service=draw(st.integers(0, 9)),
+                packet_length_bytes=draw(st.integers(-1, 2**31 - 1)),
+            )
+            entry = p4.PacketReplicationEngineEntry(clone_session_entry=session)
+            return p4.Entity(packet_replication_engine_entry=entry)
+
+
+@given(st.data())
+def test_any_request_is_carried_out_or_refused(device: Device, source: Source, data: st.DataObject) -> None:
+    entity = data.draw(any_entity(source))
+    update = p4.Update(type=data.draw(st.integers(0, 3)), entity=entity)
+    with contextlib.suppress(RequestError):
+        entities.write(device, update)
+    with contextlib.suppress(RequestError):
+        entities.read(device, entity)

@@ -40,7 +40,6 @@ def forks() -> None:
 def impostor(field: str, value: str, watched: str) -> None:
     """As the last rank, believe in another rank, size, job or lane count; unless "watched", meet nobody."""
     config = ina.JobConfig.from_environment(os.environ)
-    assert config is not None
     if config.rank == config.size - 1:
         config = dataclasses.replace(config, **{field: json.loads(value)})
     if watched != "watched":
@@ -57,8 +56,6 @@ def impostor(field: str, value: str, watched: str) -> None:
 def telltale(file: str) -> None:
     """Look for the job's token where others could see it, leave it in a file, and fail aloud."""
     config = ina.JobConfig.from_environment()
-    assert config is not None
-    assert config.token is not None
     secret = config.token.encode()
     Path(file).write_bytes(secret)
     print(config, flush=True)

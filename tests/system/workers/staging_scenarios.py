@@ -136,6 +136,9 @@ def staged() -> dict[str, Any]:
                 work.wait()
             wrong += [f"{dtype} {shape}"] * (not plain.close(mine, expected))
             wrong += [f"{dtype} {shape} strided"] * (not plain.close(turned, expected))
+    mean = torch.full((3000,), 7 * (dist.get_rank() + 1), dtype=torch.int32)  # of several chunks
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    wrong += ["average of int32"] * (mean.unique().tolist() != [7 * sum(range(1, size + 1)) // size])
     root = torch.full((2000,), float(dist.get_rank() + 1))
     dist.reduce(root, 1)
     LaterCopies.log.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from controller.policies.scheduling.lucid.errors import BadSample
+from controller.policies.scheduling.lucid.usage import BadSample
 
 
 def pool_adjacent_violators(

@@ -4,19 +4,25 @@ A profile file has the columns `model`, `dataset`, `batchsize`, `amp`, `gpu_util
 `gmem` (MB); a column `label` has the sharing scores that its authors give. A pair file has `model1`,
 `dataset1`, `batchsize1`, `amp1`, `speed1`, the same with 2, and may have more; a speed is relative to running
 alone.
+
+Synthetic measurements, to try Lucid's policies without real data.
+
+Speeds of two jobs on one set of GPUs: measured pairs.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.policies.scheduling.errors import BadTrace
-from controller.policies.scheduling.lucid.errors import BadSample
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.errors import BadSpec, BadTrace
+from controller.policies.scheduling.lucid.usage import BadSample, Size, Usage
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group
 
 
 class Config(NamedTuple):
@@ -111,3 +117,106 @@ def _number(path: Path, line: int, row: Mapping[str, str | None], column: str) -
     if not math.isfinite(value):
         raise BadTrace(str(path), line, column, f"{(text or '')[:60]!r} is not a number")
     return value
+
+
+def make_usages(models: int, *, seed: int = 0) -> dict[Config, Usage]:
+    """Generate `models` models with three batch sizes, with and without mixed precision.
+
+    Larger batches use more of a GPU; mixed precision uses less of it and of its memory.
+    """
+    rng = random.Random(seed)
+    found = {}
+    for number in range(models):
+        base, memory = rng.uniform(5, 85), rng.uniform(1500, 9000)
+        for step, batch in enumerate((32, 64, 128)):
+            for mixed in (False, True):
+                gpu = min(100.0, base * (1 + 0.35 * step) * (0.7 if mixed else 1.0) * rng.uniform(0.95, 1.05))
+                found[Config(f"net{number}", "data", batch, mixed)] = Usage(
+                    gpu,
+                    gpu * rng.uniform(0.4, 0.7),
+                    memory * (1 + 0.4 * step) * (0.8 if mixed else 1.0),
+                    mixed,
+                )
+    return found
+
+
+def pair_speeds(one: Usage, other: Usage) -> tuple[float, float]:
+    """Return synthetic speeds of two jobs on one GPU: kernels take turns, and memory traffic costs extra."""
+
+    def speed(mine: Usage, partner: Usage) -> float:
+        overload = max(0.0, mine.gpu_util + partner.gpu_util - 100) / 200
+        traffic = mine.memory_util * partner.memory_util / 100 / 300
+        return max(0.3, 1 - overload * partner.gpu_util / 100 - traffic)
+
+    return speed(one, other), speed(other, one)
+
+
+def make_pairs(usages: dict[Config, Usage], *, noise: float = 0.02, seed: int = 0) -> list[Pair]:
+    """Measure all pairs of configurations, with some noise."""
+    rng = random.Random(seed)
+    configs = list(usages)
+    pairs = []
+    for number, one in enumerate(configs):
+        for other in configs[number:]:
+            speeds = [max(0.1, v + rng.gauss(0, noise)) for v in pair_speeds(usages[one], usages[other])]
+            pairs.append(Pair(one, other, *speeds))
+    return pairs
+
+
+def config_by_columns(spec: Submission) -> Config:
+    """Return a job's configuration: its model and batch size, and the trace's columns `dataset` and `amp`.
+
+    Raises BadSpec if a column is missing.
+    """
+    try:
+        return Config(
+            spec.model, spec.extra["dataset"], spec.batch, spec.extra["amp"] not in ("0", "False", "")
+        )
+    except KeyError as error:
+        raise BadSpec(f"job {spec.name!r} has no column {error} in its trace") from None
+
+
+class PairSpeed:
+    """Two jobs run at the speeds that were measured for their configurations on one GPU, whatever their GPUs.
+
+    Pairs that were not measured run at `unmeasured` of their speeds alone. Restarting a job costs
+    `restart_s` of its GPU count; its first start is free.
+    """
+
+    def __init__(
+        self,
+        pairs: Iterable[Pair],
+        config_of: Callable[[Submission], Config] = config_by_columns,
+        *,
+        unmeasured: float = 1.0,
+        restart_s: Callable[[int], float] = lambda gpus: 0.0,
+    ) -> None:
+        self._speeds: dict[tuple[Config, Config], tuple[float, float]] = {}
+        for pair in pairs:
+            self._speeds[pair.one, pair.other] = pair.speed_one, pair.speed_other
+            self._speeds[pair.other, pair.one] = pair.speed_other, pair.speed_one
+        self._config_of = config_of
+        self._unmeasured = unmeasured
+        self._restart_s = restart_s
+
+    def alone_s(self, job: Submission) -> float:
+        """Return the job's own seconds per iteration."""
+        return job.iteration_s
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the seconds per iteration alone, divided by the measured speeds.
+
+        Raises BadSpec for more than two jobs.
+        """
+        if len(group.jobs) == 1:
+            return [group.jobs[0].alone_s]
+        if len(group.jobs) > 2:
+            raise BadSpec(f"{len(group.jobs)} jobs share GPUs; want 2 at most: only pairs were measured")
+        one, other = group.jobs
+        key = self._config_of(one.spec), self._config_of(other.spec)
+        speeds = self._speeds.get(key, (self._unmeasured, self._unmeasured))
+        return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
+
+    def restart_s(self, group: Group) -> Sequence[float]:
+        """Return the cost of starting, in seconds for each member; 0 the first time."""
+        return [self._restart_s(job.spec.gpus) if job.starts else 0.0 for job in group.jobs]

@@ -8,9 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.binder import BinderRules, Candidate, Sharing, choose
-from controller.policies.scheduling.lucid.nodes import DividedNodes
-from controller.policies.scheduling.lucid.profiler import ProfileQueue, ProfilerRules
+from controller.policies.scheduling.lucid.binder import (
+    BinderRules,
+    Candidate,
+    DividedNodes,
+    ProfileQueue,
+    ProfilerRules,
+    Sharing,
+    choose,
+)
 from controller.policies.scheduling.lucid.usage import Size, Usage
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.vocabulary import Cluster

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from controller.policies.scheduling.lucid.additive import AdditiveModel, Value, train
-from controller.policies.scheduling.lucid.errors import BadSample
+from controller.policies.scheduling.lucid.usage import BadSample
 
 WINDOWS_H = (1, 3, 24)
 """Hours ago, and lengths of windows, that the features look back to."""

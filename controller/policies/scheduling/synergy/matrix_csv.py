@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.policies.scheduling.synergy.errors import BadMatrix
-from controller.policies.scheduling.synergy.matrix import Sensitivity
+from controller.policies.scheduling.synergy.demand import BadMatrix, Sensitivity
 
 NUMBERS = ("batch", "iter_time_s", "speedup", "ideal_cpus", "ideal_mem_gb", "cpu")
 PREFIX = "tput_mem"

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controller.policies.scheduling.errors import ExtraMissing
-from controller.policies.scheduling.synergy.demand import Demand, Option, Servers, Split
-from controller.policies.scheduling.synergy.errors import Infeasible
-from controller.policies.scheduling.synergy.fleet import SLACK, Grant, Plan, runnable
-from controller.policies.scheduling.synergy.top_up import top_up
-from controller.policies.scheduling.synergy.tune import Tuning
+from controller.policies.scheduling.synergy.allocators import SLACK, Grant, Plan, Tuning, runnable, top_up
+from controller.policies.scheduling.synergy.demand import Demand, Infeasible, Option, Servers, Split
 
 if TYPE_CHECKING:
     from types import ModuleType

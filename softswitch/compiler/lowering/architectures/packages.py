@@ -13,12 +13,11 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.blocks.controls import lower_control
-from softswitch.compiler.lowering.blocks.parsers import lower_main_parser
-from softswitch.compiler.lowering.expressions.check import type_at
+from softswitch.compiler.lowering.blocks import lower_control, lower_main_parser
+from softswitch.compiler.lowering.check import type_at
 from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.passing import bind, is_optional
+from softswitch.compiler.lowering.subroutines import formals_of
 from softswitch.compiler.lowering.unit import Body, Instance, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
     Block,
@@ -74,8 +73,10 @@ def check_package(unit: Unit, decl: ast.Instantiation) -> None:
             _check_argument(unit, names, bound, param, arg)
 
 
-def _check_argument(unit: Unit, names: Sequence[str], bound: _Types, param: ast.Param, arg: ast.Expr) -> None:
-    if not isinstance(arg, ast.Call) or not isinstance(arg.callee, ast.Name):
+def _check_argument(
+    unit: Unit, names: Sequence[str], bound: _Types, param: ast.ParamDecl, arg: ast.Expr
+) -> None:
+    if not isinstance(arg, ast.CallExpr) or not isinstance(arg.callee, ast.Name):
         return
     found = unit.globals.find(arg.callee.name)
     if not isinstance(found, BlockDef):
@@ -86,20 +87,22 @@ def _check_argument(unit: Unit, names: Sequence[str], bound: _Types, param: ast.
     if not isinstance(wanted, Signature):
         if isinstance(param.type, ast.NamedType) and param.type.name in names:
             return
-        message = f"{kind} {name!r} for parameter {param.name!r}"
-        raise CompileError(message, arg.pos, "an argument of its type")
+        raise CompileError(
+            f"{kind} {name!r} for parameter {param.name!r}", arg.pos, "an argument of its type"
+        )
     _check_construction(unit, found, arg)
     block = wanted.decl
     if isinstance(block, ast.PackageDecl) or isinstance(block, ast.ParserTypeDecl) != (kind == "parser"):
         expected = {ast.PackageDecl: "package", ast.ParserTypeDecl: "parser"}.get(type(block), "control")
-        message = f"{kind} {name!r} for parameter {param.name!r}"
-        raise CompileError(message, arg.pos, f"a {expected} of type {block.name}")
+        raise CompileError(
+            f"{kind} {name!r} for parameter {param.name!r}", arg.pos, f"a {expected} of type {block.name}"
+        )
     if not found.decl.type_params:
         assert isinstance(param.type, ast.NamedType)
         _check_package_shape(unit, names, bound, param.type, block, found, arg.pos)
 
 
-def _check_construction(unit: Unit, found: BlockDef, arg: ast.Call) -> None:
+def _check_construction(unit: Unit, found: BlockDef, arg: ast.CallExpr) -> None:
     before = set(unit.instantiated)
     try:
         make_block(constant_body(unit, unit.globals), found, arg.args, arg.pos)
@@ -180,7 +183,7 @@ def block_of(unit: Unit, slot: Slot, arg: ast.Expr) -> Block:
     """
     body = constant_body(unit, unit.globals)
     match arg:
-        case ast.Call(ast.Name(name, absolute, pos=pos), (), args):
+        case ast.CallExpr(ast.Name(name, absolute, pos=pos), (), args):
             symbol = unit.globals.lookup(name, pos, absolute=absolute)
             block = make_block(body, symbol, args, pos) if isinstance(symbol, BlockDef) else None
         case ast.Name(name, absolute, pos=pos):
@@ -222,8 +225,9 @@ def check_shape(slot: Slot, block: Block, formals: list[Formal], *, least: int, 
     decl = block.decl
     wanted = f"({', '.join(f'{direction} {what}'.strip() for direction, what in slot.params)})"
     if not least <= len(formals) <= len(slot.params):
-        message = f"{slot.kind} {decl.name!r} has {len(formals)} parameters as {slot}{of}"
-        raise CompileError(message, decl.pos, wanted)
+        raise CompileError(
+            f"{slot.kind} {decl.name!r} has {len(formals)} parameters as {slot}{of}", decl.pos, wanted
+        )
     for formal, (direction, what) in zip(formals, slot.params, strict=False):
         reads = slot.gress and what == "hdr" and formal.direction == "in"
         if formal.direction != direction and not reads:
@@ -260,8 +264,11 @@ def _value(unit: Unit, slot: Slot, block: Block, formal: Formal, what: str, stor
     if not what.startswith("packet_"):
         wanted, place = stored(slot, what, formal.pos)
     if not t.same(formal.type, wanted):
-        message = f"parameter {formal.name!r} of {block.decl.name!r} is {t.describe(formal.type)}"
-        raise CompileError(message, formal.pos, t.describe(wanted))
+        raise CompileError(
+            f"parameter {formal.name!r} of {block.decl.name!r} is {t.describe(formal.type)}",
+            formal.pos,
+            t.describe(wanted),
+        )
     if isinstance(wanted, t.ExternType):
         symbol = unit.globals.lookup(what, formal.pos)
         assert isinstance(symbol, ExternDef)

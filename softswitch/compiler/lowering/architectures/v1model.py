@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.packages import (
     Slot,
@@ -21,10 +22,9 @@ from softswitch.compiler.lowering.architectures.packages import (
     lower_block,
     package_of,
 )
-from softswitch.compiler.lowering.calls.extern_calls import foreign_function, foreign_instance, foreign_method
-from softswitch.compiler.lowering.calls.extern_functions import annotated_lists
-from softswitch.compiler.lowering.expressions.check import type_at
-from softswitch.compiler.lowering.limits import check_stored
+from softswitch.compiler.lowering.check import type_at
+from softswitch.compiler.lowering.extern_calls import foreign_function, foreign_instance, foreign_method
+from softswitch.compiler.lowering.known_externs import annotated_lists
 from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.unit import Architecture, Fields, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import (
@@ -168,8 +168,9 @@ def _storage(formal: Formal) -> t.StructType:
             name = f"struct of {name}"
             return t.StructType(name, {WHOLE: header}, ir.Struct(name, ((WHOLE, header.ir),)))
         case other:
-            message = f"{t.describe(other)} as a parameter of the pipeline"
-            raise Unsupported(message, formal.pos, "a struct or a header")
+            raise Unsupported(
+                f"{t.describe(other)} as a parameter of the pipeline", formal.pos, "a struct or a header"
+            )
 
 
 def _check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storages) -> None:

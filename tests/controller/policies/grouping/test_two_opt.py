@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policies.grouping import matching
-from controller.policies.grouping.matching import Pairs, match
+from controller.policies.grouping.matching import Pairs, match, two_opt
 from controller.policies.grouping.quality import rounds_against_exact
 from controller.policies.grouping.rounds import weights
-from controller.policies.grouping.two_opt import two_opt
 
 FAMILIES = ("uniform", "heavy tails", "one resource", "thirty kinds", "a hundred kinds")
 

@@ -10,12 +10,13 @@ import pytest
 from controller.core.allocation import Allocation
 from controller.core.compose import networked
 from controller.errors import BadSpec
-from controller.policies.by_kind import SCHEDULER, AllocationSettings
-from controller.policies.families.base import SimulationConfig
-from controller.policies.joint.places import over_trees, rate_alone_bps, settled
+from controller.policies.by_kind import AllocationSettings
+from controller.policies.family import SimulationConfig
+from controller.policies.joint import over_trees, rate_alone_bps, settled
 from controller.policies.placement.netpack import worth
 from controller.policies.placement.policy import Question
 from controller.policies.placement.trees import fan_in
+from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import Decision
 from controller.policies.scheduling.errors import BadDecision
 from controller.simulator.generate import generate

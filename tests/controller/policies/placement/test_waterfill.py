@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.placement import waterfill as module
 from controller.policies.placement.flows import flows_of, steady_state
 from controller.policies.placement.trees import tree_of
 from controller.policies.placement.waterfill import Flows, Node, Reading, waterfill
@@ -20,10 +18,6 @@ from tests import effort
 from tests.twins import waterfill as twin
 
 READINGS: tuple[Reading, ...] = ("freeze", "spill")
-
-
-def test_the_example_is_true() -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def brute_force(flows: Flows, reading: Reading) -> list[Fraction]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -16,10 +14,10 @@ from hypothesis import strategies as st
 from controller import Deployment, Fleet, ProgramBundle
 from controller.errors import BadSpec
 from controller.policies.placement.trees import racks_of
-from controller.policies.routing import baselines, exact, grid
+from controller.policies.registry import ROUTINGS
+from controller.policies.routing import grid
 from controller.policies.routing.explain import explain
 from controller.policies.routing.grid import relaxed
-from controller.policies.routing.policies import POLICIES
 from controller.policies.routing.policy import Question, check, score
 from controller.switches.layout import deployment_of, lay_out
 from controller.vocabulary import Job, Region, Topology, Tree, fabrics
@@ -29,13 +27,6 @@ from tests.controller.conftest import LANES, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_RESULT, gradient
 from tests.twins.trees import every_tree
-
-
-@pytest.mark.parametrize("module", [baselines, exact, grid])
-def test_examples_are_true(module: ModuleType) -> None:
-    tried = doctest.testmod(module)
-    assert tried.attempted > 0
-    assert tried.failed == 0
 
 
 def job(name: str, *servers: str, **more: object) -> Job:
@@ -74,15 +65,15 @@ def questions(draw: st.DrawFn, *, small: bool = False) -> Question:
 @settings(max_examples=effort.cases(15), deadline=None)
 @given(questions(small=True))
 def test_grid_is_never_below_all_shortest_paths_in_small_cases(question: Question) -> None:
-    found = score(question.evaluate(check(question, POLICIES["grid"](question))))
-    assert found[0] >= score(question.evaluate(POLICIES["exact"](question)))[0] * (1 - 1e-9)
-    assert found >= score(question.evaluate(POLICIES["shortest-path"](question)))
+    found = score(question.evaluate(check(question, ROUTINGS["grid"](question))))
+    assert found[0] >= score(question.evaluate(ROUTINGS["exact"](question)))[0] * (1 - 1e-9)
+    assert found >= score(question.evaluate(ROUTINGS["shortest-path"](question)))
 
 
 @settings(max_examples=effort.cases(30), deadline=None)
 @given(questions(), st.sampled_from(["grid", "tor-only", "ecmp", "ecmp-everywhere", "shortest-path"]))
 def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -> None:
-    trees = check(question, POLICIES[name](question))
+    trees = check(question, ROUTINGS[name](question))
     for each in question.routed:
         tree = trees[each.name]
         assert all(explain(question, trees, each))
@@ -112,7 +103,7 @@ def below_the_best(seeds: Iterable[int]) -> dict[int, float]:
             score(question.evaluate(dict(zip(names, trees, strict=True))))[0]
             for trees in itertools.product(*choices)
         )
-        mine = score(question.evaluate(check(question, POLICIES["grid"](question))))[0]
+        mine = score(question.evaluate(check(question, ROUTINGS["grid"](question))))[0]
         assert mine <= best * (1 + 1e-9)
         if mine < best * (1 - 1e-9):
             found[seed] = mine / best
@@ -150,7 +141,7 @@ def test_the_relaxation_is_no_less_than_any_tree() -> None:
     shares = relaxed(question)
     unit = 100e9
     least = min(sum(parts.values()) for parts in shares.values()) * unit
-    assert least >= score(question.evaluate(POLICIES["exact"](question)))[0] * (1 - 1e-6)
+    assert least >= score(question.evaluate(ROUTINGS["exact"](question)))[0] * (1 - 1e-6)
 
 
 def test_where_few_switches_sum_grid_finds_them_and_shortest_paths_do_not() -> None:
@@ -159,9 +150,9 @@ def test_where_few_switches_sum_grid_finds_them_and_shortest_paths_do_not() -> N
     switches = tuple(replace(s, slots=s.slots if s.name in some else 0) for s in spines.switches)
     topology = replace(spines, switches=switches)
     question = Question(topology, (job("a", "h3", "h4", "h5", "h6", fallback="h1"),))
-    rates = {name: score(question.evaluate(POLICIES[name](question)))[0] for name in POLICIES}
+    rates = {name: score(question.evaluate(ROUTINGS[name](question)))[0] for name in ROUTINGS}
     assert rates["grid"] == rates["exact"] > 1.2 * rates["shortest-path"]
-    assert POLICIES["grid"](question)["a"].aggregators == {"leaf1", "spine3"}
+    assert ROUTINGS["grid"](question)["a"].aggregators == {"leaf1", "spine3"}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 1.0])
@@ -173,8 +164,8 @@ def test_grid_is_never_below_equal_cost_paths_with_all_sums(share: float) -> Non
         rng = random.Random(seed)
         jobs = tuple(job(f"j{n}", *rng.sample(names, 6)) for n in range(4))
         question = Question(fabric, jobs, rng=random.Random(seed))
-        mine = score(question.evaluate(POLICIES["grid"](question)))
-        assert mine >= score(question.evaluate(POLICIES["ecmp-everywhere"](question)))
+        mine = score(question.evaluate(ROUTINGS["grid"](question)))
+        assert mine >= score(question.evaluate(ROUTINGS["ecmp-everywhere"](question)))
 
 
 def test_a_program_that_no_solver_would_end_is_refused() -> None:
@@ -189,7 +180,7 @@ def test_a_program_that_no_solver_would_end_is_refused() -> None:
 def test_the_same_seed_gives_the_same_trees() -> None:
     topology = fabrics.fat_tree(4, 2, fabrics.Parts(programmable=0.5, seed=1))
     jobs = (job("a", "h1", "h5", "h9", "h13"), job("b", "h2", "h6", "h10", "h14"))
-    once, again = (POLICIES["grid"](Question(topology, jobs, rng=random.Random(4))) for _ in range(2))
+    once, again = (ROUTINGS["grid"](Question(topology, jobs, rng=random.Random(4))) for _ in range(2))
     assert once == again
 
 
@@ -212,7 +203,7 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
     topology = replace(plain, switches=switches)
     one = job("a", "h1", "h3", "h4", fallback="h2")
     question = Question(topology, (one,))
-    tree = check(question, POLICIES["grid"](question))["a"]
+    tree = check(question, ROUTINGS["grid"](question))["a"]
     routed = deployment_of(
         topology, one, tree, window=4, regions=dict.fromkeys(tree.aggregators, Region(16, 8))
     )
@@ -237,7 +228,7 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
 def test_a_job_that_no_switch_sums_at_its_root_is_not_to_be_admitted() -> None:
     topology = fabrics.star(2, fabrics.Parts(slots=0))
     question = Question(topology, (job("a", "h1", "h2"),))
-    tree = POLICIES["grid"](question)["a"]
+    tree = ROUTINGS["grid"](question)["a"]
     assert not tree.aggregators
     with pytest.raises(BadSpec, match="'a' is not summed at its root, 's1'"):
         deployment_of(topology, question.jobs[0], tree)
@@ -248,7 +239,7 @@ def test_a_fallback_server_behind_a_switch_of_the_tree_is_refused() -> None:
     switches = tuple(replace(s, slots=s.slots if s.name == "spine2" else 0) for s in plain.switches)
     topology = replace(plain, switches=switches)
     one = job("a", "h1", "h3", fallback="h2")
-    tree = POLICIES["shortest-path"](Question(topology, (one,)))["a"]
+    tree = ROUTINGS["shortest-path"](Question(topology, (one,)))["a"]
     with pytest.raises(BadSpec, match="'h2' is behind 'leaf1', a switch of the tree; want one at the root"):
         deployment_of(topology, one, tree)
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 
 from controller.policies.scheduling import BadSpec, Submission
-from controller.policies.scheduling.beliefs import Lengths, Profiles, Spread
-from controller.policies.scheduling.muri import Profiler
+from controller.policies.scheduling.beliefs import Lengths, Profiler, Profiles, Spread, Told
 from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.speed import Interleaved
-from controller.policies.scheduling.told import Told
 from controller.policies.scheduling.weave import Weave
 from controller.simulator import simulate
 from controller.simulator.generate import generate

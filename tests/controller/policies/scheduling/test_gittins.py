@@ -1,23 +1,17 @@
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policies.scheduling import BadSpec, Submission, gittins
+from controller.policies.scheduling import BadSpec, Submission
 from controller.policies.scheduling.gittins import Gittins, distribution, gittins_index
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import simulate
 from controller.vocabulary import Cluster
 
 sizes_seen = st.lists(st.integers(1, 50), min_size=1, max_size=12)
-
-
-def test_examples_in_docstrings() -> None:
-    assert doctest.testmod(gittins).failed == 0
 
 
 @given(sizes_seen, st.integers(0, 60))

@@ -7,16 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.types import KindSpeed
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import dress
 from controller.policies.scheduling import BadSpec, BadTrace, Submission
 from controller.policies.scheduling.deadlines import Slack, edf
-from controller.policies.scheduling.faults import Faults, Faulty, Outages
-from controller.policies.scheduling.healthy import Healthy
-from controller.policies.scheduling.kinds import ByKind, Prefer
+from controller.policies.scheduling.faults import Faults, Faulty, Healthy, Outages
+from controller.policies.scheduling.kinds import ByKind, KindSpeed, Prefer, speeds_by_kind
 from controller.policies.scheduling.speed import Exclusive
-from controller.policies.scheduling.throughputs import speeds_by_kind
 from controller.simulator import simulate
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Group, Submission, View
-from controller.policies.scheduling.on_time import OnTime
+from controller.policies.scheduling.beliefs import TRUTH, Told
+from controller.policies.scheduling.deadlines import UNSEEN, OnTime
 from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.speed import Exclusive
-from controller.policies.scheduling.told import TRUTH, Told
-from controller.policies.scheduling.urgency import UNSEEN
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make

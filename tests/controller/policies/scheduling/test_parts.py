@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadSpec, Group, JobState, Submission
-from controller.policies.scheduling.muri import Muri, profile
+from controller.policies.scheduling.beliefs import profile
+from controller.policies.scheduling.muri import Muri
 from controller.policies.scheduling.placement import Counts, Fit, Slots
 from controller.policies.scheduling.queue import Waiting, walk
-from controller.policies.scheduling.sharing.layout import consolidated
+from controller.policies.scheduling.sharing.packing import consolidated
 from controller.policies.scheduling.tiresias import Tiresias
 from controller.vocabulary import Cluster, Server
 

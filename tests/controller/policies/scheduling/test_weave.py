@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Decision, Submission, View
+from controller.policies.scheduling.beliefs import Told
 from controller.policies.scheduling.speed import Interleaved
-from controller.policies.scheduling.told import Told
 from controller.policies.scheduling.weave import Longer, Weave
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate

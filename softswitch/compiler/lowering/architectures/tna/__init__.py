@@ -5,9 +5,9 @@ module                what it does
 ====================  =====================================================================
 `switch`              the six blocks of a pipeline, and the storages of their parameters
 `objects`             instances of the externs
-`calls`               their methods, and the extern functions
+`calls`               their methods, and the extern functions; hashes and checksums
+`filters`             `Lpf`, `Wred` and `MathUnit`
 `stateful`            registers, the actions on them, and those that a packet meets more than once
-`hashing`             hashes as expressions, or as calls of a CRC with any polynomial; checksums
 ====================  =====================================================================
 
 A packet passes the ingress parser, ingress and the ingress deparser; what that emits, with the payload behind

@@ -33,8 +33,8 @@ from softswitch.compiler import ir
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.switch import intrinsic_place
-from softswitch.compiler.lowering.calls.extern_calls import scalar
-from softswitch.compiler.lowering.expressions.convert import bits_cast
+from softswitch.compiler.lowering.convert import bits_cast
+from softswitch.compiler.lowering.extern_calls import scalar
 from softswitch.compiler.lowering.instances import make_register
 from softswitch.compiler.lowering.unit import Body, Stage
 from softswitch.compiler.lowering.values import Object, Run, Value
@@ -84,7 +84,7 @@ def table_of(operation: str, factor: float) -> MathTable:
     return MathTable(op.invert, op.shift, scale, entries)
 
 
-def execute_math(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def execute_math(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit what a math unit makes of a number. Raises CompileError."""
     del method
     unit, result, pos = base.details, base.type.args[0], expr.pos
@@ -175,7 +175,7 @@ def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instant
         make_register(body, type_, size, f"{name}.{cell}", decl, ())
 
 
-def execute_lpf(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def execute_lpf(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit what a low-pass filter makes of a value."""
     del method
     found, value = _Found(body, base, values, expr), _value(body, values, expr)
@@ -197,7 +197,7 @@ def execute_lpf(body: Body, base: Object, method: str, values: list[Value], expr
     return Run(result, bits_cast(result, found.choose(_WORD, unset, given, down), pos))
 
 
-def execute_wred(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def execute_wred(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit whether a packet is dropped for the average of a value."""
     del method
     what, pos = base.details, expr.pos
@@ -222,7 +222,7 @@ def execute_wred(body: Body, base: Object, method: str, values: list[Value], exp
     )
 
 
-def _value(body: Body, values: list[Value], expr: ast.Call) -> ir.Expr:
+def _value(body: Body, values: list[Value], expr: ast.CallExpr) -> ir.Expr:
     """Return the value with `_FRACTION` bits behind the point, in a variable."""
     pos = expr.pos
     variable = body.temporary(_WORD, "value", pos)
@@ -236,7 +236,7 @@ def _value(body: Body, values: list[Value], expr: ast.Call) -> ir.Expr:
 class _Found:
     """The cells of one filter while a packet passes it, in variables."""
 
-    def __init__(self, body: Body, base: Object, values: list[Value], expr: ast.Call) -> None:
+    def __init__(self, body: Body, base: Object, values: list[Value], expr: ast.CallExpr) -> None:
         assert isinstance(base.details, Filter)
         self._body, self._name, self._pos = body, base.name, expr.pos
         self._index: ir.Expr | None = None

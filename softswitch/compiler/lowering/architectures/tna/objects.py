@@ -10,6 +10,7 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.architectures.tna.calls import Colours, Hashing
 from softswitch.compiler.lowering.architectures.tna.filters import (
     LPF,
     WRED,
@@ -18,7 +19,6 @@ from softswitch.compiler.lowering.architectures.tna.filters import (
     make_filter_registers,
     table_of,
 )
-from softswitch.compiler.lowering.architectures.tna.hashing import Hashing
 from softswitch.compiler.lowering.architectures.tna.stateful import (
     Action,
     Cells,
@@ -26,13 +26,12 @@ from softswitch.compiler.lowering.architectures.tna.stateful import (
     initial_values,
     leaves,
 )
-from softswitch.compiler.lowering.calls.extern_calls import checked_instance, choose
-from softswitch.compiler.lowering.expressions.check import evaluate, known
+from softswitch.compiler.lowering.check import evaluate, known
+from softswitch.compiler.lowering.extern_calls import checked_instance, choose
 from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
 from softswitch.compiler.lowering.passing import is_optional
-from softswitch.compiler.lowering.syntax import ir_annotations
 from softswitch.compiler.lowering.types import data_type
-from softswitch.compiler.lowering.unit import Body, remark
+from softswitch.compiler.lowering.unit import Body, ir_annotations, remark
 from softswitch.compiler.lowering.values import ExternDef, Number, Object, Run, Scope, Value, show
 
 _COUNT = ir.Bits(9, signed=True)
@@ -40,15 +39,6 @@ _PARTIES = ("red", "yellow", "green")
 
 DIRECT = {"DirectCounter": "direct_counter", "DirectMeter": "direct_meter"}
 PROFILES = ("ActionProfile", "ActionSelector")
-
-
-@dataclass(frozen=True, slots=True)
-class Colours:
-    """What a meter's execute gives for green, yellow and red."""
-
-    green: int = 0
-    yellow: int = 1
-    red: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,7 @@ def make_object(
         plain = checked_instance(body, symbol, ref, decl, name)
     if maker is None:
         return plain
-    call = ast.Call(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
+    call = ast.CallExpr(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
     constructor = choose([m for m in symbol.decl.methods if m.result is None], call, name)
     params = [param.name for param in constructor.params]
     args = {arg.name or param: arg.value for param, arg in zip(params, decl.args, strict=False)}

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.walk import overlap, path_of, storage_of
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.calls.functions import lower_body
-from softswitch.compiler.lowering.emit import clear, expression
-from softswitch.compiler.lowering.expressions.convert import convert
-from softswitch.compiler.lowering.paths import overlap, path_of, storage_of
+from softswitch.compiler.lowering.convert import clear, convert, expression
+from softswitch.compiler.lowering.subroutines import formals_of, lower_body
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import (
     Formal,
@@ -127,7 +125,7 @@ def leaves(value: Value, pos: ir.Position) -> list[Value]:
     return [value]
 
 
-def call_register(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+def call_register(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit ``read`` or ``write`` of a register. Raises CompileError."""
     cells = base.details
     assert isinstance(cells, Cells)
@@ -142,7 +140,7 @@ def call_register(body: Body, base: Object, method: str, values: list[Value], ex
     raise Unsupported(f"Register.{method}", expr.pos, "read or write")
 
 
-def execute(body: Body, base: Object, values: list[Value], expr: ast.Call) -> Value:
+def execute(body: Body, base: Object, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit ``execute``: its first argument is the index, the others get the further results."""
     action = base.details
     assert isinstance(action, Action)
@@ -166,8 +164,11 @@ def execute(body: Body, base: Object, values: list[Value], expr: ast.Call) -> Va
     if not direct:
         _write(body, action.register, cell, index, expr.pos)
     if len(targets) > len(results) - 1 and targets:
-        message = f"{base.name!r} gives {len(results)} results"
-        raise CompileError(message, expr.pos, f"at most {len(results)}, the first as the call's value")
+        raise CompileError(
+            f"{base.name!r} gives {len(results)} results",
+            expr.pos,
+            f"at most {len(results)}, the first as the call's value",
+        )
     for target, result in zip(targets, results[1:], strict=False):
         assert isinstance(target, Run)
         body.out.append(ir.Assign(target.expr, result.expr, expr.pos))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.packages import (
     Slot,
@@ -17,7 +18,6 @@ from softswitch.compiler.lowering.architectures.packages import (
     package_of,
 )
 from softswitch.compiler.lowering.architectures.tna.stateful import check_accesses
-from softswitch.compiler.lowering.limits import check_stored
 from softswitch.compiler.lowering.passing import bind, is_optional
 from softswitch.compiler.lowering.unit import Fields, Stage, Unit, remark
 from softswitch.compiler.lowering.values import Block, Formal, TypeName
@@ -96,7 +96,7 @@ SLOTS = (
 
 def is_for_tofino(declarations: tuple[ast.Decl, ...]) -> bool:
     """Return True if a program declares the packages and the intrinsic metadata of Tofino."""
-    names = {decl.name for decl in declarations if isinstance(decl, ast.PackageDecl | ast.StructDecl)}
+    names = {decl.name for decl in declarations if isinstance(decl, ast.PackageDecl | ast.FieldsDecl)}
     return {SWITCH, PIPELINE, _MARK} <= names
 
 
@@ -173,8 +173,11 @@ def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
     pipelines = [_pipeline_of(unit, arg.value) for arg in main.args]
     for number, (arg, pipeline) in enumerate(zip(main.args, pipelines, strict=True)):
         if pipeline is not pipelines[0] and not _same_blocks(pipeline, pipelines[0]):
-            message = f"pipeline {number} of the switch has other blocks than pipeline 0"
-            raise Unsupported(message, arg.pos, "the same pipeline in all pipes; or a program for each")
+            raise Unsupported(
+                f"pipeline {number} of the switch has other blocks than pipeline 0",
+                arg.pos,
+                "the same pipeline in all pipes; or a program for each",
+            )
     if len(pipelines) > 1:
         remark("the pipes of the switch share their tables and registers", main.args[1].pos)
     return pipelines[0]
@@ -188,7 +191,7 @@ def _same_blocks(one: ast.Instantiation, other: ast.Instantiation) -> bool:
 
 def _block_name(expr: ast.Expr) -> str | None:
     match expr:
-        case ast.Call(ast.Name(name), (), ()):
+        case ast.CallExpr(ast.Name(name), (), ()):
             return name
     return None
 
@@ -197,7 +200,7 @@ def _pipeline_of(unit: Unit, arg: ast.Expr) -> ast.Instantiation:
     match arg:
         case ast.Name(name) if name in unit.packages:
             return unit.packages[name]
-        case ast.Call(ast.Name("Pipeline", absolute, pos=pos), type_args, args):
+        case ast.CallExpr(ast.Name("Pipeline", absolute, pos=pos), type_args, args):
             ref = ast.NamedType(PIPELINE, absolute, type_args, pos=pos)
             return ast.Instantiation(ref, args, "pipe", None, pos=arg.pos, annotations=())
         case _:
@@ -222,8 +225,11 @@ def _own(formals: Mapping[Stage, list[Formal]], place: int, name: str) -> t.Stru
         formal = formals[stage][place]
         lowered = t.lowered(formal.type)
         if lowered is None or isinstance(lowered, ir.VarBits):
-            message = f"{t.describe(formal.type)} as a parameter of the pipeline"
-            raise Unsupported(message, formal.pos, "a struct or a header")
+            raise Unsupported(
+                f"{t.describe(formal.type)} as a parameter of the pipeline",
+                formal.pos,
+                "a struct or a header",
+            )
         check_stored(lowered, formal.pos)
         fields[gress] = formal.type
     return t.StructType(name, fields, _struct(name, fields))

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from controller.policies.scheduling.lucid.durations import Facts
+from controller.policies.scheduling.lucid.estimates import Facts
 
 DAY_S = 86400.0
 

@@ -3,7 +3,8 @@ import sys
 
 import pytest
 
-from controller.policies.scheduling.lucid import (
+from controller.policies.scheduling.lucid.measured import make_pairs, make_usages
+from controller.policies.scheduling.lucid.usage import (
     BadSample,
     Size,
     Usage,
@@ -12,7 +13,6 @@ from controller.policies.scheduling.lucid import (
     held_out_accuracy,
     sizes_from_pairs,
 )
-from controller.policies.scheduling.lucid.samples import make_pairs, make_usages
 from tests.extras import needs
 
 pytestmark = needs("sklearn")
@@ -85,7 +85,11 @@ import sys
 for name in ("sklearn", "interpret", "rapidfuzz"):
     sys.modules[name] = None
 from controller.policies.scheduling import ExtraMissing
-from controller.policies.scheduling.lucid import PackingTree, Size, Usage, grow, train_durations
+from controller.policies.scheduling.lucid.usage import PackingTree
+from controller.policies.scheduling.lucid.usage import Size
+from controller.policies.scheduling.lucid.usage import Usage
+from controller.policies.scheduling.lucid.usage import grow
+from controller.policies.scheduling.lucid.estimates import train_durations
 from tests.controller.policies.scheduling.lucid.made_up import make_history
 usage = Usage(10, 10, 1000)
 assert PackingTree.from_dict({"counts": [3, 1, 0]}).predict(usage) is Size.TINY

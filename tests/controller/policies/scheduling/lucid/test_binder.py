@@ -5,17 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadSpec
-from controller.policies.scheduling.lucid import (
+from controller.policies.scheduling.lucid.binder import (
     BinderRules,
     Candidate,
     Refusal,
     Sharing,
-    Size,
-    Usage,
+    choose,
     refusal,
     strategy,
 )
-from controller.policies.scheduling.lucid.binder import choose
+from controller.policies.scheduling.lucid.usage import Size, Usage
 
 RULES = BinderRules(gpu_memory_mb=24_000, node_gpus=8)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.policies.families.base import SimulationConfig
-from controller.policies.families.lucid import measurements, packing_tree
-from controller.policies.scheduling.lucid import grow, sizes_from_pairs
+from controller.policies.family import SimulationConfig
+from controller.policies.scheduling.lucid.family import measurements, packing_tree
+from controller.policies.scheduling.lucid.usage import grow, sizes_from_pairs
 from controller.vocabulary import Cluster
 
 CONFIG = SimulationConfig(Cluster.uniform(1, 8))

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.lucid import BadSample, pool_adjacent_violators
+from controller.policies.scheduling.lucid.isotonic import pool_adjacent_violators
+from controller.policies.scheduling.lucid.usage import BadSample
 
 values = st.lists(st.floats(-100, 100), min_size=1, max_size=12)
 

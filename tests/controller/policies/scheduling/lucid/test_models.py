@@ -9,15 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from controller.policies.scheduling.lucid import (
-    BadSample,
-    DurationModel,
-    Facts,
-    Usage,
-    train_durations,
-    train_throughput,
-)
-from controller.policies.scheduling.lucid import durations as durations_module
+from controller.policies.scheduling.lucid import estimates as durations_module
 from controller.policies.scheduling.lucid.additive import (
     AdditiveModel,
     Axis,
@@ -27,7 +19,10 @@ from controller.policies.scheduling.lucid.additive import (
     _matrix,
     train,
 )
+from controller.policies.scheduling.lucid.estimates import DurationModel, Facts, train_durations
 from controller.policies.scheduling.lucid.throughput import features as throughput_features
+from controller.policies.scheduling.lucid.throughput import train_throughput
+from controller.policies.scheduling.lucid.usage import BadSample, Usage
 from tests.controller.policies.scheduling.lucid.made_up import make_counts, make_history
 from tests.extras import needs
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.lucid import BadSample
-from controller.policies.scheduling.lucid.names import bucket_names, fastest_distance, levenshtein
+from controller.policies.scheduling.lucid.estimates import bucket_names, fastest_distance, levenshtein
+from controller.policies.scheduling.lucid.usage import BadSample
 
 words = st.text("abcd", max_size=8)
 

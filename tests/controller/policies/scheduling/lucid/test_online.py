@@ -5,8 +5,9 @@ from itertools import pairwise
 import pytest
 
 from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
-from controller.policies.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Usage
+from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing
 from controller.policies.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
+from controller.policies.scheduling.lucid.usage import Size, Usage
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
 from controller.vocabulary import Cluster

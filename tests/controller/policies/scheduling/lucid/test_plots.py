@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.scheduling.lucid import AdditiveModel, BadSample
-from controller.policies.scheduling.lucid.additive import Axis, Term
-from controller.policies.scheduling.lucid.plots import draw_shapes
+from controller.policies.scheduling.lucid.additive import AdditiveModel, Axis, Term, draw_shapes
+from controller.policies.scheduling.lucid.usage import BadSample
 from tests.extras import needs
 
 pytestmark = needs("matplotlib")

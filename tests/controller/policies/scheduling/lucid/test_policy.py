@@ -4,28 +4,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.schedulers.lucid import make_jobs
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
-from controller.policies.scheduling.lucid import (
+from controller.policies.scheduling.lucid.binder import (
     BinderRules,
-    Config,
-    LucidPolicy,
-    Pair,
-    PairSpeed,
+    DividedNodes,
+    ProfileQueue,
     ProfilerRules,
     Sharing,
-    Size,
-    Usage,
-    config_by_columns,
-    grow,
-    sizes_from_pairs,
 )
-from controller.policies.scheduling.lucid.nodes import DividedNodes
-from controller.policies.scheduling.lucid.profiler import ProfileQueue
-from controller.policies.scheduling.lucid.samples import make_pairs, make_usages
+from controller.policies.scheduling.lucid.measured import (
+    Config,
+    Pair,
+    PairSpeed,
+    config_by_columns,
+    make_pairs,
+    make_usages,
+)
+from controller.policies.scheduling.lucid.policy import LucidPolicy
+from controller.policies.scheduling.lucid.usage import Size, Usage, grow, sizes_from_pairs
 from controller.simulator import measure, simulate
 from controller.vocabulary import Cluster, Server
 from tests import effort
+from tests.controller.policies.scheduling.lucid.made_up import make_jobs
 
 CLUSTER = Cluster.uniform(4, 8)
 RULES = BinderRules(gpu_memory_mb=24_000, node_gpus=8)

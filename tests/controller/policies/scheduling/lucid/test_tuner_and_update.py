@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from controller.policies.scheduling import BadSpec
-from controller.policies.scheduling.lucid import BadSample
+from controller.policies.scheduling.lucid.online import UpdateEngine
 from controller.policies.scheduling.lucid.tuner import tune_settings
-from controller.policies.scheduling.lucid.update import UpdateEngine
+from controller.policies.scheduling.lucid.usage import BadSample
 
 CHOICES = {"limit": [50, 100, 200], "nodes": [1, 2, 3]}
 

@@ -5,9 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.lucid import BadSample, PackingTree, Size, Usage, accuracy, size_of
-from controller.policies.scheduling.lucid.tree import Leaf, Split
-from controller.policies.scheduling.lucid.usage import FEATURES
+from controller.policies.scheduling.lucid.usage import (
+    FEATURES,
+    BadSample,
+    Leaf,
+    PackingTree,
+    Size,
+    Split,
+    Usage,
+    accuracy,
+    size_of,
+)
 
 TREE = PackingTree(Split(0, 30.0, Leaf((9, 1, 0)), Split(2, 4000.0, Leaf((1, 6, 1)), Leaf((0, 0, 8)))))
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import JobState, Submission
-from controller.policies.scheduling.sharing import Demand, Load, MadeUpPairs, Scaling, make_demands, make_sync
+from controller.policies.scheduling.sharing.interference import Load
+from controller.policies.scheduling.sharing.pairs import Demand, MadeUpPairs, Scaling, make_demands, make_sync
 
 PAIRS = MadeUpPairs(
     {

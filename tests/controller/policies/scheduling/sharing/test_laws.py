@@ -8,17 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadTrace, Group
-from controller.policies.scheduling.sharing import (
+from controller.policies.scheduling.sharing.interference import (
     BadMeasurement,
-    Demand,
     Load,
+    PreemptionCost,
+    SharedSpeed,
+    UnknownModel,
+)
+from controller.policies.scheduling.sharing.pairs import (
+    Demand,
     MadeUpPairs,
     MeasuredPairs,
     Noisy,
-    PreemptionCost,
     Scaling,
-    SharedSpeed,
-    UnknownModel,
     make_demands,
     read_gavel_pairs,
     read_lucid_pairs,

@@ -9,24 +9,27 @@ from hypothesis import strategies as st
 
 from benchmarks.schedulers.sharing import Blind
 from controller.policies.scheduling import ExtraMissing
-from controller.policies.scheduling.sharing import (
-    BadMeasurement,
-    BadTraining,
+from controller.policies.scheduling.sharing.forests import (
     Forests,
-    Load,
     Model,
-    Noisy,
     Profile,
     Profiler,
-    UnknownModel,
     accuracy,
     choose,
     draw,
+    fit,
+    grow,
+    model_for,
     profile_of,
     train,
 )
-from controller.policies.scheduling.sharing.forest import grow
-from controller.policies.scheduling.sharing.models import fit, model_for
+from controller.policies.scheduling.sharing.interference import (
+    BadMeasurement,
+    BadTraining,
+    Load,
+    UnknownModel,
+)
+from controller.policies.scheduling.sharing.pairs import Noisy
 from tests import effort
 from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, MANY, beside
 

@@ -7,23 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
-from controller.policies.scheduling.sharing import (
-    Choice,
-    Demand,
+from controller.policies.scheduling.sharing.forests import Profiler, choose, train
+from controller.policies.scheduling.sharing.interference import (
     FixedInterval,
-    Ledger,
     Load,
-    MadeUpPairs,
-    Packer,
     PreemptionCost,
-    Profiler,
-    Scaling,
     SharedSpeed,
-    SharingPolicy,
     UnknownModel,
-    choose,
-    train,
 )
+from controller.policies.scheduling.sharing.packing import Choice, Packer
+from controller.policies.scheduling.sharing.pairs import Demand, MadeUpPairs, Scaling
+from controller.policies.scheduling.sharing.policy import Ledger, SharingPolicy
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster

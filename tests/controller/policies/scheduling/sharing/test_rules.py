@@ -5,18 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadDecision, BadSpec
-from controller.policies.scheduling.sharing import (
-    Choice,
+from controller.policies.scheduling.sharing.interference import (
     FixedInterval,
     IntervalRule,
-    Ledger,
     Load,
-    Packer,
     PreemptionCost,
     UnknownModel,
 )
-from controller.policies.scheduling.sharing.layout import Layout, consolidated
-from controller.policies.scheduling.sharing.packing import candidates
+from controller.policies.scheduling.sharing.packing import Choice, Layout, Packer, candidates, consolidated
+from controller.policies.scheduling.sharing.policy import Ledger
 from controller.vocabulary import Cluster
 from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, PAIRS, beside, job
 

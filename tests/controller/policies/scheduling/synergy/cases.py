@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.synergy import Demand, Plan, Sensitivity, ServerShape, demand
+from controller.policies.scheduling.synergy.allocators import Plan
+from controller.policies.scheduling.synergy.demand import Demand, Sensitivity, ServerShape, demand
 
 SHAPE = ServerShape(gpus=4, cpus=12, memory_gb=100)
 """A fair share is 3 CPUs and 25 GB."""

@@ -4,15 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.synergy import (
-    BadDemand,
-    Demand,
-    Option,
+from controller.policies.scheduling.synergy.allocators import (
+    Fleet,
     Plan,
-    Sensitivity,
-    Servers,
-    ServerShape,
-    demand,
     drf,
     greedy,
     proportional,
@@ -20,8 +14,16 @@ from controller.policies.scheduling.synergy import (
     top_up,
     tune,
 )
-from controller.policies.scheduling.synergy.fleet import Fleet
-from controller.policies.scheduling.synergy.policies import tune_and_top_up
+from controller.policies.scheduling.synergy.demand import (
+    BadDemand,
+    Demand,
+    Option,
+    Sensitivity,
+    Servers,
+    ServerShape,
+    demand,
+)
+from controller.policies.scheduling.synergy.family import tune_and_top_up
 from tests import effort
 from tests.controller.policies.scheduling.synergy.cases import (
     CACHING,

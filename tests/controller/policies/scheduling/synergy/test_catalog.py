@@ -1,7 +1,9 @@
 import pytest
 
-from controller.policies.scheduling.synergy import BadDemand, Servers, ServerShape, opt, top_up, tune
-from controller.policies.scheduling.synergy.catalog import TASKS, draw, model_profiles, profile_all
+from controller.policies.scheduling.synergy.allocators import top_up, tune
+from controller.policies.scheduling.synergy.demand import BadDemand, Servers, ServerShape
+from controller.policies.scheduling.synergy.opt import opt
+from controller.policies.scheduling.synergy.profiling import TASKS, draw, model_profiles, profile_all
 
 SERVER = ServerShape(gpus=8, cpus=24, memory_gb=500)
 KINDS = {k: [n for n, t in TASKS.items() if t.kind == k] for k in ("image", "text", "sound")}

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.synergy import BadDemand, Option, Sensitivity, ServerShape, demand
+from controller.policies.scheduling.synergy.demand import BadDemand, Option, Sensitivity, ServerShape, demand
 from tests.controller.policies.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE, job, matrices
 
 

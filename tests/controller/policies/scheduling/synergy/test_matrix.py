@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.synergy import BadMatrix, Sensitivity, read_profiles
+from controller.policies.scheduling.synergy.demand import BadMatrix, Sensitivity
+from controller.policies.scheduling.synergy.matrix_csv import read_profiles
 from tests.controller.policies.scheduling.synergy.cases import matrices
 
 HEADER = (

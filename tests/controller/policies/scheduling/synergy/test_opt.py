@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.synergy import (
-    Demand,
-    Infeasible,
-    Option,
-    Servers,
-    greedy,
-    opt,
-    proportional,
-    relaxed_bound,
-    tune,
-)
-from controller.policies.scheduling.synergy.opt import share_out, spread
+from controller.policies.scheduling.synergy.allocators import greedy, proportional, tune
+from controller.policies.scheduling.synergy.demand import Demand, Infeasible, Option, Servers
+from controller.policies.scheduling.synergy.opt import opt, relaxed_bound, share_out, spread
 from tests import effort
 from tests.controller.policies.scheduling.synergy.cases import (
     HUNGRY,
@@ -123,7 +114,9 @@ def test_without_scipy_only_opt_fails_and_says_what_to_install() -> None:
 import sys
 sys.modules["scipy"] = None
 from controller.policies.scheduling import ExtraMissing
-from controller.policies.scheduling.synergy import Servers, opt, tune
+from controller.policies.scheduling.synergy.demand import Servers
+from controller.policies.scheduling.synergy.opt import opt
+from controller.policies.scheduling.synergy.allocators import tune
 from tests.controller.policies.scheduling.synergy.cases import HUNGRY, SHAPE, job
 assert tune([job("a", HUNGRY)], Servers.equal(1, SHAPE)).throughput == 2
 try:

@@ -6,23 +6,21 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
-from controller.policies.families.base import SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.registry import dress
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
-from controller.policies.scheduling.synergy import (
-    ModelProfile,
-    Servers,
+from controller.policies.scheduling.synergy.allocators import tune
+from controller.policies.scheduling.synergy.demand import Servers, demand
+from controller.policies.scheduling.synergy.family import ALLOCATORS, synergy
+from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
+from controller.policies.scheduling.synergy.policy import (
+    RANKS,
     SharedSpeed,
     SynergyPolicy,
-    demand,
     demands_by_matrix,
     server_shape,
     servers_of,
-    synergy,
-    tune,
 )
-from controller.policies.scheduling.synergy.policies import ALLOCATORS
-from controller.policies.scheduling.synergy.policy import RANKS
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.synergy import BadMatrix, Dataset, profile
-from controller.policies.scheduling.synergy.catalog import TASKS, Task
+from controller.policies.scheduling.synergy.demand import BadMatrix
+from controller.policies.scheduling.synergy.profiling import TASKS, Dataset, Task, profile
 
 MEMORY = [20, 62.5, 125, 250]
 

@@ -1,1 +1,0 @@
-"""Families of policies: one speed model each. `controller.policies.registry` lists them all."""

@@ -1,0 +1,127 @@
+"""A scheduling policy with its speed model and decision interval.
+
+Families of policies, and their configuration.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.policies.scheduling.errors import BadSpec, BadTrace
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Policy, SpeedModel
+from controller.vocabulary import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A fresh policy with its speed model and decision interval.
+
+    Attributes:
+        policy: The policy; belongs to one run.
+        speed: Predicts how fast jobs run.
+        interval_s: The policy decides only at multiples of this; 0: at any time.
+        places: The policy chooses the servers of jobs on a network, too: no other may place them.
+    """
+
+    policy: Policy
+    speed: SpeedModel
+    interval_s: float = 0.0
+    places: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationConfig:
+    """Configuration of a simulation: the cluster, and the data of the speed models.
+
+    Attributes:
+        cluster: The servers.
+        matrix: Sensitivity matrices (`scheduling.synergy.matrix_csv`); None: synthetic ones.
+        profiles: Usage of configurations (`scheduling.lucid.measured`); None: synthetic ones.
+        pairs: Measured pairs, of the same configurations, or, for `sharing`, Gavel's; None: synthetic ones.
+        seed: Seed of synthetic data and of training.
+        estimates: Expected durations of jobs (`controller.simulator.estimates`); None: as jobs say.
+        settings: Settings by name that differ from their families' defaults.
+    """
+
+    cluster: Cluster
+    matrix: Path | None = None
+    profiles: Path | None = None
+    pairs: Path | None = None
+    seed: int = 0
+    estimates: Path | None = None
+    settings: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.profiles is not None and self.pairs is None:
+            raise BadSpec("profiles and pairs need each other: give both or neither")
+
+
+def as_generated(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+    """Return the jobs unchanged: the generator gives all that the family needs."""
+    return list(specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A numeric setting of a family's policies, from `least` to `most`; `whole`: an integer."""
+
+    about: str
+    default: float
+    least: float = 0.0
+    most: float = math.inf
+    whole: bool = False
+
+    def check(self, name: str, value: float) -> None:
+        """Raise BadSpec for an invalid value."""
+        if not self.least <= value <= self.most:
+            raise BadSpec(f"setting {name}={value:g}: want {self.least:g} to {self.most:g}")
+        if self.whole and value != int(value):
+            raise BadSpec(f"setting {name}={value:g}: want a whole number")
+
+
+def resolve_settings(settings: Mapping[str, Setting], config: SimulationConfig) -> dict[str, float]:
+    """Return the values of a family's `settings`; values that `config` has for other families are ignored."""
+    chosen = dict(config.settings)
+    return {name: chosen.get(name, setting.default) for name, setting in settings.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Policies that are simulated in one speed model, so that they can be compared with each other.
+
+    Attributes:
+        about: A description of their common model, in one line.
+        policies: Their names without the family's, and a description of each in one line.
+        make: Returns a fresh policy of this name, with its speed model and interval. Raises the errors of
+            reading files, and ExtraMissing without the packages that a policy needs.
+        dress: Returns generated jobs with the properties that the family needs, drawn by seed. Families that
+            share this function can be run on the same generated jobs.
+        settings: The settings, by name.
+        main: The policies that a user is shown first; the others are baselines, combinations and replicas.
+        three_stages: Generated jobs count loading and preprocessing as one stage.
+    """
+
+    about: str
+    policies: Mapping[str, str]
+    make: Callable[[str, SimulationConfig], Setup]
+    dress: Callable[[Sequence[Submission], SimulationConfig], list[Submission]] = as_generated
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    main: Sequence[str] = ()
+    three_stages: bool = False
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise BadTrace for a file that cannot be read; pipes and devices cannot."""
+    try:
+        if path.exists() and not path.is_file():
+            raise BadTrace(str(path), 0, "", "cannot be read: not a regular file")
+        yield
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error

@@ -1,0 +1,333 @@
+"""Where a job could run: servers, fallback server and tree together.
+
+What a place is worth is NetPack's objective (`placement.netpack.worth`), with slots held for as
+long as was measured. Trees end at the summing switch nearest to
+the fallback server, or in the fallback server's rack, whichever sums there; where flows pass from rack to
+rack, each such tree is also tried over another switch. So a job sees which links and slots others have left.
+
+>>> from controller.policies.placement.policy import Question, settle
+>>> from controller.vocabulary import Job, fabrics
+>>> racks = fabrics.leaf_spine(2, 2, 2)
+>>> job = settle(Question(racks, (), random.Random(0)), Job(name="a", workers=2), ["h1", "h3"])
+>>> [sorted(each.tree.switches) for each in over_trees(racks, job)]
+[['leaf1', 'leaf2', 'spine1'], ['leaf1', 'leaf2', 'spine2']]
+
+GPUs, servers, trees and slots in one decision: deadlines first where they press, each job where it fits.
+
+At every decision all jobs are gone through in the order of `on-time` (urgent deadlines first, then shortest
+remaining service), and each takes the place that lets most GPUs compute beside the others: the place that it
+has, servers of no job that goes on, or servers of jobs that come later in the order. So whoever is
+due gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
+when a better one is free. Nothing is held for anybody, and no slots are granted: what is left is offered to
+each job in turn, down to the last.
+
+What a job needs is counted at the best rate that it could have alone in this cluster: where nobody sums, or
+its links are slow, its deadline presses earlier, and one that cannot be met takes nothing from others. A move
+costs the job's `restart_s`, and counts for that much less; a job moves only if the best place could spare it
+several starts.
+
+Without a network it is `on-time`. O(jobs · places · water-filling) for each decision; jobs that run as fast
+as alone, or on one server, are not asked again.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from controller.policies.placement.baselines import locality_on_fast_links
+from controller.policies.placement.flows import steady_state
+from controller.policies.placement.netpack import worth
+from controller.policies.placement.policy import Question, settle
+from controller.policies.placement.trees import paths_up, racks_of, tidy, ways_to
+from controller.policies.scheduling.beliefs import TRUTH, Told
+from controller.policies.scheduling.deadlines import Urgency
+from controller.policies.scheduling.policy import Decision, Group, JobState, Network, View
+from controller.policies.scheduling.queue import Rank
+from controller.policies.scheduling.ranked import Moves, Ranked
+from controller.vocabulary import Cluster, Job, Topology, Tree
+
+WAYS = 1
+"""Other switches between racks over which each tree is tried."""
+
+
+def over_trees(topology: Topology, job: Job) -> list[Job]:
+    """Return a placed job with each of the trees to compare, that of shortest paths first."""
+    if job.tree is None:
+        return [job]
+    racks = racks_of(topology, job)
+    end = job.tree.root if job.fallback is None else topology.rack_of[job.fallback]
+    found: list[Tree] = [job.tree]
+    for root in dict.fromkeys((job.tree.root, end)):
+        straight = _tree(topology, job, root, paths_up(topology, racks, root))
+        others = (_tree(topology, job, root, each) for each in _detours(topology, racks, root, straight))
+        found += [tree for tree in (straight, *others) if tree not in found]
+    return [job.on(job.servers, job.fallback, tree) for tree in found]
+
+
+def _tree(topology: Topology, job: Job, root: str, parents: dict[str, str]) -> Tree:
+    able = frozenset(name for name in (root, *parents) if topology.switch[name].aggregates)
+    return tidy(topology, job, Tree(root, parents, able))
+
+
+def _detours(topology: Topology, racks: Sequence[str], root: str, straight: Tree) -> Iterator[dict[str, str]]:
+    """Return the parents of trees over switches without servers that `straight` does not use, nearest first.
+
+    Only ways as short as the shortest of these, so that no tree takes a detour.
+    """
+    if all(rack == root for rack in racks):
+        return
+    ways = ways_to(topology, [*racks, root])
+    between = [
+        each.name
+        for each in topology.switches
+        if each.name not in topology.racks and each.name not in straight.switches
+    ]
+    nearest = sorted(between, key=lambda name: int(ways[topology.number_of[name]]))
+    for middle in nearest[:WAYS]:
+        parents: dict[str, str] = {}
+        for rack in racks:
+            way = [*topology.way(rack, middle)[:-1], *topology.way(middle, root)]
+            if rack == root or len(set(way)) < len(way):
+                continue
+            for node, above in pairwise(way):
+                if node in parents:
+                    break
+                parents[node] = above
+        if all(rack == root or rack in parents for rack in racks):
+            yield parents
+
+
+def rate_alone_bps(topology: Topology, job: Job, servers: Sequence[str]) -> float:
+    """Return the best rate of a job's gradients on these servers of an empty cluster, bits per second."""
+    question = Question(topology, (), random.Random(0))
+    options = over_trees(topology, settled(question, job, servers))
+    return max(float(steady_state(topology, [each], measured=True).steady.rate_bps[0]) for each in options)
+
+
+def settled(question: Question, job: Job, servers: Sequence[str]) -> Job:
+    """Return a job on these servers with a fallback server and shortest paths, whatever it had before."""
+    return settle(question, job.on((), job.fallback, None), servers)
+
+
+SLOWED = 1.02
+"""A running job that takes less than this factor of its time alone is left where it is."""
+CLOSE = 0.02
+"""Part of a job's GPUs by which a place has to be worth more than one before it: moves have to pay."""
+PAYS = 4
+"""Starts that a running job has to be able to gain, at most, for other places to be tried."""
+STARTS = 2
+"""Starts that it costs to take GPUs from a job that runs: the one's, and later the other's again."""
+
+
+class Joint:
+    """Decides which jobs run, on which servers and over which trees. `learns=False`: see `Urgency`."""
+
+    name = "joint"
+    moves = True
+    """Whether running jobs move to better places; False: an ablation."""
+
+    def __init__(self, told: Told = TRUTH, *, learns: bool = True) -> None:
+        self.urgency = Urgency(told, alone_s=self.alone_s, learns=learns)
+        self._ranked = Ranked(self.name, self.rank, moves=Moves.PREEMPT)
+        self._network: Network | None = None
+        self._alone: dict[str, tuple[Job, Topology, float]] = {}
+
+    def alone_s(self, job: JobState) -> float:
+        """Return the seconds per iteration of a job alone on the best place of the cluster that is up."""
+        if self._network is None:
+            return job.alone_s
+        described, topology = self._network.described(job.spec.name), self._network.topology
+        known = self._alone.get(job.spec.name)
+        if known is None or known[0] is not described or known[1] is not topology:
+            known = described, topology, job.alone_s * _slower_here(topology, described)
+            self._alone[job.spec.name] = known
+        return known[2]
+
+    def rank(self, job: JobState, now_s: float) -> Rank:
+        """Return the rank of a job: those of lowest rank choose their places first.
+
+        A job that waits, and whose deadline does not press, has to be so much shorter as stops cost.
+        """
+        later, key = self.urgency.rank(job, now_s)
+        waits = later and job.group is None
+        return later, key + (STARTS * job.spec.restart_s * job.spec.gpus if waits else 0.0)
+
+    def trees(self, topology: Topology, job: Job) -> Sequence[Job]:
+        """Return a placed job with each of the trees to compare."""
+        return over_trees(topology, job)
+
+    def decide(self, view: View) -> Decision:
+        """Return the jobs that run, with their places, and when the next waiting ones become urgent."""
+        self._network = view.network
+        for job in view.finished:
+            self._alone.pop(job.spec.name, None)
+        next_s = self.urgency.update(view)
+        if view.network is None:
+            self._ranked.rerank()
+            decision = self._ranked.decide(view)
+        else:
+            decision = self._placed(view, view.network)
+        waits = sum(len(group.jobs) for group in decision.groups) < len(view.jobs)
+        decision.wake_s = next_s if waits and next_s < math.inf else None
+        return decision
+
+    def _placed(self, view: View, network: Network) -> Decision:
+        """Give each job in turn the place that is worth most beside all others that run.
+
+        These are the jobs before it, and those after it that go on, unless their GPUs have been taken.
+        """
+        now_s = view.now_s
+        order = sorted(view.jobs.values(), key=lambda job: (*self.rank(job, now_s), job.order))
+        going_on = _that_go_on(order, view.cluster.gpus)
+        room = _Room(view.cluster, network.topology, going_on)
+        groups: list[Group] = []
+        placed: dict[str, Job] = {}
+        stay = [*view.kept, *(job for group in going_on for job in group.jobs)]
+        beside = {job.spec.name: network.placed(job.spec.name) for job in stay}
+        held = {job.spec.name: group.gpus for group in going_on for job in group.jobs}
+        for job in order:
+            name = job.spec.name
+            beside.pop(name, None)
+            if job.spec.gpus > room.left:
+                continue
+            running = [each for each in beside.values() if each is not None and each.tree is not None]
+            place = self._place(job, now_s, room, network, running)
+            if place is None:
+                continue
+            held.pop(name, None)
+            beside[name] = place
+            if job.group is not None and room.holds(job.group.gpus) and place.servers == room.at(job, place):
+                room.keep(job.group.gpus)
+                groups.append(job.group)
+            else:
+                groups.append(Group((job,), room.take(place)))
+                placed[name] = place
+                for other in [other for other, gpus in held.items() if not room.holds(gpus)]:
+                    del held[other]
+                    beside.pop(other, None)
+        return Decision(groups, placed=placed)
+
+    def _place(
+        self, job: JobState, now_s: float, room: _Room, network: Network, running: Sequence[Job]
+    ) -> Job | None:
+        """Return a job on its place; None: there is no room."""
+        options: list[Job] = []
+        has = network.placed(job.spec.name)
+        stays = has is not None and job.group is not None and room.holds(job.group.gpus)
+        if stays and has is not None:
+            if has.tree is None or not self.moves or not self._pays(job, now_s):
+                return has
+            options.append(has)
+        topology, described = network.topology, network.described(job.spec.name)
+        question = Question(topology, tuple(running), random.Random(0))
+        left_s = self.urgency.left_s(job, now_s)
+        lasts = left_s / (left_s + job.spec.restart_s) if left_s > 0 else 1.0
+        weights = [1.0] * len(options)
+        for free, weight in ((room.idle, lasts), (room.free, lasts**STARTS)):
+            vars(question)["free"] = free
+            servers = _servers(question, described)
+            if servers is not None and all(tuple(servers) != option.servers for option in options):
+                options += self.trees(topology, settled(question, described, servers))
+                weights += [weight] * (len(options) - len(weights))
+        if len(options) < 2:
+            return options[0] if options else None
+        values = [
+            worth(question, option, measured=True) * weight
+            for option, weight in zip(options, weights, strict=True)
+        ]
+        enough = max(values) - CLOSE * job.spec.gpus
+        return next(option for option, value in zip(options, values, strict=True) if value >= enough)
+
+    def _pays(self, job: JobState, now_s: float) -> bool:
+        """Return whether a running job could gain from the best place of the cluster."""
+        alone_s = self.alone_s(job)
+        slower_s = job.iteration_s - alone_s
+        several_s = PAYS * job.spec.restart_s
+        return (
+            job.iteration_s > SLOWED * alone_s
+            and slower_s * self.urgency.left_s(job, now_s) > several_s * alone_s
+        )
+
+
+def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
+    """Return the running groups that have enough GPUs if jobs get them in this order, wherever they are."""
+    found: list[Group] = []
+    for job in order:
+        if job.spec.gpus <= gpus:
+            gpus -= job.spec.gpus
+            if job.group is not None:
+                found.append(job.group)
+    return found
+
+
+def _servers(question: Question, job: Job) -> Sequence[str] | None:
+    """Return the servers that a job names, or else the best ones; None: they are not free."""
+    if not job.servers:
+        return locality_on_fast_links(question, job)
+    needs = Counter(job.servers)
+    free = all(question.free.get(at, 0) >= n * job.gpus_per_worker for at, n in needs.items())
+    return job.servers if free else None
+
+
+def _slower_here(topology: Topology, job: Job) -> float:
+    """Return the factor by which a job's iteration is longer on its best place than on the fastest links."""
+    free = {server.name: server.gpus for server in topology.servers}
+    question = Question(topology, (), random.Random(0))
+    vars(question)["free"] = free
+    servers = _servers(question, job)
+    if servers is None or len(set(servers)) == 1:
+        return 1.0
+    fastest_s = job.iteration_at_s(topology.fastest_bps)
+    here_s = job.iteration_at_s(rate_alone_bps(topology, job, servers))
+    return here_s / fastest_s if fastest_s > 0 else 1.0
+
+
+class _Room:
+    """GPUs that a decision has not given away yet.
+
+    `free` counts them by server, `idle` only those of no job that goes on (`groups`); `left` is the sum of
+    `free`.
+    """
+
+    def __init__(self, cluster: Cluster, topology: Topology, groups: Sequence[Group]) -> None:
+        self._name_of = [cluster.servers[node].name for node in cluster.node_of]
+        held = {gpu for group in groups for gpu in group.gpus}
+        self._held = held
+        self._gpus: dict[str, list[int]] = {server.name: [] for server in topology.servers}
+        for gpu, name in enumerate(self._name_of):
+            if gpu not in cluster.gone and name in self._gpus:
+                self._gpus[name].append(gpu)
+        self.free = {name: len(gpus) for name, gpus in self._gpus.items()}
+        self.idle = {name: sum(gpu not in held for gpu in gpus) for name, gpus in self._gpus.items()}
+        self.left = sum(self.free.values())
+
+    def holds(self, gpus: Sequence[int]) -> bool:
+        """Return whether all of these GPUs are free."""
+        return all(gpu in self._gpus.get(self._name_of[gpu], ()) for gpu in gpus)
+
+    def at(self, job: JobState, place: Job) -> tuple[str, ...]:
+        """Return the server of each worker of a running job."""
+        assert job.group is not None
+        return tuple(self._name_of[gpu] for gpu in job.group.gpus)[:: place.gpus_per_worker]
+
+    def keep(self, gpus: Sequence[int]) -> None:
+        """Give these GPUs away."""
+        for gpu in gpus:
+            name = self._name_of[gpu]
+            self._gpus[name].remove(gpu)
+            self.free[name] -= 1
+            self.idle[name] -= gpu not in self._held
+        self.left -= len(gpus)
+
+    def take(self, place: Job) -> tuple[int, ...]:
+        """Give away the GPUs of each worker on its server, idle ones first; return their numbers."""
+        taken: list[int] = []
+        for name in place.servers:
+            gpus = sorted(self._gpus[name], key=lambda gpu: (gpu in self._held, gpu))
+            taken += gpus[: place.gpus_per_worker]
+            self.keep(gpus[: place.gpus_per_worker])
+        return tuple(taken)

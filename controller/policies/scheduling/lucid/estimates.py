@@ -1,0 +1,269 @@
+"""Job names as numbers: similar names fall into one bucket (Lucid, 3.5.3).
+
+Users submit a job repeatedly with small changes of its name. Edit distance measures how similar two names
+are, and affinity propagation finds the buckets, whose number need not be known.
+
+Predicted durations of jobs: the workload estimate model (Lucid, 3.5.3).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from controller.policies.scheduling.errors import ExtraMissing
+from controller.policies.scheduling.lucid.additive import AdditiveModel, Value, train
+from controller.policies.scheduling.lucid.usage import BadSample, Usage
+from controller.policies.scheduling.model import Submission
+
+
+def levenshtein(a: str, b: str) -> int:
+    """Return the number of letters to insert, delete or replace. O(len(a) · len(b)).
+
+    >>> levenshtein("resnet50", "resnet18")
+    2
+    """
+    if len(a) < len(b):
+        a, b = b, a
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, other in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (letter != other))
+    return row[-1]
+
+
+def fastest_distance() -> Callable[[str, str], int]:
+    """Return rapidfuzz's distance if it is installed, else `levenshtein`; they agree."""
+    try:
+        from rapidfuzz.distance import Levenshtein
+    except ImportError:
+        return levenshtein
+    distance: Callable[[str, str], int] = Levenshtein.distance
+    return distance
+
+
+@dataclass(frozen=True, slots=True)
+class NameBuckets:
+    """Buckets of names, numbered by the exemplars in `exemplars`."""
+
+    exemplars: tuple[str, ...]
+    known: Mapping[str, int]
+
+    def bucket(self, name: str, *, similar: float = 0.6) -> int:
+        """Return a name's bucket: its own, or that of the nearest exemplar.
+
+        -1 if no exemplar is as similar as `similar` (1 minus distance over the longer length): a new kind of
+        job.
+        """
+        if name in self.known:
+            return self.known[name]
+        distance = fastest_distance()
+        best, found = -1.0, -1
+        for number, exemplar in enumerate(self.exemplars):
+            alike = 1 - distance(name, exemplar) / max(1, len(name), len(exemplar))
+            if alike > best:
+                best, found = alike, number
+        return found if best >= similar else -1
+
+
+def bucket_names(
+    names: Sequence[str], *, most_common: int = 100, damping: float = 0.9, seed: int = 0
+) -> NameBuckets:
+    """Put names into buckets.
+
+    The most common names have their own buckets. The others are clustered among those with the same first
+    letter, by affinity propagation on the negated distance. O(n²) within a letter; deterministic by seed.
+
+    Args:
+        names: The names, repeated as often as they occur.
+        most_common: How many names get their own buckets.
+        damping: Of affinity propagation, 0.5 to below 1.
+        seed: Of affinity propagation.
+
+    Raises BadSample for no names, ExtraMissing without scikit-learn if there is anything to cluster.
+    """
+    if not names or most_common < 0:
+        raise BadSample(f"{len(names)} names, {most_common} with their own buckets; want at least 1 and 0")
+    ranked = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
+    exemplars = ranked[:most_common]
+    known = {name: number for number, name in enumerate(exemplars)}
+    by_letter: dict[str, list[str]] = {}
+    for name in ranked[most_common:]:
+        by_letter.setdefault(name[:1], []).append(name)
+    for group in by_letter.values():
+        for exemplar, members in _clusters(group, damping, seed):
+            for member in members:
+                known[member] = len(exemplars)
+            exemplars.append(exemplar)
+    return NameBuckets(tuple(exemplars), known)
+
+
+def _clusters(names: Sequence[str], damping: float, seed: int) -> list[tuple[str, list[str]]]:
+    if len(names) == 1:
+        return [(names[0], [names[0]])]
+    try:
+        from sklearn.cluster import AffinityPropagation
+    except ImportError:
+        raise ExtraMissing("clustering job names", "scikit-learn") from None
+    distance = fastest_distance()
+    likeness = np.array([[-float(distance(a, b)) for b in names] for a in names])
+    off_diagonal = likeness[~np.eye(len(names), dtype=bool)]
+    if off_diagonal.min() == off_diagonal.max():  # nothing tells them apart: one bucket
+        return [(names[0], list(names))]
+    model = AffinityPropagation(
+        affinity="precomputed", damping=damping, max_iter=2000, convergence_iter=50, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says in its labels too that it did not converge
+        labels = model.fit_predict(likeness)
+    if min(labels) < 0:  # it did not settle: every name for itself
+        return [(name, [name]) for name in names]
+    centers = [names[i] for i in model.cluster_centers_indices_]
+    return [
+        (center, [name for name, label in zip(names, labels, strict=True) if label == number])
+        for number, center in enumerate(centers)
+    ]
+
+
+FEATURES = (
+    "user",
+    "name",
+    "vc",
+    "gpus",
+    "month",
+    "weekday",
+    "hour",
+    "gpu_util",
+    "memory_util",
+    "memory_mb",
+    "mixed_precision",
+)
+CATEGORIES = ("user", "name", "vc")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Features of a job when it is submitted, and, with `usage`, when it has been profiled.
+
+    `submit_s` is seconds since 1970, UTC.
+    """
+
+    user: str
+    name: str
+    vc: str
+    gpus: int
+    submit_s: float
+    usage: Usage | None = None
+
+
+def submission(spec: Submission, usage: Usage | None = None) -> Facts:
+    """Return a job's features: the name is the trace's `jobname`, or else the model.
+
+    Months, weekdays and hours count as if the trace had begun on 1 January 1970 at midnight.
+    """
+    name = spec.extra.get("jobname") or spec.model
+    return Facts(spec.user, name, spec.vc, spec.gpus, spec.arrival_s, usage)
+
+
+@dataclass(frozen=True, slots=True)
+class DurationModel:
+    """Predicts durations; `means_s` has the mean duration of jobs by number of GPUs, for unseen users."""
+
+    model: AdditiveModel
+    names: NameBuckets
+    users: frozenset[str]
+    means_s: dict[int, float]
+    mean_s: float
+
+    def predict_s(self, job: Facts) -> float:
+        """Return the expected duration in seconds, at least 1.
+
+        For an unseen user's job it is the mean of all jobs with as many GPUs.
+        """
+        if job.user not in self.users:
+            return self.means_s.get(job.gpus, self.mean_s)
+        return max(1.0, math.exp(min(self.model.predict(features(job, self.names)), 60.0)))
+
+    def explain(self, job: Facts) -> list[str]:
+        """Return the reasons for a prediction: the factor by which each term changes the duration."""
+        if job.user not in self.users:
+            who = f"user {job.user} is new" if job.user else "it names no user"
+            return [f"{who}: {self.predict_s(job):.0f} s is the mean of jobs with as many GPUs"]
+        lines = [f"start: {math.exp(self.model.intercept):.0f} s"]
+        for part in self.model.explain(features(job, self.names)):
+            values = ", ".join(str(v) for v in part.values)
+            lines.append(f"{part.term} = {values}: x {math.exp(part.score):.3f}")
+        return [*lines, f"together: {self.predict_s(job):.0f} s"]
+
+
+def features(job: Facts, names: NameBuckets) -> tuple[Value, ...]:
+    """Return a job's features in the order of `FEATURES`."""
+    when = datetime.fromtimestamp(job.submit_s, UTC)
+    usage = job.usage.features() if job.usage is not None else (None,) * 4
+    bucket = names.bucket(job.name)
+    return (
+        job.user,
+        None if bucket < 0 else str(bucket),
+        job.vc,
+        float(job.gpus),
+        float(when.month),
+        float(when.weekday()),
+        float(when.hour),
+        *usage,
+    )
+
+
+def train_durations(
+    jobs: Sequence[Facts],
+    durations_s: Sequence[float],
+    *,
+    common_names: int = 100,
+    interactions: int = 5,
+    seed: int = 0,
+    max_rounds: int = 2000,
+    bags: int = 4,
+) -> DurationModel:
+    """Train on jobs that have ended.
+
+    The model predicts the logarithm: durations spread over five orders of magnitude, and an error of an hour
+    matters little to a job of a week.
+
+    Args:
+        jobs: Features of each job.
+        durations_s: The duration of each job in seconds.
+        common_names: The most common names, this many, have their own buckets; similar others share one.
+        interactions: Number of tables of pairs of features.
+        seed: Of training.
+        max_rounds: Most rounds of boosting.
+        bags: Number of models that are averaged.
+
+    Raises BadSample for durations that are not positive, or too few jobs; ExtraMissing.
+    """
+    if len(jobs) != len(durations_s):
+        raise BadSample(f"{len(jobs)} jobs with {len(durations_s)} durations")
+    by_gpus: dict[int, list[float]] = defaultdict(list)
+    for job, duration_s in zip(jobs, durations_s, strict=True):
+        if not (math.isfinite(duration_s) and duration_s > 0):
+            raise BadSample(f"job '{job.name}' took {duration_s} s; want a positive duration")
+        by_gpus[job.gpus].append(duration_s)
+    names = bucket_names([job.name for job in jobs], most_common=common_names, seed=seed)
+    model = train(
+        FEATURES,
+        [features(job, names) for job in jobs],
+        [math.log(d) for d in durations_s],
+        categories=CATEGORIES,
+        interactions=interactions,
+        max_rounds=max_rounds,
+        bags=bags,
+        seed=seed,
+    )
+    means_s = {gpus: math.fsum(d) / len(d) for gpus, d in by_gpus.items()}
+    mean_s = math.fsum(durations_s) / len(durations_s)
+    return DurationModel(model, names, frozenset(j.user for j in jobs), means_s, mean_s)

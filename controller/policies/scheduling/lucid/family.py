@@ -1,0 +1,271 @@
+"""``lucid:POLICY``: speed by measured pairs of jobs on one set of GPUs."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
+from controller.policies.scheduling import baselines
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing
+from controller.policies.scheduling.lucid.measured import (
+    Config,
+    Pair,
+    PairSpeed,
+    config_by_columns,
+    make_pairs,
+    make_usages,
+    pair_speeds,
+    read_pairs,
+    read_usages,
+)
+from controller.policies.scheduling.lucid.online import OnlineLucid, OnlineRules
+from controller.policies.scheduling.lucid.policy import LucidPolicy
+from controller.policies.scheduling.lucid.usage import PackingTree, Size, Usage, grow, sizes_from_pairs
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Group, JobState, Policy, SpeedModel
+from controller.policies.scheduling.ranked import Moves, Ranked
+
+GPU_MEMORY_MB = 24_576
+PROFILE_S = 80.0
+TIRESIAS_GPU_S = 18_000
+SETTINGS = {
+    "profiler_nodes": Setting(
+        "nodes that profile; 0: results of profiling are known", 1, 0, 1000, whole=True
+    ),
+    "lent_nodes": Setting("nodes lent to the profiler while jobs queue for it", 0, 0, 1000, whole=True),
+    "busy_gpus": Setting(
+        "GPUs expected to be asked for in ten minutes above which lucid:online keeps the nodes lent", 1e6, 0.0
+    ),
+    "burst_s": Setting(
+        "the longest profiling while more than ten jobs queue for it; 0: as else", 0.0, 0.0, 1e6
+    ),
+    "monotone": Setting(
+        "1: lucid:online expects jobs of more GPUs to run no shorter, all else equal", 0, 0, 1, whole=True
+    ),
+    "profile_s": Setting("longest profiling of a job", PROFILE_S, 1.0, 1e6),
+    "capacity": Setting("largest sum of sharing scores; 0: no sharing", 2, 0, 2, whole=True),
+    "patience": Setting("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6),
+    "unstable_at": Setting("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6),
+    "period_s": Setting("interval at which lucid:online trains its models anew", 86_400.0, 60.0, 1e9),
+    "low": Setting("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6),
+    "very_low": Setting("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6),
+}
+BASELINES: Mapping[str, Callable[[], Policy]] = {
+    "fifo": baselines.fifo,
+    "sjf": baselines.sjf,
+    "srtf": baselines.srtf,
+    "qssf": baselines.qssf,
+}
+
+
+def measurements(config: SimulationConfig) -> tuple[dict[Config, Usage], list[Pair]]:
+    """Return usage by configuration, and pairs of these. Raises BadSpec and what reading files raises."""
+    return _measurements(config.profiles, config.pairs, config.seed)
+
+
+def packing_tree(config: SimulationConfig, usage: Usage | None = None) -> PackingTree:
+    """Return Lucid's packing tree for a job of this usage, trained on pairs of all other configurations.
+
+    The job's own speed beside others is unknown, as for a new job. Raises ExtraMissing.
+    """
+    without = usage if usage in measurements(config)[0].values() else None
+    return _tree(config.profiles, config.pairs, config.seed, without)
+
+
+def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
+    """Return the usage that Lucid's profiler reads: the trace's columns, or else the configuration's profile.
+
+    Raises BadSpec if neither is there.
+    """
+    columns = ("gpu_util", "gmem_util", "gmem", "amp")
+    if all(spec.extra.get(column) for column in columns):
+        try:
+            gpu, memory, used_mb = (float(spec.extra[column]) for column in columns[:3])
+        except ValueError:
+            raise BadSpec(f"job {spec.name!r}: {', '.join(columns[:3])} must be numbers") from None
+        return Usage(min(gpu, 100.0), memory, used_mb, spec.extra["amp"] not in ("0", "False"))
+    usages = measurements(config)[0]
+    configuration = config_by_columns(spec)
+    if configuration not in usages:
+        raise BadSpec(
+            f"job {spec.name!r} trains {configuration}, which has neither a profile nor columns {columns}"
+        )
+    return usages[configuration]
+
+
+def restart_s(gpus: int) -> float:
+    """Return the cost of a preemption in seconds, as assumed by Lucid's authors."""
+    return 40.0 if gpus <= 8 else 60.0
+
+
+def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+    """Return the jobs with configurations that have a profile.
+
+    Users and names predict durations: the same jobs are submitted repeatedly, as Lucid's authors found.
+    """
+    rng = random.Random(config.seed)
+    configs = sorted(measurements(config)[0])
+    return [_as_config(spec, rng.choice(configs), rng) for spec in specs]
+
+
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with its speed model and interval."""
+    speed = _pair_speed(config)
+    if name == "tiresias":
+        return Setup(_tiresias(), speed, interval_s=60)
+    policy: Policy = BASELINES[name]() if name in BASELINES else _lucid(name, config)
+    return Setup(policy, speed)
+
+
+FAMILY = Family(
+    "speeds of measured pairs of jobs; --profiles and --pairs FILE, or made-up ones",
+    {
+        "lucid": "profiles jobs, and lets two share GPUs by what it found (Lucid, ASPLOS'23)",
+        "online": "is told nothing: learns durations and arrivals while it runs, and shares by them",
+        "fifo": "first in, first out",
+        "sjf": "shortest job first",
+        "srtf": "shortest remaining time first",
+        "qssf": "least predicted service first",
+        "tiresias": f"two queues, {TIRESIAS_GPU_S} GPU seconds in the first; decides every minute",
+    },
+    make,
+    dress,
+    SETTINGS,
+    main=("lucid", "online"),
+)
+
+
+@lru_cache(maxsize=4)
+def _measurements(
+    profiles: Path | None, pairs: Path | None, seed: int
+) -> tuple[dict[Config, Usage], list[Pair]]:
+    if profiles is None and pairs is None:
+        usages = make_usages(20, seed=seed)
+        return usages, make_pairs(usages, seed=seed)
+    if profiles is None or pairs is None:
+        raise BadSpec("profiles and pairs need each other: give both or neither")
+    with readable(profiles):
+        usages = read_usages(profiles)
+    with readable(pairs):
+        return usages, read_pairs(pairs)
+
+
+@lru_cache(maxsize=256)
+def _tree(profiles: Path | None, pairs: Path | None, seed: int, without: Usage | None) -> PackingTree:
+    usages, measured = _measurements(profiles, pairs, seed)
+    sizes = sizes_from_pairs(measured)
+    known = [(usage, sizes[c]) for c, usage in usages.items() if c in sizes and usage != without]
+    return grow(known, prune=0.02, seed=seed)
+
+
+def _as_config(spec: Submission, configuration: Config, rng: random.Random) -> Submission:
+    habit = round(math.log2(spec.duration_s) + rng.gauss(0, 0.5))
+    extra = {
+        "dataset": configuration.dataset,
+        "amp": str(int(configuration.mixed_precision)),
+        "jobname": f"job{habit}-v{rng.randint(1, 9)}",
+    }
+    return replace(
+        spec, model=configuration.model, batch=configuration.batch, user=f"user{habit % 7}", extra=extra
+    )
+
+
+def _lucid(name: str, config: SimulationConfig) -> Policy:
+    chosen = resolve_settings(SETTINGS, config)
+    node_gpus = config.cluster.servers[0].gpus
+    binder = BinderRules(
+        GPU_MEMORY_MB, node_gpus, patience=chosen["patience"], unstable_at=chosen["unstable_at"]
+    )
+    profiler: ProfilerRules | None = None
+    if chosen["profiler_nodes"]:
+        profiler = ProfilerRules(
+            int(chosen["profiler_nodes"]),
+            chosen["profile_s"],
+            node_gpus,
+            lent_nodes=int(chosen["lent_nodes"]),
+            burst_limit_s=chosen["burst_s"] or None,
+            busy_gpus=chosen["busy_gpus"],
+        )
+
+    def unstable(job: JobState) -> bool:
+        return _variation(job.spec) >= binder.unstable_at
+
+    def measure(job: JobState) -> Usage:
+        return usage_of(job.spec, config)
+
+    packing_tree(config)  # fails at once where nothing can be trained
+
+    def analyse(usage: Usage) -> Size:
+        return packing_tree(config, usage).predict(usage)
+
+    if name == "online":
+        return OnlineLucid(
+            OnlineRules(
+                period_s=chosen["period_s"],
+                low=chosen["low"],
+                very_low=chosen["very_low"],
+                monotone=bool(chosen["monotone"]),
+                seed=config.seed,
+            ),
+            measure=measure,
+            analyse=analyse,
+            binder=binder,
+            profiler=profiler,
+            unstable=unstable,
+        )
+    sharing = Sharing(int(chosen["capacity"]) or None)
+    return LucidPolicy(
+        estimate=lambda job: job.spec.estimate_s or job.spec.duration_s,
+        measure=measure,
+        analyse=analyse,
+        binder=binder,
+        profiler=profiler,
+        sharing=lambda now_s, idle: sharing,
+        unstable=unstable,
+    )
+
+
+def _variation(spec: Submission) -> float:
+    """Return the coefficient of variation of a job's GPU use, unknown to policies until it shares GPUs."""
+    text = spec.extra.get("gpu_util_cv") or "0"
+    try:
+        return float(text)
+    except ValueError:
+        raise BadSpec(f"job {spec.name!r}: gpu_util_cv {text!r} is not a number") from None
+
+
+class _MadeUpSpeed(PairSpeed):
+    """Speeds computed from both jobs' usage, so that they are defined for any two jobs."""
+
+    def __init__(self, config: SimulationConfig) -> None:
+        super().__init__((), restart_s=restart_s)
+        self._background = config
+
+    def iteration_s(self, group: Group) -> Sequence[float]:
+        """Return the members' figures."""
+        if len(group.jobs) != 2:
+            return super().iteration_s(group)
+        one, other = group.jobs
+        speeds = pair_speeds(usage_of(one.spec, self._background), usage_of(other.spec, self._background))
+        return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
+
+
+def _pair_speed(config: SimulationConfig) -> SpeedModel:
+    if config.pairs is None:
+        return _MadeUpSpeed(config)
+    return PairSpeed(measurements(config)[1], restart_s=restart_s)
+
+
+def _tiresias() -> Ranked:
+    return Ranked(
+        "tiresias",
+        lambda job, now_s: (job.attained_s(now_s) * job.spec.gpus > TIRESIAS_GPU_S, job.order),
+        moves=Moves.PREEMPT,
+        quantum_s=60.0,
+    )

@@ -1,0 +1,242 @@
+"""The scheduler, its ablations, and baselines, by name: all for one speed model.
+
+``sharing:POLICY``: sharing for heterogeneous job sizes, in a speed model derived from measured pairs.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
+from controller.policies.scheduling.baselines import fifo, las_2d, srtf
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.lucid.measured import config_by_columns
+from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import Policy
+from controller.policies.scheduling.sharing.antman import AntMan
+from controller.policies.scheduling.sharing.forests import Forests, Profiler, choose, train
+from controller.policies.scheduling.sharing.interference import (
+    FixedInterval,
+    InterferenceModel,
+    IntervalRule,
+    Load,
+    PreemptionCost,
+    SharedSpeed,
+    load_of,
+)
+from controller.policies.scheduling.sharing.packing import Packer
+from controller.policies.scheduling.sharing.pairs import (
+    MadeUpPairs,
+    Noisy,
+    Pairs,
+    Scaling,
+    make_demands,
+    make_sync,
+    name_of,
+    read_gavel_pairs,
+    read_lucid_pairs,
+)
+from controller.policies.scheduling.sharing.policy import SharingPolicy
+from controller.policies.scheduling.tiresias import Tiresias
+
+MADE_UP_KINDS = 30
+REFERENCES = 4  # reference jobs
+NOISE = 0.02
+UNSEEN = 3  # one kind in so many is not trained on
+SIZES = (2, 4, 8, 16)
+"""GPU counts of the multi-GPU jobs that are trained on."""
+
+
+class Scenario:
+    """The true interference, its measurements, and, on first use, the models learned from these.
+
+    Args:
+        pairs: Measured pairs, which include noise; None: synthetic ones, with synthetic noise.
+        seed: Seed of synthetic data and of training.
+        references: Number of reference jobs.
+        samples: Number of measured groups that each forest is trained on.
+    """
+
+    def __init__(
+        self, pairs: Pairs | None, *, seed: int, references: int = REFERENCES, samples: int = 1500
+    ) -> None:
+        measured = pairs is not None
+        if pairs is None:
+            kinds = [f"net{number}" for number in range(MADE_UP_KINDS)]
+            pairs = MadeUpPairs(make_demands(kinds, seed=seed))
+        self.seed = seed
+        self.truth: InterferenceModel = Scaling(pairs, make_sync(sorted(pairs.kinds), seed=seed))
+        self.measured: InterferenceModel = self.truth if measured else Noisy(self.truth, NOISE, seed=seed)
+        self.seen, self.unseen = divided(self.measured, seed)
+        self._references = references
+        self.samples = samples
+
+    @cached_property
+    def forests(self) -> Forests:
+        """The models that predict speeds. Raises as `choose` and `train`, also ExtraMissing."""
+        profiler = Profiler(self.measured, choose(self.measured, self._references, self.seen))
+        return train(profiler, kinds=self.seen, sizes=SIZES, samples=self.samples, seed=self.seed)
+
+
+def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list[str]]:
+    """Return the kinds that are trained on, and those that are not."""
+    kinds = sorted(interference.kinds)
+    random.Random(seed).shuffle(kinds)
+    return kinds[len(kinds) // UNSEEN :], kinds[: len(kinds) // UNSEEN]
+
+
+@dataclass(frozen=True, slots=True)
+class SharingConfig:
+    """Parts and settings of the policies.
+
+    Attributes:
+        scenario: The true speeds, and the models learned from measurements.
+        cost: Cost of a preemption.
+        load_of: Returns a job's load.
+        speeds_known: Speeds are known instead of predicted.
+        interval_s: How often jobs may be preempted; None: by load and cost.
+        profile_s: How long a new kind and size is profiled before it may start.
+        collect: Speeds are learned from running jobs, too.
+    """
+
+    scenario: Scenario
+    cost: PreemptionCost
+    load_of: Callable[[Submission], Load] = load_of
+    speeds_known: bool = False
+    interval_s: float | None = None
+    profile_s: float = 0.0
+    collect: bool = True
+
+    def sharing(self) -> SharingPolicy:
+        """Return the scheduler."""
+        believed = self.scenario.truth if self.speeds_known else self.scenario.forests.fresh()
+        return self._ours(Packer(believed, load_of=self.load_of, seed=self.scenario.seed))
+
+    def no_sharing(self) -> SharingPolicy:
+        """Return the scheduler where GPUs are never shared."""
+        return self._ours(None)
+
+    def _ours(self, packer: Packer | None) -> SharingPolicy:
+        interval = IntervalRule(self.cost) if self.interval_s is None else FixedInterval(self.interval_s)
+        return SharingPolicy(
+            packer, cost=self.cost, interval=interval, profile_s=self.profile_s, collect=self.collect
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPolicy:
+    """A function that makes a policy, with its description."""
+
+    about: str
+    make: Callable[[SharingConfig], Policy]
+
+
+POLICIES: Mapping[str, NamedPolicy] = {
+    "fifo": NamedPolicy("first in, first out, with backfilling", lambda n: fifo(backfill=True)),
+    "srtf": NamedPolicy("shortest remaining time first, durations known", lambda n: srtf()),
+    "tiresias": NamedPolicy("attained service in a few queues", lambda n: Tiresias()),
+    "2d-las": NamedPolicy("least attained service first", lambda n: las_2d()),
+    "antman": NamedPolicy("opportunistic jobs wherever there is room", lambda n: AntMan()),
+    "sharing": NamedPolicy(
+        "jobs of different sizes share GPUs by predicted speeds; ours", SharingConfig.sharing
+    ),
+    "no-sharing": NamedPolicy("the same, but GPUs are never shared", SharingConfig.no_sharing),
+}
+"""Fresh policies by name."""
+
+
+def of_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) -> list[Submission]:
+    """Return the jobs with kinds, and AntMan's priorities, drawn uniformly: others have no known speeds."""
+    rng = random.Random(seed)
+    return [
+        replace(spec, model=rng.choice(kinds), stages_s=(), opportunistic=rng.randrange(2) > 0, extra={})
+        for spec in specs
+    ]
+
+
+WITHIN_S, BEYOND_S = 40.0, 60.0
+"""Cost of a preemption for jobs of one node and for larger ones."""
+
+PROFILE_S = 80.0
+"""A profile beside four reference jobs, 20 s each."""
+
+SETTINGS = {
+    "speeds_known": Setting("1: speeds are known instead of predicted", 0, 0, 1, whole=True),
+    "profile_s": Setting("how long a new kind and size is profiled before it may start", PROFILE_S, 0, 1e6),
+    "collect": Setting("1: speeds are learnt from jobs that run, too", 1, 0, 1, whole=True),
+    "interval_s": Setting("interval between preemptions; 0: by load and cost", 0, 0, 1e6),
+}
+
+
+def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+    """Return the jobs with kinds that are known in pairs."""
+    kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
+    return of_kinds(specs, kinds, seed=config.seed)
+
+
+def make(name: str, config: SimulationConfig) -> Setup:
+    """Return a fresh policy with its speed model and interval."""
+    scenario = _scenario(config.pairs, config.seed)
+    cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.servers[0].gpus)
+    load_of = _loads(scenario, made_up=config.pairs is None)
+    chosen = resolve_settings(SETTINGS, config)
+    needs = SharingConfig(
+        scenario,
+        cost,
+        load_of,
+        speeds_known=bool(chosen["speeds_known"]),
+        interval_s=chosen["interval_s"] or None,
+        profile_s=chosen["profile_s"],
+        collect=bool(chosen["collect"]),
+    )
+    policy = POLICIES[name].make(needs)
+    return Setup(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
+
+
+FAMILY = Family(
+    "GPUs shared by jobs of different sizes; --pairs FILE of Lucid's or Gavel's, or made-up ones",
+    {name: known.about for name, known in POLICIES.items()},
+    make,
+    dress,
+    SETTINGS,
+    main=("sharing",),
+)
+
+
+@lru_cache(maxsize=4)
+def _scenario(pairs: Path | None, seed: int) -> Scenario:
+    if pairs is None:
+        return Scenario(None, seed=seed)
+    with readable(pairs):
+        measured = read_gavel_pairs(pairs) if pairs.suffix == ".json" else read_lucid_pairs(pairs)
+    few = max(1, len(measured.kinds) // 2)  # a small file has not enough kinds for all reference jobs
+    return Scenario(measured, seed=seed, references=min(REFERENCES, few))
+
+
+def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[Submission], Load]:
+    """Return the function that gives a job's kind: its model's name, or, in Lucid's logs, its configuration.
+
+    Among synthetic kinds any other model is assigned one too, always the same.
+    """
+    kinds = frozenset(scenario.truth.kinds)
+    names = sorted(kinds)
+
+    def load_of(spec: Submission) -> Load:
+        kind = spec.model
+        if kind not in kinds and made_up:
+            kind = names[zlib.crc32(kind.encode()) % len(names)]
+        elif kind not in kinds and {"dataset", "amp"} <= spec.extra.keys():
+            kind = name_of(config_by_columns(spec))
+        if kind not in kinds:
+            few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+            raise BadSpec(
+                f"job {spec.name!r} trains {kind!r}, for which --pairs lacks some pairs; it has {few}"
+            )
+        return Load(kind, spec.gpus)
+
+    return load_of

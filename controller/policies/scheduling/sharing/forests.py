@@ -1,0 +1,547 @@
+"""A job's interference features, from running it with reference jobs (the patent's interference profile).
+
+The job runs alone, then with each of n reference jobs. Its *sensitivity* is its speed beside each of them,
+its *impact* the speed of each of them beside it; both are relative to running alone, so neither depends on
+the unit of throughput. The patent does not say which jobs are references, nor where they run beside a job of
+several GPUs: here references use one of the job's GPUs, and are chosen to differ (`choose`).
+
+A random forest as plain arrays: training needs scikit-learn; predicting needs only numpy, and is fast.
+
+The four random forests that predict interference from features (the patent, claim 7).
+
+========  ===================================  ======================================  ===============
+model     jobs that share GPUs                 inputs                                  predicts
+========  ===================================  ======================================  ===============
+SGCM      two with one GPU each                features of both                        both speeds
+DTCM      two with as many GPUs, several       features of both                        both speeds
+DTSPM     a large one and small ones in it     the large one's features, the mean of   the large one's
+                                               the small ones', its GPUs and those
+                                               that are shared
+SGSPM     a small one in a large one           features of the large and small one     the small one's
+========  ===================================  ======================================  ===============
+
+The patent's small jobs have one GPU each. Here they may have more, as long as the large job has still more:
+each counts once per GPU in the mean and in the number of shared GPUs, which is the patent's rule if all have
+one GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from controller.policies.scheduling.errors import ExtraMissing
+from controller.policies.scheduling.sharing.interference import (
+    BadMeasurement,
+    BadTraining,
+    InterferenceModel,
+    Load,
+    UnknownModel,
+    require,
+)
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+
+Features = tuple[float, ...]
+"""n sensitivities, then n impacts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Features of a job from n co-runs: speeds relative to running alone, one for each reference job."""
+
+    sensitivity: tuple[float, ...]
+    impact: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.sensitivity) != len(self.impact) or not self.sensitivity:
+            raise BadMeasurement(
+                f"{len(self.sensitivity)} sensitivities and {len(self.impact)} impacts;"
+                " a profile has one of each for every reference job"
+            )
+        bad = [speed for speed in self.features if not (speed >= 0 and math.isfinite(speed))]
+        if bad:
+            raise BadMeasurement(f"a speed of {bad[0]} beside a reference job; it must not be negative")
+
+    @property
+    def features(self) -> Features:
+        """Sensitivity and impact as one vector."""
+        return self.sensitivity + self.impact
+
+
+def profile_of(
+    alone: float, beside: Sequence[float], ref_alone: Sequence[float], ref: Sequence[float]
+) -> Profile:
+    """Return the profile from throughputs in any unit.
+
+    Args:
+        alone: The job's throughput alone.
+        beside: Its throughput with each reference job.
+        ref_alone: Each reference job's throughput alone.
+        ref: Each reference job's throughput with the job.
+
+    Raises BadMeasurement for lengths that differ or throughputs that are not positive.
+
+    >>> profile_of(200.0, [150.0], [10.0], [9.0])
+    Profile(sensitivity=(0.75,), impact=(0.9,))
+    """
+    if not len(beside) == len(ref_alone) == len(ref):
+        raise BadMeasurement(
+            f"{len(beside)}, {len(ref_alone)} and {len(ref)} throughputs; want one per reference job"
+        )
+    if not all(value > 0 for value in (alone, *ref_alone)):
+        raise BadMeasurement(f"throughputs alone of {alone} and {list(ref_alone)}; all have to be positive")
+    return Profile(
+        tuple(value / alone for value in beside),
+        tuple(value / own for value, own in zip(ref, ref_alone, strict=True)),
+    )
+
+
+class Profiler:
+    """Profiles jobs on a source of measurements; jobs of one kind and size are profiled once.
+
+    Raises BadMeasurement for no reference jobs or a duplicate, UnknownModel for an unknown one.
+    """
+
+    def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
+        if not references:
+            raise BadMeasurement("no reference job; at least 1 is needed")
+        if len(set(references)) != len(references):
+            raise BadMeasurement(f"a reference job appears twice: {', '.join(references)}")
+        for kind in references:
+            require(measured, Load(kind, 1))
+        self.references = tuple(references)
+        self._measured = measured
+        self._profiles: dict[Load, Profile] = {}
+
+    @property
+    def measured(self) -> InterferenceModel:
+        """Source of its measurements."""
+        return self._measured
+
+    def profile(self, load: Load) -> Profile:
+        """Return the profile of `load`. Raises UnknownModel."""
+        if load not in self._profiles:
+            require(self._measured, load)
+            references = [Load(kind, 1) for kind in self.references]
+            self._profiles[load] = Profile(
+                tuple(self._measured.speed(load, (ref,)) for ref in references),
+                tuple(self._measured.speed(ref, (load,)) for ref in references),
+            )
+        return self._profiles[load]
+
+
+def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return `count` of `kinds` (all by default) as reference jobs, as different from each other as possible.
+
+    The first is the one beside which others are slowest; each further one is the one farthest from those
+    chosen (its speeds beside all kinds, and theirs beside it, as a vector): Gonzalez' 2-approximation of the
+    k-centre problem. Only jobs that fit into memory beside most others are considered: a reference job that
+    does not fit measures nothing. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
+    """
+    names = list(measured.kinds if kinds is None else kinds)
+    if not 1 <= count <= len(names):
+        raise BadMeasurement(f"{count} reference jobs of {len(names)} kinds; 1 to {len(names)} are possible")
+    unknown = [name for name in names if name not in measured.kinds]
+    if unknown:
+        raise UnknownModel(unknown[0], measured.kinds)
+    loads = [Load(name, 1) for name in names]
+    vectors = [
+        [measured.speed(load, (o,)) for o in loads] + [measured.speed(o, (load,)) for o in loads]
+        for load in loads
+    ]
+    misfits = [vector.count(0.0) for vector in vectors]
+    enough = sorted(misfits)[max(count, len(names) // 2) - 1]
+    fitting = [i for i in range(len(names)) if misfits[i] <= enough]
+    chosen = [min(fitting, key=lambda i: math.fsum(vectors[i][len(names) :]))]
+    while len(chosen) < count:
+        rest = [i for i in fitting if i not in chosen]
+        chosen.append(max(rest, key=lambda i: min(math.dist(vectors[i], vectors[c]) for c in chosen)))
+    return tuple(names[i] for i in chosen)
+
+
+Rows = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Forest:
+    """All trees' nodes one after another. A leaf is its own child, so that all trees are walked in step.
+
+    Attributes:
+        feature: The input that a node compares, by node.
+        threshold: The largest value with which the walk continues at `below`, by node.
+        below: The next node then, by node.
+        above: The next node otherwise, by node.
+        value: Predictions of leaves, nodes x outputs.
+        roots: Each tree's first node.
+        depth: Depth of the deepest tree.
+        inputs: Number of inputs.
+    """
+
+    feature: NDArray[np.intp]
+    threshold: NDArray[np.float64]
+    below: NDArray[np.intp]
+    above: NDArray[np.intp]
+    value: NDArray[np.float64]
+    roots: NDArray[np.intp]
+    depth: int
+    inputs: int
+
+    def predict(self, rows: Rows) -> NDArray[np.float64]:
+        """Return predictions, rows x outputs: the mean of the trees'. O(rows trees depth).
+
+        Raises BadTraining if the rows do not have the length that it was trained on.
+        """
+        x = np.asarray(rows, dtype=np.float32)  # thresholds were chosen between float32 values
+        if x.ndim != 2 or x.shape[1] != self.inputs:
+            raise BadTraining(f"rows of shape {x.shape}; the forest was trained on {self.inputs} inputs")
+        lines = np.arange(len(x))[:, None]
+        node = np.broadcast_to(self.roots, (len(x), len(self.roots)))
+        for _ in range(self.depth):
+            below = x[lines, self.feature[node]] <= self.threshold[node]
+            node = np.where(below, self.below[node], self.above[node])
+        mean: NDArray[np.float64] = self.value[node].mean(axis=1)
+        return mean
+
+
+def grow(x: Rows, y: Rows, *, trees: int = 60, leaf: int = 2, seed: int = 0) -> Forest:
+    """Train a random forest. Deterministic by seed.
+
+    Args:
+        x: Inputs, samples x inputs.
+        y: Outputs to predict, samples x outputs.
+        trees: Number of trees.
+        leaf: Fewest samples in a leaf.
+        seed: Of training.
+
+    Raises BadTraining for an empty training set, rows that do not match or options out of range; ExtraMissing
+    without scikit-learn.
+    """
+    if not len(x):
+        raise BadTraining("an empty training set; at least 1 sample is needed")
+    if len(x) != len(y):
+        raise BadTraining(f"{len(x)} inputs and {len(y)} outputs to train on; want equal numbers")
+    if trees < 1 or leaf < 1:
+        raise BadTraining(f"{trees} trees with leaves of {leaf}; both have to be at least 1")
+    model = (
+        _sklearn()
+        .RandomForestRegressor(n_estimators=trees, min_samples_leaf=leaf, max_features=0.5, random_state=seed)
+        .fit(np.asarray(x), np.asarray(y) if len(y[0]) > 1 else np.asarray(y)[:, 0])
+    )
+    grown: list[Any] = [estimator.tree_ for estimator in model.estimators_]
+    roots = np.cumsum([0] + [tree.node_count for tree in grown[:-1]])
+    parts = [_shift(tree, int(root)) for tree, root in zip(grown, roots, strict=True)]
+    feature, threshold, below, above, value = (np.concatenate(part) for part in zip(*parts, strict=True))
+    depth = max(tree.max_depth for tree in grown)
+    return Forest(feature, threshold, below, above, value, roots, depth, len(x[0]))
+
+
+def _shift(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
+    """Return a tree's arrays with nodes that count from `first` on."""
+    own = np.arange(first, first + tree.node_count)
+    leaf = tree.children_left < 0
+    return (
+        np.where(leaf, 0, tree.feature).astype(np.intp),
+        tree.threshold,
+        np.where(leaf, own, tree.children_left + first),
+        np.where(leaf, own, tree.children_right + first),
+        tree.value[:, :, 0],
+    )
+
+
+def _sklearn() -> ModuleType:
+    try:
+        from sklearn import ensemble
+    except ImportError:
+        raise ExtraMissing("training forests", "scikit-learn") from None
+    module: ModuleType = ensemble
+    return module
+
+
+SIZES = (2, 4, 8)
+"""GPU counts of the multi-GPU jobs that are trained on, unless said otherwise."""
+
+MOST_DRAWS = 50
+"""Groups that are drawn for each that is wanted: some do not fit into memory."""
+
+
+class Model(Enum):
+    """One of the four forests."""
+
+    SGCM = "two of one GPU"
+    DTCM = "two of the same several GPUs"
+    DTSPM = "large beside small"
+    SGSPM = "small beside large"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A job, those beside it, and the outputs of its model: its speed, and in a pair also the other's."""
+
+    load: Load
+    beside: tuple[Load, ...]
+    speeds: tuple[float, ...]
+
+
+def model_for(load: Load, beside: Sequence[Load]) -> Model:
+    """Return the forest that predicts the speed of `load`.
+
+    Raises BadMeasurement if none does: no job is beside it, or a GPU would have more than two jobs.
+    """
+    sizes = [other.gpus for other in beside]
+    if len(sizes) == 1 and sizes[0] == load.gpus:
+        return Model.SGCM if load.gpus == 1 else Model.DTCM
+    if len(sizes) == 1 and sizes[0] > load.gpus:
+        return Model.SGSPM
+    if sizes and max(sizes) < load.gpus and sum(sizes) <= load.gpus:
+        return Model.DTSPM
+    raise BadMeasurement(
+        f"no model for {load} beside {list(beside)}: they know one job of at least its size, or smaller ones"
+        " that fit into it together"
+    )
+
+
+def draw(
+    interference: InterferenceModel,
+    model: Model,
+    count: int,
+    *,
+    kinds: Sequence[str],
+    sizes: Sequence[int] = SIZES,
+    fresh: Collection[str] = (),
+    seed: int = 0,
+) -> list[Sample]:
+    """Draw random groups of jobs of the form that `model` predicts, with their speeds.
+
+    Args:
+        interference: Gives the speeds.
+        model: Determines the form of the groups.
+        count: Number of groups. Groups that do not fit into memory are not among them.
+        kinds: Kinds of jobs to draw from.
+        sizes: Numbers of GPUs to draw from, for jobs of several GPUs.
+        fresh: If given, each group has at least one job of these kinds.
+        seed: Of the draws.
+
+    Raises BadTraining if there is no kind or no size to draw from, or hardly anything fits.
+    """
+    sizes = sorted(set(sizes))
+    if not kinds or count < 1:
+        raise BadTraining(f"{count} samples of {len(kinds)} kinds; at least 1 of both is needed")
+    if model is not Model.SGCM and (not sizes or sizes[0] < 2):
+        raise BadTraining(f"multi-GPU jobs of {sizes} GPUs; at least one size, all of 2 GPUs or more")
+    rng = random.Random(f"{seed} {model.name}")
+    must = sorted(fresh)
+    samples: list[Sample] = []
+    for _ in range(MOST_DRAWS * count):
+        if len(samples) == count:
+            return samples
+        load, beside = _groups(model, rng, kinds, sizes)
+        if must:
+            new = rng.randrange(1 + len(beside))
+            kind = rng.choice(must)
+            if new == 0:
+                load = load._replace(kind=kind)
+            else:
+                beside[new - 1] = beside[new - 1]._replace(kind=kind)
+        speeds = [interference.speed(load, beside)]
+        if model in (Model.SGCM, Model.DTCM):
+            speeds.append(interference.speed(beside[0], (load,)))
+        if min(speeds) > 0:
+            samples.append(Sample(load, tuple(beside), tuple(speeds)))
+    raise BadTraining(f"{len(samples)} of {MOST_DRAWS * count} groups drawn fit into memory; want {count}")
+
+
+def _groups(
+    model: Model, rng: random.Random, kinds: Sequence[str], sizes: Sequence[int]
+) -> tuple[Load, list[Load]]:
+    def one(gpus: int) -> Load:
+        return Load(rng.choice(kinds), gpus)
+
+    if model is Model.SGCM:
+        return one(1), [one(1)]
+    size = rng.choice(sizes)
+    if model is Model.DTCM:
+        return one(size), [one(size)]
+    smaller = [1, *(other for other in sizes if other < size)]
+    if model is Model.SGSPM:
+        return one(rng.choice(smaller)), [one(size)]
+    shared = rng.randint(1, size)
+    guests: list[Load] = []
+    while shared:
+        gpus = rng.choice([other for other in smaller if other <= shared])
+        guests.append(one(gpus))
+        shared -= gpus
+    return one(size), guests
+
+
+class Forests:
+    """The four forests as an `InterferenceModel` for a policy. Predictions are cached.
+
+    Speeds observed while jobs ran take precedence over the forests (the patent, claim 3). Whether jobs fit
+    into memory together is known, not predicted: a job's profile has its memory.
+    """
+
+    def __init__(self, profiler: Profiler, forests: Mapping[Model, Forest]) -> None:
+        self._profiler = profiler
+        self._forests = dict(forests)
+        self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """All kinds that can be profiled, whether they were trained on or not."""
+        return self._profiler.measured.kinds
+
+    def speed(self, load: Load, beside: Sequence[Load]) -> float:
+        """Return the predicted speed; 1 if `beside` is empty. Raises UnknownModel, BadMeasurement."""
+        if not beside:
+            return 1.0
+        key = load, tuple(sorted(beside)) if len(beside) > 1 else tuple(beside)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._predict(*key)
+        return found
+
+    def learn(self, load: Load, beside: Sequence[Load], speed: float) -> None:
+        """Note the real speed of `load` beside others."""
+        self._known[load, tuple(sorted(beside))] = speed
+
+    def fresh(self) -> Forests:
+        """Return the same forests without observed speeds."""
+        return Forests(self._profiler, self._forests)
+
+    def _predict(self, load: Load, beside: tuple[Load, ...]) -> float:
+        model = model_for(load, beside)
+        if any(self._profiler.measured.speed(load, (other,)) == 0 for other in beside):
+            return 0.0
+        forest = self._forests[model]
+        rows = [_inputs(self._profiler, model, load, beside)]
+        if model in (Model.DTSPM, Model.SGSPM):
+            return float(forest.predict(rows)[0, 0])
+        # both orders are asked and averaged: a forest is not symmetric by itself
+        rows.append(_inputs(self._profiler, model, beside[0], (load,)))
+        first, second = forest.predict(rows)
+        return float(first[0] + second[1]) / 2.0
+
+
+def train(
+    profiler: Profiler,
+    *,
+    kinds: Sequence[str] | None = None,
+    sizes: Sequence[int] = SIZES,
+    samples: int = 1500,
+    trees: int = 60,
+    leaf: int = 2,
+    seed: int = 0,
+) -> Forests:
+    """Measure random groups of jobs for each model, and train the forests. Deterministic by seed.
+
+    Args:
+        profiler: Profiles and measures jobs.
+        kinds: Kinds of jobs to train on; None: all.
+        sizes: Numbers of GPUs of jobs of several GPUs; empty: only SGCM is trained.
+        samples: Number of groups per model.
+        trees: Number of trees of a forest.
+        leaf: Fewest samples in a leaf.
+        seed: Of draws and training.
+
+    Raises BadTraining for an empty training set or options out of range, ExtraMissing without scikit-learn.
+    """
+    names = sorted(profiler.measured.kinds if kinds is None else kinds)
+    forests = {}
+    for model in Model if sizes else (Model.SGCM,):
+        drawn = draw(profiler.measured, model, samples, kinds=names, sizes=sizes, seed=seed)
+        forests[model] = fit(profiler, model, drawn, trees=trees, leaf=leaf, seed=seed)
+    return Forests(profiler, forests)
+
+
+def fit(
+    profiler: Profiler,
+    model: Model,
+    samples: Sequence[Sample],
+    *,
+    trees: int = 60,
+    leaf: int = 2,
+    seed: int = 0,
+) -> Forest:
+    """Train one forest on measured samples.
+
+    Args:
+        profiler: Profiles the samples' jobs.
+        model: Which of the forests.
+        samples: Groups of jobs with their speeds.
+        trees: Number of trees.
+        leaf: Fewest samples in a leaf.
+        seed: Of training.
+
+    Raises as `train`, also for a speed that is not positive.
+    """
+    inputs, outputs = [], []
+    for sample in samples:
+        if not all(speed > 0 and math.isfinite(speed) for speed in sample.speeds):
+            raise BadTraining(
+                f"{sample.load} beside {list(sample.beside)}: speeds {sample.speeds}, not positive"
+            )
+        inputs.append(_inputs(profiler, model, sample.load, sample.beside))
+        outputs.append(sample.speeds)
+        if len(sample.speeds) == 2:  # a pair says as much the other way round
+            inputs.append(_inputs(profiler, model, sample.beside[0], (sample.load,)))
+            outputs.append(sample.speeds[::-1])
+    return grow(inputs, outputs, trees=trees, leaf=leaf, seed=seed)
+
+
+def _inputs(profiler: Profiler, model: Model, load: Load, beside: Sequence[Load]) -> Features:
+    mine = profiler.profile(load).features
+    if model is not Model.DTSPM:
+        theirs = profiler.profile(beside[0]).features
+        return theirs + mine if model is Model.SGSPM else mine + theirs
+    shared = sum(other.gpus for other in beside)
+    weighted = [(other.gpus, profiler.profile(other).features) for other in beside]
+    mean = tuple(
+        math.fsum(gpus * features[number] for gpus, features in weighted) / shared
+        for number in range(len(mine))
+    )
+    return (*mine, *mean, load.gpus, shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Accuracy of a forest on samples that it was not trained on.
+
+    Attributes:
+        samples: Number of samples.
+        mae: Mean absolute error, in speeds.
+        r2: Explained part of the variance; 1: all.
+        mean_mae: The error of always predicting the mean of these samples.
+    """
+
+    samples: int
+    mae: float
+    r2: float
+    mean_mae: float
+
+
+def accuracy(believed: InterferenceModel, samples: Sequence[Sample]) -> Accuracy:
+    """Compare the predictions of `believed` with measured samples. Raises BadTraining if there is none."""
+    if not samples:
+        raise BadTraining("an accuracy on no samples")
+    real = [sample.speeds[0] for sample in samples]
+    guessed = [believed.speed(sample.load, sample.beside) for sample in samples]
+    mean = math.fsum(real) / len(real)
+    variance = math.fsum((value - mean) ** 2 for value in real)
+    squares = math.fsum((value - guess) ** 2 for value, guess in zip(real, guessed, strict=True))
+    return Accuracy(
+        samples=len(samples),
+        mae=math.fsum(abs(value - guess) for value, guess in zip(real, guessed, strict=True)) / len(samples),
+        r2=1.0 - squares / variance if variance else float(squares == 0),
+        mean_mae=math.fsum(abs(value - mean) for value in real) / len(samples),
+    )

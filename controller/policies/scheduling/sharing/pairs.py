@@ -1,0 +1,315 @@
+"""Pairs of jobs on one GPU: measured ones, from published files, or synthetic ones.
+
+Two public sources can be read, neither of which is part of this project: Lucid's co-location profiles
+(speeds relative to running alone; see `scheduling.lucid.measured`) and Gavel's throughputs of
+pairs (steps per second).
+
+From pairs on one GPU to jobs of any sizes: the ground truth of simulations. Ours, not measured.
+
+No public data set has jobs of several GPUs share them, so these speeds are derived. A job that is synchronous
+over ``g`` GPUs is in its allreduce for the fraction ``n = 1 - 1 / (1 + s log2 g)`` of an iteration (``s`` per
+kind); meanwhile another job can use its GPU. So the slowdown of a pair on one GPU, ``1/v - 1``, applies only
+while both compute, and while both use the network they take turns. Of several neighbours the worst counts,
+because all GPUs wait for the slowest, and the more GPUs ``b`` are shared the more often one is late:
+
+    1 / speed = 1 + (1 + jitter log2 b) max_k [ (1/v_k - 1) (1 - n) (1 - n_k) + n n_k ]
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from controller.policies.scheduling.errors import BadTrace
+from controller.policies.scheduling.lucid.measured import Config, read_pairs
+from controller.policies.scheduling.sharing.interference import (
+    BadMeasurement,
+    InterferenceModel,
+    Load,
+    UnknownModel,
+)
+
+
+class Pairs(Protocol):
+    """Speeds of two jobs on one GPU."""
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """All kinds; every two of them have known speeds."""
+
+    def beside(self, kind: str, other: str) -> float:
+        """Return the speed of `kind` beside `other`, relative to its speed alone. Raises UnknownModel.
+
+        0: the two do not fit into a GPU's memory.
+        """
+
+
+class MeasuredPairs:
+    """Pairs from a table of speeds by kind and partner's kind.
+
+    A speed of 0 means that the two do not fit into a GPU's memory. Kinds that were not measured with all
+    others are left out, those with the fewest partners first. Raises BadMeasurement for a negative speed, or
+    if nothing is left.
+
+    >>> MeasuredPairs({("a", "a"): 0.5, ("a", "b"): 0.9, ("b", "a"): 0.8, ("b", "b"): 0.7}).beside("b", "a")
+    0.8
+    """
+
+    def __init__(self, speeds: Mapping[tuple[str, str], float]) -> None:
+        for (kind, other), speed in speeds.items():
+            if not (speed >= 0 and math.isfinite(speed)):
+                raise BadMeasurement(f"{kind} beside {other} has speed {speed}; it must not be negative")
+        self._speeds = speeds
+        self.kinds = _complete(speeds)
+        if not self.kinds:
+            raise BadMeasurement(f"{len(speeds)} pairs, but no kind was measured with all others and itself")
+
+    def beside(self, kind: str, other: str) -> float:
+        """Return the measured speed of `kind` beside `other`. Raises UnknownModel."""
+        for name in (kind, other):
+            if name not in self.kinds:
+                raise UnknownModel(name, self.kinds)
+        return self._speeds[kind, other]
+
+
+def _complete(speeds: Mapping[tuple[str, str], float]) -> tuple[str, ...]:
+    kinds = {name: None for pair in speeds for name in pair}
+
+    def partners(kind: str) -> int:
+        return sum((kind, other) in speeds and (other, kind) in speeds for other in kinds)
+
+    while kinds:
+        fewest = min(kinds, key=partners)
+        if partners(fewest) == len(kinds):
+            break
+        del kinds[fewest]
+    return tuple(kinds)
+
+
+def name_of(config: Config) -> str:
+    """Return the kind's name for a configuration of Lucid's."""
+    return "/".join(
+        (config.model, config.dataset, str(config.batch), "amp" if config.mixed_precision else "fp")
+    )
+
+
+def read_lucid_pairs(path: Path) -> MeasuredPairs:
+    """Read Lucid's co-location profiles. Raises BadTrace, with line and column."""
+    speeds = {}
+    for pair in read_pairs(path):
+        one, other = name_of(pair.one), name_of(pair.other)
+        speeds[other, one] = pair.speed_other
+        speeds[one, other] = pair.speed_one
+    return MeasuredPairs(speeds)
+
+
+def read_gavel_pairs(path: Path, *, gpu: str = "v100") -> MeasuredPairs:
+    """Read the one-GPU pairs of Gavel's `simulation_throughputs.json`; 0 there: a pair does not fit.
+
+    Raises BadTrace if the file has another format.
+    """
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))[gpu]
+        speeds = {}
+        for name, row in table.items():
+            kind, gpus = ast.literal_eval(name)
+            for other_name, throughputs in row.items():
+                if gpus != 1 or other_name == "null":
+                    continue
+                other, _ = ast.literal_eval(other_name)
+                fits = min(throughputs) > 0
+                speeds[kind, other] = throughputs[0] / row["null"] if fits else 0.0
+                speeds[other, kind] = throughputs[1] / table[other_name]["null"] if fits else 0.0
+    except OSError:
+        raise
+    except (ValueError, KeyError, TypeError, IndexError, SyntaxError, AttributeError) as error:
+        raise BadTrace(str(path), 0, gpu, f"not a table of Gavel's throughputs: {error!r}") from None
+    return MeasuredPairs(speeds)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A synthetic kind of job: the fractions of an iteration in which it uses each resource of a GPU.
+
+    Attributes:
+        compute: Multiprocessors.
+        memory: Memory bandwidth.
+        host: CPUs and PCIe of the host.
+        sensitivity: Factor on its slowdown by others, beyond what the fractions predict.
+        impact: Factor on others' slowdown by it, beyond what the fractions predict.
+        held: Fraction of a GPU's memory that it holds.
+    """
+
+    compute: float
+    memory: float
+    host: float
+    sensitivity: float = 1.0
+    impact: float = 1.0
+    held: float = 0.0
+
+    def __post_init__(self) -> None:
+        fractions = (self.compute, self.memory, self.host)
+        if any(not 0 <= part <= 1 for part in fractions) or not 0 < sum(fractions) <= 1 + 1e-9:
+            raise BadMeasurement(f"a job uses its resources for {fractions} of its time; want at most 1")
+        if not 0 <= self.held <= 1:
+            raise BadMeasurement(f"a job holds {self.held} of a GPU's memory; 0 to 1 is possible")
+        if self.sensitivity <= 0 or self.impact <= 0:
+            raise BadMeasurement(
+                f"sensitivity {self.sensitivity}, impact {self.impact}; both must be positive"
+            )
+
+
+CONTENTION = (1.0, 1.6, 0.7)
+"""Cost of an overlap: multiprocessors take turns, bandwidth thrashes, hosts have some to spare."""
+
+
+class MadeUpPairs:
+    """Our own model of the interference of pairs, for generated jobs. Nothing of it is measured.
+
+    Two jobs are in a stage of the same resource with the probability that the fractions give, if their
+    phases are independent; then one waits: ``speed = 1 / (1 + s_j i_k Σ_r c_r f_jr f_kr)`` with
+    `CONTENTION` c, fractions f, j's sensitivity s and k's impact i. Two jobs that only compute run at one
+    half each. Two that together hold more than a GPU's memory do not fit.
+    """
+
+    def __init__(self, demands: Mapping[str, Demand]) -> None:
+        if not demands:
+            raise BadMeasurement("no kind of job; at least 1 is needed")
+        self._demands = dict(demands)
+        self.kinds = tuple(self._demands)
+
+    def beside(self, kind: str, other: str) -> float:
+        """Return the speed of `kind` beside `other` by this model."""
+        mine, theirs = (self._demand(name) for name in (kind, other))
+        if mine.held + theirs.held > 1.0:
+            return 0.0
+        overlap = sum(
+            cost * f * g
+            for cost, f, g in zip(
+                CONTENTION,
+                (mine.compute, mine.memory, mine.host),
+                (theirs.compute, theirs.memory, theirs.host),
+                strict=True,
+            )
+        )
+        return 1.0 / (1.0 + mine.sensitivity * theirs.impact * overlap)
+
+    def _demand(self, kind: str) -> Demand:
+        try:
+            return self._demands[kind]
+        except KeyError:
+            raise UnknownModel(kind, self._demands) from None
+
+
+def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, Demand]:
+    """Generate a demand for each kind: some are bound by one resource, some are light, some mixed.
+
+    They hold 8 to 83 % of a GPU's memory, most of them little, like the configurations that Lucid's authors
+    measured.
+    """
+    rng = random.Random(seed)
+    room = random.Random(f"memory {seed}")
+    demands = {}
+    for kind in kinds:
+        parts = [rng.gammavariate(0.5, 1.0) for _ in range(3)]
+        busy = rng.uniform(0.5, 1.0) / sum(parts)
+        compute, memory, host = (part * busy for part in parts)
+        demands[kind] = Demand(
+            compute,
+            memory,
+            host,
+            sensitivity=math.exp(rng.gauss(0.0, 0.3)),
+            impact=math.exp(rng.gauss(0.0, 0.3)),
+            held=0.08 + 0.75 * room.random() ** 3,
+        )
+    return demands
+
+
+class Scaling:
+    """The interference model of the module's docstring.
+
+    `sync` is each kind's ``s``; other kinds have 0.1. Raises BadMeasurement for negative ones.
+    """
+
+    def __init__(
+        self, pairs: Pairs, sync: Mapping[str, float] | None = None, *, jitter: float = 0.08
+    ) -> None:
+        self._pairs = pairs
+        self._sync = dict(sync or {})
+        self._jitter = jitter
+        self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
+        bad = [kind for kind, share in self._sync.items() if not (share >= 0 and math.isfinite(share))]
+        if bad:
+            raise BadMeasurement(f"sync of {bad[0]} is {self._sync[bad[0]]}; it must not be negative")
+        if not (jitter >= 0 and math.isfinite(jitter)):
+            raise BadMeasurement(f"a jitter of {jitter}; it must not be negative")
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """The kinds of the pairs."""
+        return self._pairs.kinds
+
+    def speed(self, load: Load, beside: Sequence[Load]) -> float:
+        """Return the speed; see the module's docstring. It is 0 for jobs that do not fit into memory."""
+        if load.kind not in self.kinds:
+            raise UnknownModel(load.kind, self.kinds)
+        if not beside:
+            return 1.0
+        key = load, tuple(sorted(beside))
+        if key not in self._known:
+            self._known[key] = self._speed(*key)
+        return self._known[key]
+
+    def _speed(self, load: Load, beside: tuple[Load, ...]) -> float:
+        mine = self._network(load)
+        worst = -1.0
+        for other in beside:
+            theirs = self._network(other)
+            alike = self._pairs.beside(load.kind, other.kind)
+            if alike == 0.0:
+                return 0.0
+            wait = 1.0 / alike - 1.0
+            worst = max(worst, wait * (1.0 - mine) * (1.0 - theirs) + mine * theirs)
+        shared = min(load.gpus, sum(other.gpus for other in beside))
+        if worst > 0.0:
+            worst *= 1.0 + self._jitter * math.log2(shared)
+        return 1.0 / (1.0 + worst)
+
+    def _network(self, load: Load) -> float:
+        return 1.0 - 1.0 / (1.0 + self._sync.get(load.kind, 0.1) * math.log2(load.gpus))
+
+
+def make_sync(kinds: Collection[str], *, seed: int = 0) -> dict[str, float]:
+    """Generate the ``s`` of each kind."""
+    rng = random.Random(seed)
+    return {kind: rng.uniform(0.02, 0.2) for kind in kinds}
+
+
+class Noisy:
+    """Measurements of an interference model: each speed has an error by a random factor, always the same."""
+
+    def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:
+        if not 0 <= noise < 1:
+            raise BadMeasurement(f"a noise of {noise}; it must be at least 0 and below 1")
+        self._interference = interference
+        self._noise = noise
+        self._seed = seed
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """The model's kinds."""
+        return self._interference.kinds
+
+    def speed(self, load: Load, beside: Sequence[Load]) -> float:
+        """Return the model's speed, with its noise."""
+        exact = self._interference.speed(load, beside)
+        if not beside:
+            return exact
+        rng = random.Random(f"{self._seed} {load} {sorted(beside)}")
+        return exact * math.exp(rng.gauss(0.0, self._noise))

@@ -1,0 +1,454 @@
+"""Free resources of each server while an allocation is built, and the resulting allocation.
+
+GPU-proportional allocation: every GPU comes with the same CPUs and memory, whatever the job needs.
+
+Synergy-GREEDY: each job gets its ideal share or waits (Synergy, OSDI'22, 4.1).
+
+Synergy-TUNE: ideal shares where they fit, fair ones where they do not, and no GPU idle (OSDI'22, 4.2).
+
+Distribute the resources that an allocation leaves unused. Not part of Synergy.
+
+Dominant resource fairness among tenants, with static demands (Ghodsi et al., NSDI'11): a baseline.
+
+Tetris: pack by the alignment of demands with free resources, and remaining work (Grandl, SIGCOMM'14).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from controller.policies.scheduling.synergy.demand import BadDemand, Demand, Option, Servers, Split, within
+
+NOTHING = Option(0.0, 0.0, 0.0)
+
+SLACK = 1e-6
+"""Rounding allowed where shares are added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A job that runs: its share for each GPU, and where its GPUs are; CPUs and memory go with them."""
+
+    demand: Demand
+    option: Option
+    split: Split
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One round: the jobs that run, and those that wait, both in the order in which they were considered."""
+
+    grants: tuple[Grant, ...]
+    waiting: tuple[Demand, ...] = ()
+
+    @property
+    def throughput(self) -> float:
+        """The sum of the speeds of all GPUs in use; GPU-proportional shares give 1 each."""
+        return sum(g.demand.gpus * g.option.speed for g in self.grants)
+
+    def options(self) -> dict[Hashable, Option]:
+        """Return each running job's share."""
+        return {g.demand.job: g.option for g in self.grants}
+
+
+class Fleet:
+    """Free GPUs, CPUs and memory of servers.
+
+    Jobs go to the server with the fewest free GPUs, then CPUs, then memory, that holds them; with `spread`,
+    to that with the most free CPUs, then the fewest GPUs.
+    """
+
+    def __init__(self, servers: Servers, *, spread: bool = False) -> None:
+        self.servers = servers
+        self._free = [
+            (shape.gpus, float(shape.cpus), float(shape.memory_gb), number)
+            for number, shape in enumerate(servers.shapes)
+        ]
+        self._spread = spread
+        self._order = sorted(self._rank(state) for state in self._free)  # those with a free GPU, best first
+        self._nowhere: set[tuple[int, Option]] = set()  # what `find` could not find
+
+    def free(self, server: int) -> tuple[int, float, float]:
+        """Return a server's free GPUs, CPUs and memory in GB."""
+        return self._free[server][:3]
+
+    @property
+    def free_gpus(self) -> int:
+        """Number of free GPUs."""
+        return sum(state[0] for state in self._free)
+
+    def fits(self, server: int, gpus: int, option: Option) -> bool:
+        """Return whether a server has `gpus` free GPUs, and this share for each."""
+        free, cpus, memory, _ = self._free[server]
+        return (
+            free >= gpus and cpus + SLACK >= gpus * option.cpus and memory + SLACK >= gpus * option.memory_gb
+        )
+
+    def take(self, split: Split, option: Option) -> None:
+        """Take a share for each GPU of a split."""
+        for server, gpus in split:
+            self._change(server, gpus, gpus * option.cpus, gpus * option.memory_gb)
+
+    def give_back(self, split: Split, option: Option) -> None:
+        """Undo `take`."""
+        self._nowhere.clear()
+        for server, gpus in split:
+            self._change(server, -gpus, -gpus * option.cpus, -gpus * option.memory_gb)
+
+    def _change(self, server: int, gpus: int, cpus: float, memory_gb: float) -> None:
+        old = self._free[server]
+        new = (old[0] - gpus, old[1] - cpus, old[2] - memory_gb, server)
+        self._free[server] = new
+        if old[0] > 0:
+            del self._order[bisect_left(self._order, self._rank(old))]
+        if new[0] > 0:
+            insort(self._order, self._rank(new))
+
+    def _rank(self, state: tuple[int, float, float, int]) -> tuple[float, float, float, int]:
+        return (-state[1], state[0], state[2], state[3]) if self._spread else state
+
+    def find(self, job: Demand, option: Option) -> Split | None:
+        """Choose servers for a job.
+
+        The servers that it is on; else the best one that holds all of it; else the fewest that together do.
+        O(servers), O(servers log servers) if the job has to be split.
+        """
+        if job.here and all(self.fits(server, gpus, option) for server, gpus in job.here):
+            return job.here
+        return self._anywhere(job.gpus, option)
+
+    def _anywhere(self, gpus: int, option: Option) -> Split | None:
+        if (gpus, option) in self._nowhere:
+            return None
+        need_cpus, need_memory = gpus * option.cpus - SLACK, gpus * option.memory_gb - SLACK
+        for _, _, _, server in self._order:
+            free, cpus, memory, _ = self._free[server]
+            if free >= gpus and cpus >= need_cpus and memory >= need_memory:
+                return ((server, gpus),)
+        split = self._fewest(gpus, option) if gpus > 1 else None
+        if split is None:
+            self._nowhere.add((gpus, option))
+        return split
+
+    def find_gpus(self, job: Demand) -> Split | None:
+        """Choose servers as `find` does, but for the GPUs alone."""
+        return self.find(job, NOTHING)
+
+    def _fewest(self, gpus: int, option: Option) -> Split | None:
+        rooms = []
+        for _, _, _, server in self._order:
+            free, cpus, memory, _ = self._free[server]
+            room = free
+            if option.cpus > 0:
+                room = min(room, int((cpus + SLACK) / option.cpus))
+            if option.memory_gb > 0:
+                room = min(room, int((memory + SLACK) / option.memory_gb))
+            rooms.append((-room, server))
+        split = []
+        for room, server in sorted(rooms):
+            here = min(gpus, -room)
+            if here <= 0:
+                break
+            split.append((server, here))
+            gpus -= here
+        return tuple(split) if gpus == 0 else None
+
+
+def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[Demand]]:
+    """Divide jobs in priority order into those whose GPUs the cluster has, and those that wait.
+
+    A job that no longer fits is skipped, and later ones that do fit are taken.
+
+    Raises BadDemand for two jobs of one name.
+    """
+    chosen, waiting, seen = [], [], set()
+    for job in demands:
+        if job.job in seen:
+            raise BadDemand(f"there are two jobs '{job.job}'")
+        seen.add(job.job)
+        if job.gpus <= gpus:
+            chosen.append(job)
+            gpus -= job.gpus
+        else:
+            waiting.append(job)
+    return chosen, waiting
+
+
+def proportional(demands: Sequence[Demand], servers: Servers) -> Plan:
+    """Give each job, in priority order, its GPUs with their fair share. O(jobs · servers).
+
+    Jobs are placed largest first, which keeps servers whole; every job that finds GPUs runs. Where servers
+    differ, a GPU comes with its own server's part, and the least of them counts for a job on several.
+    """
+    fleet = Fleet(servers)
+    chosen, waiting = runnable(demands, fleet.free_gpus)
+    grants = {}
+    for job in sorted(chosen, key=lambda d: -d.gpus):
+        split = fleet.find_gpus(job)
+        assert split is not None  # `runnable` has counted the GPUs
+        fair = _fair(job, servers, split)
+        fleet.take(split, fair)
+        grants[job.job] = Grant(job, fair, split)
+    return Plan(tuple(grants[job.job] for job in chosen), tuple(waiting))
+
+
+def _fair(job: Demand, servers: Servers, split: Split) -> Option:
+    shapes = [servers.shapes[server] for server, _ in split]
+    cpus = min(shape.fair_cpus for shape in shapes)
+    memory_gb = min(shape.fair_memory_gb for shape in shapes)
+    return Option(cpus, memory_gb, job.speed(cpus, memory_gb))
+
+
+def greedy(demands: Sequence[Demand], servers: Servers) -> Plan:
+    """Place each job, in priority order, where its ideal share is free; skip it if that is nowhere.
+
+    O(jobs · servers). GPUs can stay idle because CPUs or memory are used up: that is its weakness.
+    """
+    fleet = Fleet(servers)
+    runnable(demands, 0)  # for its check
+    grants, waiting = [], []
+    for job in demands:
+        split = fleet.find(job, job.ideal) if job.gpus <= fleet.free_gpus else None
+        if split is None:
+            waiting.append(job)
+            continue
+        fleet.take(split, job.ideal)
+        grants.append(Grant(job, job.ideal, split))
+    return Plan(tuple(grants), tuple(waiting))
+
+
+def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -> Plan:
+    """Allocate as Synergy-TUNE.
+
+    Jobs run in priority order as long as the cluster has their GPUs. They are placed with the largest demand
+    first, by GPUs, then CPUs, then memory:
+
+    1. on the fullest server that has the ideal share, else on the fewest servers that have it together;
+    2. if there are none, in the same way with the share that the job can fall back on;
+    3. if there are still none, on servers that have the GPUs, whose jobs fall back one after the other until
+       it fits: those on the fewest servers first, of these the one with most CPUs per GPU.
+
+    Step 3 always ends: on a server where all jobs have fallen back, every free GPU has its fair share left.
+    So no job runs slower than with GPU-proportional shares. As published, resources freed by jobs that fell
+    back go to jobs that are placed later, not to jobs placed already: `top_up` does that.
+    O(jobs · (servers + GPUs per server)).
+
+    With `spread`, which is not part of the published algorithm, step 1 takes the server with the most free
+    CPUs instead of the fullest one: jobs of high demand then meet jobs of low demand more often.
+    """
+    chosen, waiting = runnable(demands, servers.gpus)
+    tuning = Tuning(servers, spread=spread)
+    for job in sorted(chosen, key=lambda d: (-d.gpus, -d.ideal.cpus, -d.ideal.memory_gb)):
+        tuning.add(job, job.ideal)
+    return Plan(tuple(tuning.grant(job) for job in chosen), tuple(waiting))
+
+
+class Tuning:
+    """An allocation under construction, whose jobs can still be made to fall back."""
+
+    def __init__(self, servers: Servers, *, spread: bool = False) -> None:
+        self._fleet = Fleet(servers, spread=spread)
+        self._options: dict[Hashable, Option] = {}
+        self._splits: dict[Hashable, Split] = {}
+        self._on_server: list[list[Demand]] = [[] for _ in range(len(servers))]
+
+    def add(self, job: Demand, wish: Option) -> None:
+        """Place one job, with the share that it asks for if possible; its GPUs must be free."""
+        for option in (wish,) if wish is job.floor else (wish, job.floor):
+            split = self._fleet.find(job, option)
+            if split is not None:
+                self.run(job, option, split)
+                return
+        self._squeeze_in(job)
+
+    def run(self, job: Demand, option: Option, split: Split) -> None:
+        """Place one job with this share on these servers, which have it."""
+        self._fleet.take(split, option)
+        self._options[job.job], self._splits[job.job] = option, split
+        for server, _ in split:
+            self._on_server[server].append(job)
+
+    def grant(self, job: Demand) -> Grant:
+        """Return the resources granted to a job."""
+        return Grant(job, self._options[job.job], self._splits[job.job])
+
+    def _squeeze_in(self, job: Demand) -> None:
+        split = self._fleet.find_gpus(job)
+        assert split is not None  # `runnable` has counted the GPUs
+        for server, gpus in split:
+            peers = iter(self._peers_to_cut(server))
+            while not self._fleet.fits(server, gpus, job.floor):
+                self._fall_back(next(peers))
+        self.run(job, job.floor, split)
+
+    def _peers_to_cut(self, server: int) -> list[Demand]:
+        peers = [p for p in self._on_server[server] if self._options[p.job] is not p.floor]
+
+        def order(peer: Demand) -> tuple[int, float, float]:
+            option = self._options[peer.job]
+            return len(self._splits[peer.job]), -option.cpus, -option.memory_gb
+
+        return sorted(peers, key=order)
+
+    def _fall_back(self, job: Demand) -> None:
+        split = self._splits[job.job]
+        self._fleet.give_back(split, self._options[job.job])
+        self._fleet.take(split, job.floor)
+        self._options[job.job] = job.floor
+
+
+def top_up(plan: Plan, servers: Servers) -> Plan:
+    """Raise shares with unused CPUs and memory of the jobs' servers, while that speeds a job up.
+
+    The step with the most speed for its part of the servers comes first; ties go to the job that is earlier
+    in the plan. TUNE has only an ideal and a fair share for each job; this uses the options in between. No
+    job loses anything. At most one step per job and option; each looks at the jobs on the servers that the
+    last one changed.
+    """
+    fleet = Fleet(servers)
+    current = list(plan.grants)
+    on_server: list[list[int]] = [[] for _ in range(len(servers))]
+    for position, grant in enumerate(current):
+        fleet.take(grant.split, grant.option)
+        for server, _ in grant.split:
+            on_server[server].append(position)
+    steps: dict[int, tuple[float, Option]] = {}
+    stale: Iterable[int] = range(len(current))
+    while True:
+        for position in stale:
+            step = _best_step(current[position], fleet)
+            if step is None:
+                steps.pop(position, None)
+            else:
+                steps[position] = step
+        if not steps:
+            return Plan(tuple(current), plan.waiting)
+        position = max(steps, key=lambda p: (steps[p][0], -p))
+        grant, option = current[position], steps[position][1]
+        fleet.give_back(grant.split, grant.option)
+        fleet.take(grant.split, option)
+        current[position] = Grant(grant.demand, option, grant.split)
+        stale = {other for server, _ in grant.split for other in on_server[server]}
+
+
+def _best_step(grant: Grant, fleet: Fleet) -> tuple[float, Option] | None:
+    """Return the gain per fair share, and the share, of the best larger share that is free."""
+    now, servers = grant.option, fleet.servers
+    if now.speed >= grant.demand.ideal.speed:
+        return None
+    best: tuple[float, Option] | None = None
+    for option in grant.demand.options:
+        cpus, memory = option.cpus - now.cpus, option.memory_gb - now.memory_gb
+        if option.speed <= now.speed or not all(
+            within(gpus * cpus, fleet.free(server)[1]) and within(gpus * memory, fleet.free(server)[2])
+            for server, gpus in grant.split
+        ):
+            continue
+        cost = max(0.0, cpus / servers.fair_cpus) + max(0.0, memory / servers.fair_memory_gb)
+        gain = (option.speed - now.speed) / max(cost, 1e-9)
+        if best is None or gain > best[0]:
+            best = (gain, option)
+    return best
+
+
+def dominant_share(job: Demand, servers: Servers) -> float:
+    """Return the largest part of a resource of the cluster that the job's ideal share takes."""
+    return job.gpus * max(
+        1 / servers.gpus,
+        job.ideal.cpus / servers.cpus,
+        job.ideal.memory_gb / servers.memory_gb,
+    )
+
+
+def drf(demands: Sequence[Demand], servers: Servers) -> Plan:
+    """Fill progressively: the tenant with the smallest dominant share places the next of its jobs.
+
+    Jobs of one tenant keep their order; ties between tenants are broken by the share that their next job
+    would take. Demands are ideal shares and are not tuned; a job that fits nowhere is skipped. Where
+    every job is its own tenant, this takes jobs by dominant share. O(jobs · (tenants + servers)).
+    """
+    fleet = Fleet(servers)
+    runnable(demands, 0)  # for its check
+    queues: dict[Hashable, deque[Demand]] = {}
+    for index, job in enumerate(demands):
+        queues.setdefault(job.tenant or (index,), deque()).append(job)
+    shares = dict.fromkeys(queues, 0.0)
+    grants, waiting = [], []
+    while queues:
+        tenant = min(queues, key=lambda t: (shares[t], dominant_share(queues[t][0], servers)))
+        job = queues[tenant].popleft()
+        if not queues[tenant]:
+            del queues[tenant]
+        split = fleet.find(job, job.ideal) if job.gpus <= fleet.free_gpus else None
+        if split is None:
+            waiting.append(job)
+            continue
+        fleet.take(split, job.ideal)
+        shares[tenant] += dominant_share(job, servers)
+        grants.append(Grant(job, job.ideal, split))
+    return Plan(tuple(grants), tuple(waiting))
+
+
+def tetris(demands: Sequence[Demand], servers: Servers) -> Plan:
+    """Place repeatedly the job and server with the highest score; demands are ideal shares, not tuned.
+
+    The score is the dot product of the job's demand and the server's free resources, each as a part of the
+    largest server, plus the job's remaining work (time times demand; less is better) scaled so that both
+    have the same weight on average. Jobs for several servers score at the emptiest and go to as few servers
+    as possible.
+    O(jobs² + jobs · servers): after each placement only that server's column is scored again.
+    """
+    fleet = Fleet(servers)
+    runnable(demands, 0)  # for its check
+    open_jobs = dict(enumerate(demands))
+    work = {i: j.remaining_s * sum(_parts(j, servers)) for i, j in open_jobs.items()}
+    scores = {i: [_alignment(j, s, fleet) for s in range(len(servers))] for i, j in open_jobs.items()}
+    weight = _weight([max(row) for row in scores.values()], list(work.values()))
+    grants, left_over = [], []
+    while open_jobs:
+        index = max(open_jobs, key=lambda i: max(scores[i]) - weight * work[i])
+        job = open_jobs.pop(index)
+        split = _place(job, scores[index], fleet)
+        if split is None:
+            left_over.append(index)
+            continue
+        fleet.take(split, job.ideal)
+        grants.append(Grant(job, job.ideal, split))
+        for server, _ in split:
+            for i, other in open_jobs.items():
+                scores[i][server] = _alignment(other, server, fleet)
+    return Plan(tuple(grants), tuple(demands[i] for i in sorted(left_over)))
+
+
+def _parts(job: Demand, servers: Servers) -> tuple[float, float, float]:
+    shape = servers.largest
+    gpus = job.gpus
+    return gpus / shape.gpus, gpus * job.ideal.cpus / shape.cpus, gpus * job.ideal.memory_gb / shape.memory_gb
+
+
+def _alignment(job: Demand, server: int, fleet: Fleet) -> float:
+    shape = fleet.servers.largest
+    gpus, cpus, memory = _parts(job, fleet.servers)
+    free_gpus, free_cpus, free_memory = fleet.free(server)
+    return (
+        gpus * free_gpus / shape.gpus + cpus * free_cpus / shape.cpus + memory * free_memory / shape.memory_gb
+    )
+
+
+def _weight(alignments: list[float], work: list[float]) -> float:
+    total = sum(work)
+    return sum(alignments) / total if total > 0 else 0.0
+
+
+def _place(job: Demand, scores: list[float], fleet: Fleet) -> Split | None:
+    if job.gpus > fleet.free_gpus:
+        return None
+    if job.here:
+        return fleet.find(job, job.ideal)
+    fitting = [s for s in range(len(scores)) if fleet.fits(s, job.gpus, job.ideal)]
+    if fitting:
+        return ((max(fitting, key=lambda s: scores[s]), job.gpus),)
+    return fleet.find(job, job.ideal)

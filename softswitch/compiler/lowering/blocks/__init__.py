@@ -1,1 +1,0 @@
-"""Controls and parsers with what they declare: actions, tables, entries, states."""

@@ -1,1 +1,0 @@
-"""Calls of functions, methods and externs: which one is meant, and what becomes of it."""

@@ -1,0 +1,329 @@
+"""Calls: which of the many things that look alike a call is."""
+
+from __future__ import annotations
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.blocks import apply_instance, apply_type
+from softswitch.compiler.lowering.check import evaluate, whole_number
+from softswitch.compiler.lowering.convert import disjunction, expression, flatten
+from softswitch.compiler.lowering.extern_calls import (
+    choose,
+    extern_arguments,
+    hash_into,
+    plain_target,
+    scalar,
+)
+from softswitch.compiler.lowering.known_externs import call_extern_function, call_packet_method
+from softswitch.compiler.lowering.subroutines import call_action, call_function
+from softswitch.compiler.lowering.tables import lowered_table
+from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Selector, Stage, Table
+from softswitch.compiler.lowering.values import (
+    OBJECTS,
+    BlockDef,
+    ExternDef,
+    ExternFunctions,
+    Functions,
+    Group,
+    Invalid,
+    Local,
+    Nothing,
+    Number,
+    Object,
+    Outcome,
+    Packet,
+    Run,
+    Symbol,
+    TypeName,
+    Value,
+    constant,
+    parts_of,
+    show,
+    type_of,
+    unknown,
+)
+
+_SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
+
+
+def call_method(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Value:
+    """Emit a call of a method and return its result. Raises CompileError."""
+    match base:
+        case Packet():
+            return call_packet_method(body, base, expr, method)
+        case Object():
+            return _call_object(body, base, expr, method)
+        case Run() | Group() | Invalid():
+            shape = t.base(type_of(base))
+            if method in _SIZES and t.width(shape) is not None:
+                return header_size(shape, expr, method)
+            if isinstance(shape, t.HeaderType):
+                return _call_header(body, base, expr, method)
+            if isinstance(shape, t.UnionType) and method == "isValid":
+                return _union_is_valid(base, expr)
+            if isinstance(shape, t.StackType) and isinstance(base, Run):
+                return _call_stack(body, base, shape, expr, method)
+    assert isinstance(expr.callee, ast.MemberExpr)
+    raise CompileError(
+        f"{show(base)} has no method {method!r}", expr.callee.pos, "a header, stack or extern before the dot"
+    )
+
+
+def header_size(type_: t.Type, expr: ast.CallExpr, method: str) -> Value:
+    """Return ``minSizeInBits()`` and its like of a type or value, compile-time constants."""
+    assert isinstance(expr.callee, ast.MemberExpr)
+    if method not in _SIZES:
+        raise unknown(f"method of type {t.describe(type_)}", method, _SIZES, expr.callee.pos)
+    _no_arguments(expr, method)
+    bits = t.width(type_, varbits=method[:3])
+    if bits is None:
+        raise CompileError(f"{t.describe(type_)} has no size", expr.pos, "a type of fixed width")
+    return Number(bits if method.endswith("Bits") else (bits + 7) // 8)
+
+
+def _no_arguments(expr: ast.CallExpr, method: str) -> None:
+    if expr.args:
+        raise CompileError(f"{len(expr.args)} arguments for {method}", expr.args[0].pos, f"{method}()")
+
+
+def _target(base: Value, expr: ast.CallExpr) -> ir.Expr:
+    """Return the header or stack that a method changes."""
+    if isinstance(base, Run) and base.writable:
+        return base.expr
+    reason = f": {base.why}" if isinstance(base, Run) and base.why else ""
+    raise CompileError(f"this cannot be changed{reason}", expr.pos, "a variable, or a part of one")
+
+
+def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Value:
+    assert isinstance(expr.callee, ast.MemberExpr)
+    if method in ("isValid", "setValid", "setInvalid"):
+        _no_arguments(expr, method)
+    match method:
+        case "isValid" if isinstance(base, Run):
+            return Run(t.BOOL, ir.IsValid(t.BOOL, base.expr, expr.pos))
+        case "isValid":
+            return constant(t.BOOL, int(isinstance(base, Group)), expr.pos)
+        case "setValid" | "setInvalid":
+            body.out.append(ir.SetValidity(_target(base, expr), method == "setValid", expr.pos))
+            return Nothing()
+    names = ("isValid", "setValid", "setInvalid", *_SIZES)
+    raise unknown(f"method of header {t.describe(type_of(base))}", method, names, expr.callee.pos)
+
+
+def _union_is_valid(base: Run | Group | Invalid, expr: ast.CallExpr) -> Value:
+    _no_arguments(expr, "isValid")
+    valid: ir.Expr = ir.Const(t.BOOL, 0, expr.pos)
+    for part in parts_of(base, expr.pos):
+        one = _validity(part, expr.pos)
+        valid = disjunction(valid, one, expr.pos)
+    return Run(t.BOOL, valid)
+
+
+def _validity(part: Value, pos: ir.Position) -> ir.Expr:
+    if isinstance(part, Run):
+        return ir.IsValid(t.BOOL, part.expr, pos)
+    return ir.Const(t.BOOL, int(isinstance(part, Group)), pos)
+
+
+def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, method: str) -> Value:
+    assert isinstance(expr.callee, ast.MemberExpr)
+    if method not in ("push_front", "pop_front"):
+        raise unknown("method of a header stack", method, ("push_front", "pop_front"), expr.callee.pos)
+    if len(expr.args) != 1:
+        raise CompileError(f"{len(expr.args)} arguments for {method}", expr.pos, f"{method}(count)")
+    count = whole_number(body, expr.args[0].value)
+    if count <= 0:
+        raise CompileError(f"{method} of {count} elements", expr.args[0].value.pos, "at least 1")
+    count = min(count, stack.size)
+    body.out.append(ir.Shift(_target(base, expr), count if method == "push_front" else -count, expr.pos))
+    return Nothing()
+
+
+# --------------------------------------------------------------------------- extern objects
+
+
+def _checksum(body: Body, data: Value, expr: ast.CallExpr, place: ir.Position) -> Value:
+    """Emit the Internet checksum of `data`."""
+    variable = body.temporary(ir.Bits(16), "checksum", expr.pos)
+    limit = ir.Const(ir.Bits(32), 1 << 16, expr.pos)
+    body.out.append(hash_into(body, variable, "csum16", flatten(body, data, place), limit, expr.pos))
+    return Run(ir.Bits(16), variable)
+
+
+def _index(body: Body, value: Value, pos: ir.Position, uses: int) -> ir.Expr:
+    """Return an index that stays the same for `uses` statements."""
+    index = scalar(body, value, pos, "the index")
+    if uses == 1 or isinstance(index, ir.Const):
+        return index
+    assert isinstance(index.type, ir.Bits)
+    variable = body.temporary(index.type, "index", pos)
+    body.out.append(ir.Assign(variable, index, pos))
+    return variable
+
+
+def _leaves(value: Value, pos: ir.Position) -> list[Value]:
+    """Return the scalars that a value consists of, in order."""
+    if isinstance(value, Group) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
+        return [leaf for part in parts_of(value, pos) for leaf in _leaves(part, pos)]
+    return [value]
+
+
+def _read_colour(body: Body, meter: Object, target: Value, expr: ast.CallExpr) -> None:
+    """Emit the colour that a direct meter gave the packet where its table was applied."""
+    scalar_type = t.lowered(type_of(target))
+    if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
+        raise CompileError(
+            f"a colour into {show(target)}", expr.args[0].value.pos, "a variable of type bit<W>"
+        )
+    colour = ir.Var(ir.Bits(2), meter.colour, expr.pos)
+    body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, expr.pos), expr.pos))
+
+
+def _call_object(body: Body, base: Object, expr: ast.CallExpr, method: str) -> Value:
+    assert isinstance(expr.callee, ast.MemberExpr)
+    overloads = [
+        prototype
+        for prototype in base.decl.methods
+        if prototype.result is not None and prototype.name == method
+    ]
+    if not overloads:
+        methods = [prototype.name for prototype in base.decl.methods if prototype.result is not None]
+        raise unknown(f"method of {base.type.name}", method, methods, expr.callee.pos)
+    if body.place is Place.CONSTANT:
+        raise CompileError("an extern is used in a constant expression", expr.pos, "a compile-time constant")
+    what = f"{base.type.name}.{method}"
+    prototype = choose(overloads, expr, what)
+    known = {param.name: arg for param, arg in zip(base.decl.type_params, base.type.args, strict=True)}
+    if base.type.name not in OBJECTS:
+        return body.unit.architecture.call_object(body, base, prototype, expr, known)
+    values = extern_arguments(body, prototype, expr, what, known)
+    places = [arg.value.pos for arg in expr.args]
+    match what:
+        case "register.read":
+            parts = body.unit.register_arrays[base.name].parts
+            index = _index(body, values[1], places[1], len(parts))
+            for part, target in zip(parts, _leaves(values[0], places[0]), strict=True):
+                variable, after = plain_target(body, target, places[0])
+                body.out.append(ir.Extern(what, part, ((variable,), (index,)), expr.pos))
+                body.out.extend(after)
+        case "register.write":
+            parts = body.unit.register_arrays[base.name].parts
+            index = _index(body, values[0], places[0], len(parts))
+            stored = [expression(body, leaf, places[1]) for leaf in _leaves(values[1], places[1])]
+            for part, value in zip(parts, stored, strict=True):
+                body.out.append(ir.Extern(what, part, ((index,), (value,)), expr.pos))
+        case "counter.count":
+            index = scalar(body, values[0], places[0], "the index")
+            body.out.append(ir.Extern(what, base.name, ((index,),), expr.pos))
+        case "Checksum16.get":
+            return _checksum(body, values[0], expr, places[0])
+        case "meter.execute_meter":
+            index = scalar(body, values[0], places[0], "the index")
+            variable, after = plain_target(body, values[1], places[1])
+            body.out.append(ir.Extern(what, base.name, ((variable,), (index,)), expr.pos))
+            body.out.extend(after)
+        case "direct_meter.read":
+            _read_colour(body, base, values[0], expr)
+        case "direct_counter.count":
+            body.out.append(ir.Extern(what, base.name, (), expr.pos))
+        case _:
+            raise Unsupported(what, expr.pos)
+    return Nothing()
+
+
+def call(body: Body, expr: ast.CallExpr) -> Value:
+    """Emit a call and return its result. Raises CompileError."""
+    match expr.callee:
+        case ast.Name(name, absolute, pos=pos):
+            return _call_name(body, expr, name, body.scope.lookup(name, pos, absolute=absolute))
+        case ast.MemberExpr(base, method):
+            symbol = symbol_before_dot(body, base)
+            if method == "apply" and isinstance(symbol, BlockDef | Local):
+                return _apply(body, symbol, expr)
+            if isinstance(symbol, Local) and isinstance(symbol.item, Table | Instance):
+                what = "table" if isinstance(symbol.item, Table) else "parser or control"
+                raise unknown(f"method of a {what}", method, ("apply",), expr.callee.pos)
+            if isinstance(symbol, TypeName):
+                return header_size(symbol.type, expr, method)
+            return call_method(body, evaluate(body, base), expr, method)
+    raise CompileError("this cannot be called", expr.pos, "a function, action or method")
+
+
+def symbol_before_dot(body: Body, base: ast.Expr) -> Symbol | None:
+    """Return the meaning of a name or type before a dot; None of other expressions."""
+    match base:
+        case ast.Name(name, absolute, pos=pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos=pos)):
+            return body.scope.lookup(name, pos, absolute=absolute)
+        case _:
+            return None
+
+
+def _call_name(body: Body, expr: ast.CallExpr, name: str, symbol: Symbol) -> Value:
+    match symbol:
+        case Local(Action() as action):
+            call_action(body, action, expr)
+            return Nothing()
+        case Functions():
+            return call_function(body, symbol, expr, name)
+        case ExternFunctions():
+            return call_extern_function(body, symbol, expr, name)
+        case Local():
+            raise CompileError(f"{name!r} is not called by its name alone", expr.pos, f"{name}.apply(…)")
+        case ExternDef() | BlockDef():
+            raise CompileError(
+                f"{name!r} is instantiated inside an expression", expr.pos, "a declaration of an instance"
+            )
+        case _:
+            raise CompileError(f"{name!r} cannot be called", expr.pos, "a function, action or method")
+
+
+def _apply(body: Body, symbol: BlockDef | Local, expr: ast.CallExpr) -> Value:
+    match symbol:
+        case Local(Table() as table):
+            return apply_table(body, table, expr)
+        case Local(Instance() as instance):
+            apply_instance(body, instance, expr)
+            return Nothing()
+        case BlockDef():
+            apply_type(body, symbol, expr)
+            return Nothing()
+        case _:
+            raise CompileError("only tables, controls and parsers have apply()", expr.pos)
+
+
+def apply_table(body: Body, table: Table, expr: ast.CallExpr) -> Outcome:
+    """Emit the application of a table."""
+    if expr.args:
+        raise CompileError(
+            "apply() of a table has no parameters", expr.args[0].pos, f"{table.decl.name}.apply()"
+        )
+    if body.place is not Place.CONTROL:
+        raise CompileError(
+            f"a table cannot be applied in {body.place.value}", expr.pos, "the apply block of a control"
+        )
+    if body.stage in (Stage.VERIFY, Stage.COMPUTE, Stage.DEPARSER, Stage.INGRESS_DEPARSER):
+        raise Unsupported(f"a table in the {body.stage.name.lower()} block", expr.pos, "ingress or egress")
+    lowered = lowered_table(table, expr.pos)
+    body.usage.exits |= table.exits
+    body.out.extend(table.prelude)
+    if table.selector is not None:
+        return _apply_with_selector(body, lowered.name, table.selector, expr.pos)
+    apply = ir.Apply(lowered.name, None, None, expr.pos)
+    body.out.append(apply)
+    return Outcome(apply)
+
+
+def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> Outcome:
+    """Emit a table's application and, if its entry names a group, that of the member that a hash chooses."""
+    hit, action = body.temporary(t.BOOL, "hit", pos), body.temporary(t.BIT32, "action_run", pos)
+    apply = ir.Apply(name, hit, action, pos)
+    body.out.append(apply)
+    chosen = (
+        hash_into(body, selector.slot, selector.algorithm, selector.data, selector.count, pos),
+        ir.Apply(ir.members_table(name), None, action, pos),
+    )
+    is_group = ir.Binary(t.BOOL, "==", action, ir.Const(t.BIT32, selector.index, pos), pos)
+    body.out.append(ir.If(is_group, chosen, (), pos))
+    return Outcome(apply, hit, action)

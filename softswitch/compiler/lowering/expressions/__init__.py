@@ -1,1 +1,0 @@
-"""Expressions: checked, folded, and lowered to those of the IR."""

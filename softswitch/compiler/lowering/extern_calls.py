@@ -1,0 +1,352 @@
+"""Arguments of extern functions and methods: checked against their declarations.
+
+Type parameters are inferred from the arguments: one that a literal without width is passed for
+stays open unless another argument, or the object's type, fixes it.
+
+Instances of externs that v1model does not have: refused, but checked with all that follows from them.
+
+That includes abstract methods and what instances give for them ("Instantiating objects with abstract
+methods"): no extern of v1model has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.walk import path_of
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.check import type_at
+from softswitch.compiler.lowering.instances import declare_instance
+from softswitch.compiler.lowering.passing import (
+    Role,
+    bind,
+    check_argument,
+    check_prototype,
+    evaluate_arguments,
+    is_optional,
+    passed_to_nothing,
+)
+from softswitch.compiler.lowering.subroutines import check_function, formals_of
+from softswitch.compiler.lowering.unit import Body, Place, constant_body
+from softswitch.compiler.lowering.values import (
+    BlockDef,
+    Default,
+    ExternDef,
+    Formal,
+    Nothing,
+    Number,
+    Object,
+    Run,
+    Scope,
+    TypeName,
+    Value,
+    Variable,
+    show,
+    type_of,
+    unknown,
+)
+
+
+def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) -> ast.Prototype:
+    """Return the overload that a call means, by number and names of its arguments. Raises CompileError."""
+    fitting = [prototype for prototype in overloads if _fits(prototype, expr)]
+    if len(fitting) > 1:
+        places = " and ".join(str(prototype.pos) for prototype in fitting)
+        raise CompileError(
+            f"these arguments fit {len(fitting)} declarations of {what}, at {places}",
+            expr.pos,
+            "arguments by name that fit one of them",
+        )
+    if fitting:
+        return fitting[0]
+    if len(overloads) == 1:
+        bind(what, overloads[0].params, expr.args, expr.pos)  # says what is wrong
+    counts = " or ".join(str(len(prototype.params)) for prototype in overloads)
+    raise CompileError(f"{len(expr.args)} arguments for {what}", expr.pos, counts)
+
+
+def _fits(prototype: ast.Prototype, expr: ast.CallExpr) -> bool:
+    """Return True if the arguments of a call can be those of a function ("Extern objects")."""
+    if len(expr.args) > len(prototype.params):
+        return False
+    by_place = [param.name for param, arg in zip(prototype.params, expr.args, strict=False) if not arg.name]
+    given = {*by_place, *(arg.name for arg in expr.args if arg.name)}
+    needed = {param.name for param in prototype.params if param.default is None and not is_optional(param)}
+    return needed <= given <= {param.name for param in prototype.params}
+
+
+def extern_arguments(
+    body: Body,
+    prototype: ast.Prototype,
+    expr: ast.CallExpr,
+    what: str,
+    known: Mapping[str, t.Type] | None = None,
+) -> list[Value]:
+    """Return the arguments of a call in the order of the parameters; `known` binds type parameters."""
+    return _call(body, prototype, expr, what, known or {}, tuple(known or ()))[0]
+
+
+def foreign_call(
+    body: Body, prototype: ast.Prototype, expr: ast.CallExpr, what: str, known: Mapping[str, t.Type]
+) -> Value:
+    """Check the call of an extern that this target does not have; return what stands for its result."""
+    values, bound = _call(body, prototype, expr, what, known, tuple(known))
+    names = (*known, *(param.name for param in prototype.type_params))
+    declaring = constant_body(body.unit, _bound_scope(body, names, bound, prototype.pos))
+    _refuse_open_numbers(declaring, prototype, expr, values)
+    assert prototype.result is not None
+    result = type_at(declaring, prototype.result)
+    if isinstance(result, t.Void):
+        return Nothing()
+    if t.lowered(result) is None:
+        raise Unsupported(f"{what} returns {t.describe(result)}", expr.pos)
+    return Run(result, body.temporary(result, "result", expr.pos))
+
+
+def _refuse_open_numbers(
+    declaring: Body, prototype: ast.Prototype, expr: ast.CallExpr, values: Sequence[Value]
+) -> None:
+    """Refuse numbers whose width nothing tells: a type parameter cannot be an ``int``."""
+    for param, arg, value in zip(prototype.params, expr.args, values, strict=False):
+        if isinstance(value, Number) and isinstance(type_at(declaring, param.type), t.TypeVar):
+            raise CompileError(
+                f"the width of {value.value} is not known", arg.value.pos, f"a width, such as 8w{value.value}"
+            )
+
+
+def foreign_object(
+    body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr: ast.CallExpr
+) -> t.ExternType:
+    """Check the construction of an extern that this target does not have; return its type.
+
+    Type arguments that it lacks are those of the constructor's arguments ("Constructor invocations").
+    Raises CompileError if these do not tell.
+    """
+    what = f"the constructor of {extern.name}"
+    constructors = [method for method in extern.methods if method.result is None]
+    if not constructors:
+        raise CompileError(f"extern {extern.name!r} has no constructor", expr.pos, "an extern that has one")
+    prototype = choose(constructors, expr, what)
+    names = [param.name for param in extern.type_params]
+    known = dict(zip(names, type_.args, strict=False))
+    values, bound = _call(body, prototype, expr, what, known, names)
+    declaring = constant_body(body.unit, _bound_scope(body, names, bound, prototype.pos))
+    _refuse_open_numbers(declaring, prototype, expr, values)
+    for name in names:
+        if name not in bound:
+            raise CompileError(
+                f"type {name!r} of {extern.name!r} is not known",
+                expr.pos,
+                f"{extern.name}<{', '.join(names)}>(…) with the types",
+            )
+    return t.ExternType(extern.name, tuple(bound[name] for name in names))
+
+
+def _call(
+    body: Body,
+    prototype: ast.Prototype,
+    expr: ast.CallExpr,
+    what: str,
+    known: Mapping[str, t.Type],
+    outer: Sequence[str],
+) -> tuple[list[Value], Mapping[str, t.Type]]:
+    """Return the arguments of a call, and all type parameters that are known then.
+
+    `outer` are those of the extern around it, `known` what is known of them.
+    """
+    bound = dict(known)
+    own = [param.name for param in prototype.type_params]
+    if len(expr.type_args) not in (0, len(own)):
+        raise CompileError(f"{len(expr.type_args)} type arguments for {what}", expr.pos, f"{len(own)}")
+    for name, ref in zip(own, expr.type_args, strict=False):
+        given = type_at(body, ref)
+        if not isinstance(given, t.Infer):
+            bound[name] = given
+    named = {arg.name for arg in expr.args}
+    params = [
+        param
+        for place, param in enumerate(prototype.params)
+        if place < len(expr.args) or param.name in named or not is_optional(param)
+    ]
+    args = bind(what, params, expr.args, expr.pos)
+    scope = _bound_scope(body, (*outer, *own), bound, prototype.pos)
+    types = [type_at(constant_body(body.unit, scope), param.type) for param in params]
+    values = evaluate_arguments(body, [param.direction in ("out", "inout") for param in params], args)
+    for type_, value in zip(types, values, strict=True):
+        if not isinstance(value, Number | Default):
+            t.infer(type_, type_of(value), bound)
+    scope = _bound_scope(body, (*outer, *own), bound, prototype.pos)
+    result = []
+    for param, value, arg in zip(params, values, args, strict=True):
+        type_ = type_at(constant_body(body.unit, scope), param.type)
+        if t.is_open(type_) or (isinstance(type_, t.Int) and isinstance(value, Run)):
+            result.append(value)
+            continue
+        formal = Formal(param.direction, type_, param.name, param.pos)
+        result.append(check_argument(body, formal, value, arg.pos))
+    return result, bound
+
+
+def _bound_scope(body: Body, names: Sequence[str], bound: Mapping[str, t.Type], pos: ir.Position) -> Scope:
+    scope = Scope(body.scope.root())
+    for name in names:
+        scope.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos))
+    return scope
+
+
+def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 32) -> ir.Expr:
+    """Return an argument as an expression of type Bits; an ``int`` gets `width` bits."""
+    if isinstance(value, Number):
+        if not 0 <= value.value < 1 << width:
+            raise CompileError(f"{what} is {value.value}", pos, f"0 to {(1 << width) - 1}")
+        return ir.Const(ir.Bits(width), value.value, pos)
+    if isinstance(value, Run) and isinstance(t.lowered(value.type), ir.Bits):
+        return value.expr
+    raise CompileError(f"{what} is {show(value)}", pos, "bit<W>")
+
+
+def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
+    """Return a variable for an extern to write to, and the statements that must follow the call.
+
+    A slice, or storage at a run-time index, is written by way of a variable.
+    """
+    if not isinstance(value, Run):
+        raise CompileError(f"{show(value)} as a variable to write to", pos, "a variable, or a part of one")
+    if path_of(value.expr) is not None:
+        return value.expr, ()
+    variable = body.temporary(value.type, "result", pos)
+    return variable, (ir.Assign(value.expr, variable, pos),)
+
+
+def hash_into(
+    body: Body, target: ir.Var, algorithm: str, data: tuple[ir.Expr, ...], limit: ir.Expr, pos: ir.Position
+) -> ir.Extern:
+    """Return the statement ``target = H(data) % limit``, by the name of one of v1model's algorithms."""
+    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos)
+    base = ir.Const(t.BIT32, 0, pos)
+    return ir.Extern("hash", "", ((target,), (kind,), (base,), data, (limit,)), pos)
+
+
+def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:
+    """Return an argument that must be a constant of an enum."""
+    if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.expr.type, ir.Enum):
+        return value.expr
+    raise CompileError(f"{what} is {show(value)}, known only at run time", pos, "a member of the enum")
+
+
+def foreign_instance(
+    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
+) -> Object:
+    """Return an object of an extern that v1model does not have, for checking the rest of the program."""
+    unsupported = f"extern {symbol.decl.name!r}: v1model has none of that name"
+    body.unit.refuse(Unsupported(unsupported, decl.pos))
+    return checked_instance(body, symbol, ref, decl, name)
+
+
+def foreign_method(
+    body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: Mapping[str, t.Type]
+) -> Value:
+    """Check a method of such an object; its extern was refused already."""
+    return foreign_call(body, prototype, expr, f"{base.type.name}.{prototype.name}", known)
+
+
+def foreign_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
+    """Refuse an extern function that v1model does not have, and check its call."""
+    message = f"extern function {name!r}: v1model has none of that name"
+    body.unit.refuse(Unsupported(message, expr.pos))
+    return foreign_call(body, prototype, expr, name, {})
+
+
+def checked_instance(
+    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
+) -> Object:
+    """Return an object of an extern by its declaration alone, with its constructor and methods checked."""
+    if any(_constructs(body, arg.value) for arg in decl.args):
+        raise Unsupported("an extern without a name of its own", decl.pos, "a declaration of the instance")
+    bare = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute) is symbol and not ref.args
+    given = t.ExternType(symbol.decl.name) if bare else type_at(body, ref)
+    assert isinstance(given, t.ExternType)
+    call = ast.CallExpr(ast.Name(ref.name, ref.absolute, pos=ref.pos), (), decl.args, pos=decl.pos)
+    type_ = foreign_object(body, symbol.decl, given, call)
+    inside = replace(body, scope=Scope(body.scope))
+    for item in decl.initializer or ():
+        if isinstance(item, ast.Instantiation):
+            declare_instance(inside, item, name)
+    made = Object(type_, symbol.decl, name, decl.pos)
+    _check_methods(inside, symbol, made, decl)
+    return made
+
+
+def _constructs(body: Body, expr: ast.Expr) -> bool:
+    name = expr.callee.name if isinstance(expr, ast.CallExpr) and isinstance(expr.callee, ast.Name) else ""
+    return isinstance(body.scope.find(name), ExternDef | BlockDef)
+
+
+def _check_methods(body: Body, symbol: ExternDef, made: Object, decl: ast.Instantiation) -> None:
+    """Compare the methods that an instance gives with the abstract ones. Raises CompileError."""
+    abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
+    if not abstract and decl.initializer is not None:
+        raise CompileError(
+            f"extern {symbol.decl.name!r} has no abstract methods", decl.pos, "no { … } behind it"
+        )
+    if abstract and decl.initializer is None:
+        raise CompileError(f"{decl.name!r} lacks methods", decl.pos, " and ".join(abstract))
+    given = [item for item in decl.initializer or () if isinstance(item, ast.FunctionDecl)]
+    for function in given:
+        with body.unit.reporting():
+            _check_method(body, symbol, made, function, abstract)
+    names = {function.prototype.name for function in given}
+    for name, method in abstract.items():
+        optional = any(annotation.name == "optional" for annotation in method.annotations)
+        if name not in names and not optional:
+            raise CompileError(f"{decl.name!r} lacks the method {name!r}", decl.pos, f"{name}(…) {{ … }}")
+
+
+def _check_method(
+    body: Body,
+    symbol: ExternDef,
+    made: Object,
+    function: ast.FunctionDecl,
+    abstract: dict[str, ast.Prototype],
+) -> None:
+    prototype, name = function.prototype, function.prototype.name
+    if name not in abstract:
+        raise unknown(f"abstract method of {symbol.decl.name}", name, abstract, function.pos)
+    if prototype.type_params:
+        raise CompileError(f"{name!r} has type parameters", function.pos, "none: an abstract method has none")
+    unit = body.unit
+    check_prototype(unit, body.scope, prototype, Role.FUNCTION)
+    scope = Scope(symbol.scope)
+    for param, arg in zip(symbol.decl.type_params, made.type.args, strict=True):
+        scope.declare(param.name, TypeName(arg, param.pos))
+    wanted = formals_of(unit, abstract[name].params, Scope(scope))
+    found = formals_of(unit, prototype.params, body.scope)
+    result = [
+        type_at(constant_body(unit, where), ref)
+        for where, ref in ((scope, abstract[name].result), (body.scope, prototype.result))
+        if ref is not None
+    ]
+    if not _alike(wanted, found, abstract[name].params) or not t.same(*result):
+        params = ", ".join(f"{each.direction} {t.describe(each.type)}".strip() for each in wanted)
+        raise CompileError(
+            f"{name!r} is not as the extern declares it",
+            function.pos,
+            f"{t.describe(result[0])} {name}({params})",
+        )
+    own = Scope(body.scope)
+    own.declare("this", Variable(made, made.pos))
+    inside = body.inside(scope=own, place=Place.FUNCTION, prefix=name)
+    try:
+        check_function(inside, function, found, passed_to_nothing(inside, found), own)
+    except Unsupported as error:
+        unit.refuse(error)
+
+
+def _alike(wanted: Sequence[Formal], found: Sequence[Formal], params: Sequence[ast.ParamDecl]) -> bool:
+    """Return True if parameters are as they are to be; optional ones at the end may be left out."""
+    both = [(each.direction, each.type) for each in wanted], [(each.direction, each.type) for each in found]
+    return all(map(is_optional, params[len(found) :])) and both[0][: len(found)] == both[1]

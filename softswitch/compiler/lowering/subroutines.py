@@ -1,0 +1,393 @@
+"""Actions and functions.
+
+Actions are bodies that tables and direct calls share, and bodies lowered in place.
+
+An action whose parameters all come from the control plane becomes one `ir.Action`; a direct call
+assigns its parameters and runs it. Any other is lowered anew wherever it is called, with its
+arguments passed as `passing` says, or, for a table that binds them, as an action of its own.
+
+Functions are lowered in place at each call, since P4 has no recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.ir.walk import StoragePath, path_of
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.check import evaluate, evaluate_as, type_at
+from softswitch.compiler.lowering.convert import expression
+from softswitch.compiler.lowering.passing import bind, check_arguments, pass_arguments, with_type_params
+from softswitch.compiler.lowering.unit import Action, Body, Place, Result, Unit, constant_body, ir_annotations
+from softswitch.compiler.lowering.values import (
+    Formal,
+    Functions,
+    Local,
+    Nothing,
+    Passed,
+    Run,
+    Scope,
+    TypeName,
+    Value,
+    Variable,
+    type_of,
+)
+
+
+def formals_of(unit: Unit, params: Sequence[ast.ParamDecl], scope: Scope) -> list[Formal]:
+    """Return parameters with their types looked up."""
+    body = constant_body(unit, scope)
+    return [Formal(p.direction, type_at(body, p.type), p.name, p.pos, p.default) for p in params]
+
+
+def call_action(body: Body, action: Action, expr: ast.CallExpr) -> None:
+    """Emit a direct call of an action."""
+    if body.place not in (Place.CONTROL, Place.ACTION):
+        raise CompileError(
+            f"an action cannot be called in {body.place.value}", expr.pos, "a control or another action"
+        )
+    if expr.type_args:
+        raise CompileError(
+            f"type arguments for action {action.decl.name!r}",
+            expr.type_args[0].pos,
+            "none: an action has no type parameters",
+        )
+    action.used = True
+    formals = formals_of(body.unit, action.decl.params, action.scope)
+    args = bind(f"action {action.decl.name}", formals, expr.args, expr.pos)
+    if not _is_shareable(formals) or not _exits_alike(body, action, expr.pos):
+        passed = pass_arguments(body, formals, args, prefix=action.name, reached=_reached_by(action))
+        inline(body, action, formals, passed, expr.pos)
+        return
+    values = check_arguments(body, formals, args)
+    shared = shared_action(action, body, expr.pos)
+    for param, value, arg in zip(shared.params, values, args, strict=True):
+        variable = ir.Var(param.type, param.variable, arg.pos)
+        body.out.append(ir.Assign(variable, expression(body, value, arg.pos), arg.pos))
+    body.usage.exits |= action.exits
+    body.out.append(ir.Call(shared.name, expr.pos))
+
+
+def _is_shareable(formals: Sequence[Formal]) -> bool:
+    return all(not f.direction and isinstance(t.lowered(f.type), ir.Bits | ir.Bool) for f in formals)
+
+
+def _exits_alike(body: Body, action: Action, pos: ir.Position) -> bool:
+    """Return True if ``exit`` in the action's own body copies back what it must when called from `body`."""
+    shared_action(action, body, pos)
+    home = action.owner.copy_outs if action.owner is not None else ()
+    return not action.exits or home == body.copy_outs
+
+
+def shared_action(action: Action, user: Body, pos: ir.Position) -> ir.Action:
+    """Return the IR's version of an action whose parameters all come from the control plane."""
+    unit = user.unit
+    action.used = True
+    if action.lowered is None:
+        with unit.entered(action, f"action {action.decl.name!r}", pos):
+            formals = formals_of(unit, action.decl.params, action.scope)
+            body = _own_body(action, user)
+            params = tuple(_control_plane_param(body, action, i) for i in range(len(formals)))
+            for formal, param in zip(formals, params, strict=True):
+                variable = ir.Var(param.type, param.variable, formal.pos)
+                value = Run(formal.type, variable, why=f"{formal.name!r} is a parameter without direction")
+                body.scope.declare(formal.name, Variable(value, formal.pos))
+            _lower_statements(body, action)
+            action.lowered = _made(action, action.name, params, body)
+            unit.on_forget(lambda: setattr(action, "lowered", None))
+    register(unit, action.lowered, action)
+    return action.lowered
+
+
+def _made(action: Action, name: str, params: tuple[ir.Param, ...], body: Body) -> ir.Action:
+    decl = action.decl
+    action.exits = body.usage.exits
+    return ir.Action(name, params, tuple(body.out), decl.pos, ir_annotations(decl.annotations))
+
+
+def register(unit: Unit, lowered: ir.Action, action: Action) -> None:
+    """Add an action to the program. Raises CompileError if another has its name."""
+    other = unit.actions.setdefault(lowered.name, lowered)
+    if other is not lowered:
+        raise CompileError(
+            f"two actions have the control-plane name {lowered.name!r}; the other is at {other.pos}",
+            action.decl.pos,
+            "another @name for one of them",
+        )
+
+
+def _own_body(action: Action, user: Body) -> Body:
+    """Return the place where the one body of an action is lowered."""
+    home = action.owner if action.owner is not None else user
+    body = home.inside(scope=Scope(action.scope), place=Place.ACTION, prefix=action.name)
+    if action.owner is None:
+        body.copy_outs = ()
+    body.repeats = True
+    return body
+
+
+def _control_plane_param(body: Body, action: Action, index: int) -> ir.Param:
+    decl = action.decl.params[index]
+    declared = type_at(constant_body(body.unit, action.scope), decl.type)
+    type_ = t.lowered(declared)
+    if not isinstance(type_, ir.Bits | ir.Bool):
+        message = f"parameter {decl.name!r} of action {action.decl.name!r} cannot come from the control plane"
+        body.unit.refuse(Unsupported(message, decl.pos, "bit<W>, int<W> or bool"))
+        type_ = t.BOOL  # stands for it, so that the rest can be checked
+    variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
+    name = declared.name if isinstance(declared, t.NewType) else ""
+    return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), name)
+
+
+def _lower_statements(body: Body, action: Action) -> None:
+    with body.block() as out:
+        body.unit.statements(body, action.decl.body.body)
+    body.out.extend(out)
+
+
+def inline(body: Body, action: Action, formals: Sequence[Formal], passed: Passed, pos: ir.Position) -> None:
+    """Emit the body of an action with its parameters bound, and the copying back."""
+    action.used = True
+    known = ir.Action(action.name, (), (), action.decl.pos, ir_annotations(action.decl.annotations))
+    body.unit.called_actions.setdefault(action.name, known)
+    with body.unit.entered(action, f"action {action.decl.name!r}", pos):
+        inner = body.inside(
+            scope=Scope(action.scope), place=Place.ACTION, prefix=action.name, copy_outs=passed.copy_outs
+        )
+        passed.declare(inner.scope, formals)
+        _lower_statements(inner, action)
+    body.usage.exits |= inner.usage.exits
+    body.out.extend(inner.finished(pos))
+    body.out.extend(passed.copy_outs)
+
+
+def bound_action(
+    table_body: Body, action: Action, args: tuple[ast.Expr, ...], texts: tuple[str, ...], pos: ir.Position
+) -> ir.Action:
+    """Return the action that runs `action` with its directional parameters bound to `args`.
+
+    It has the name of `action`; a second one that binds other arguments (`texts`) gets a number.
+    """
+    unit = table_body.unit
+    for bound_texts, name in action.specialised:
+        if bound_texts == texts and name in unit.actions:
+            return unit.actions[name]
+    formals = formals_of(unit, action.decl.params, action.scope)
+    name = action.name if not action.specialised else f"{action.name}#{len(action.specialised) + 1}"
+    body = _own_body(action, table_body)
+    body.scope = Scope(table_body.scope)
+    params = tuple(_control_plane_param(body, action, i) for i in range(len(args), len(formals)))
+    exprs: list[ast.Expr] = list(args)
+    for param in params:
+        # A name that no source can have stands for the table entry's value.
+        hidden = f"${param.name}"
+        type_ = formals[len(exprs)].type
+        value = Run(type_, ir.Var(param.type, param.variable, pos))
+        body.scope.declare(hidden, Variable(value, pos))
+        exprs.append(ast.Name(hidden, False, pos=pos))
+    passed = pass_arguments(body, formals, exprs, prefix=action.name, reached=_reached_by(action))
+    inline(body, action, formals, passed, pos)
+    lowered = _made(action, name, params, body)
+    action.specialised.append((texts, name))
+    register(unit, lowered, action)
+    return lowered
+
+
+def _reached_by(action: Action) -> frozenset[StoragePath]:
+    """Return the paths that the body of an action uses beside its parameters, or more."""
+    own = {param.name for param in action.decl.params}
+    reached: set[StoragePath] = set()
+    _collect(action.decl.body, action.scope, own, reached)
+    return frozenset(reached)
+
+
+def _collect(node: object, scope: Scope, own: set[str], reached: set[StoragePath]) -> None:
+    match node:
+        case tuple():
+            for item in node:
+                _collect(item, scope, own, reached)
+        case ast.CallExpr(callee, _, args):
+            _collect(args, scope, own, reached)
+            if isinstance(callee, ast.MemberExpr):
+                _collect(callee.base, scope, own, reached)
+            elif isinstance(callee, ast.Name):
+                symbol = scope.find(callee.name)
+                if isinstance(symbol, Local) and isinstance(symbol.item, Action):
+                    reached |= _reached_by(symbol.item)
+        case ast.Name() | ast.MemberExpr():
+            _collect_path(node, scope, own, reached)
+        case _ if hasattr(node, "__dataclass_fields__") and not isinstance(node, ir.Position):
+            for name in node.__dataclass_fields__:
+                _collect(getattr(node, name), scope, own, reached)
+
+
+def _collect_path(
+    node: ast.Name | ast.MemberExpr, scope: Scope, own: set[str], reached: set[StoragePath]
+) -> None:
+    fields: list[str] = []
+    expr: ast.Expr = node
+    while isinstance(expr, ast.MemberExpr):
+        fields.append(expr.name)
+        expr = expr.base
+    if not isinstance(expr, ast.Name):
+        _collect(expr, scope, own, reached)
+        return
+    symbol = scope.find(expr.name) if expr.name not in own else None
+    if isinstance(symbol, Variable) and isinstance(symbol.value, Run):
+        path = path_of(symbol.value.expr)
+        if path is not None:
+            reached.add((*path, *reversed(fields)))
+
+
+def call_function(body: Body, symbol: Functions, expr: ast.CallExpr, name: str) -> Value:
+    """Emit a call and return the result. Raises CompileError."""
+    if body.place is Place.CONSTANT:
+        raise CompileError(
+            f"the result of {name!r} is not known at compile time", expr.pos, "a compile-time constant"
+        )
+    decl = _overload(symbol, expr, name)
+    scope = _specialised(body, decl.prototype, symbol.scope, expr)
+    formals = formals_of(body.unit, decl.prototype.params, scope)
+    args = bind(f"function {name}", formals, expr.args, expr.pos)
+    passed = pass_arguments(body, formals, args, prefix=f"{body.prefix}.{name}")
+    return lower_body(body, decl, scope, formals, passed, expr.pos)
+
+
+def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.CallExpr) -> Scope:
+    """Return a scope in which type parameters are what a call gives, or what its arguments need."""
+    names = [param.name for param in prototype.type_params]
+    if len(expr.type_args) not in (0, len(names)):
+        raise CompileError(
+            f"{len(expr.type_args)} type arguments for function {prototype.name}", expr.pos, f"{len(names)}"
+        )
+    if not names:
+        return scope
+    given = zip(names, (type_at(body, ref) for ref in expr.type_args), strict=False)
+    bound: dict[str, t.Type] = {name: type_ for name, type_ in given if not isinstance(type_, t.Infer)}
+    if len(bound) < len(names):
+        declaring = constant_body(body.unit, with_type_params(scope, prototype.type_params))
+        args = bind(f"function {prototype.name}", prototype.params, expr.args, expr.pos)
+        for param, arg in zip(prototype.params, args, strict=True):
+            found = _type_of_argument(body, arg)
+            if not isinstance(found, t.Int | t.Rest):
+                t.infer(type_at(declaring, param.type), found, bound)
+    own = Scope(scope)
+    for wanted in prototype.type_params:
+        if wanted.name not in bound:
+            raise CompileError(
+                f"type {wanted.name!r} of {prototype.name!r} is not known",
+                expr.pos,
+                f"{prototype.name}<…>(…)",
+            )
+        own.declare(wanted.name, TypeName(bound[wanted.name], wanted.pos))
+    return Scope(own)
+
+
+def _type_of_argument(body: Body, arg: ast.Expr) -> t.Type:
+    """Return the type of an expression, of which nothing is kept."""
+    if ast.is_word(arg, "_", "..."):
+        return t.Rest()
+    mark = len(body.out)
+    with body.unit.scratch():
+        found = type_of(evaluate(body, arg))
+    body.take_since(mark)
+    return found
+
+
+def check_function(
+    body: Body, decl: ast.FunctionDecl, formals: list[Formal], passed: Passed, scope: Scope
+) -> None:
+    """Lower a function that is never called, with variables for its parameters."""
+    lower_body(body, decl, scope, formals, passed, decl.pos)
+
+
+def lower_body(
+    body: Body, decl: ast.FunctionDecl, scope: Scope, formals: list[Formal], passed: Passed, pos: ir.Position
+) -> Value:
+    """Emit the body of a function with its parameters bound, and return its result. Raises CompileError."""
+    name = decl.prototype.name
+    assert decl.prototype.result is not None
+    result_type = type_at(constant_body(body.unit, scope), decl.prototype.result)
+    body.unit.instantiated.add(id(decl))
+    inner = body.inside(
+        scope=Scope(scope), place=Place.FUNCTION, prefix=f"{body.prefix}.{name}", copy_outs=passed.copy_outs
+    )
+    passed.declare(inner.scope, formals)
+    with body.unit.entered(decl, f"function {name!r}", pos):
+        return _lower_function(body, inner, decl, result_type, passed, pos)
+
+
+def _lower_function(
+    body: Body, inner: Body, decl: ast.FunctionDecl, result_type: t.Type, passed: Passed, pos: ir.Position
+) -> Value:
+    statements = decl.body.body
+    only = statements[0] if len(statements) == 1 else None
+    if isinstance(only, ast.ReturnStatement) and only.value is not None and not passed.copy_outs:
+        # One expression: the call is that expression.
+        value = evaluate_as(inner, only.value, result_type, "the result")
+        body.out.extend(inner.out)
+        return Run(value.type, value.expr) if isinstance(value, Run) else value
+    variable = None
+    if not isinstance(result_type, t.Void):
+        variable = body.temporary(result_type, f"{decl.prototype.name}.result", pos)
+        if not _always_returns(statements):
+            raise CompileError(
+                f"function {decl.prototype.name!r} may end without a value",
+                decl.pos,
+                "a return on every path",
+            )
+    inner.result = Result(result_type, variable)
+    with inner.block() as out:
+        body.unit.statements(inner, statements)
+    inner.out.extend(out)
+    body.out.extend(inner.finished(pos))
+    body.out.extend(passed.copy_outs)
+    return Nothing() if variable is None else Run(result_type, variable)
+
+
+def _always_returns(statements: tuple[ast.Stmt, ...]) -> bool:
+    return any(_returns(statement) for statement in statements)
+
+
+def _returns(statement: ast.Stmt | None) -> bool:
+    match statement:
+        case ast.ReturnStatement():
+            return True
+        case ast.BlockStatement(body):
+            return _always_returns(body)
+        case ast.IfStatement(_, then, otherwise):
+            return _returns(then) and _returns(otherwise)
+        case ast.SwitchStatement(_, cases):
+            bodies = [case.body for case in cases if case.body is not None]
+            has_default = any(ast.is_word(case.label, "default") for case in cases)
+            return has_default and cases[-1].body is not None and all(_returns(body) for body in bodies)
+        case _:
+            return False
+
+
+def _overload(symbol: Functions, expr: ast.CallExpr, name: str) -> ast.FunctionDecl:
+    """Return the overload that the arguments fit by number and names."""
+    if len(symbol.overloads) == 1:
+        return symbol.overloads[0]
+    fitting = []
+    for decl in symbol.overloads:
+        with suppress(CompileError):
+            bind(name, decl.prototype.params, expr.args, expr.pos)
+            fitting.append(decl)
+    if len(fitting) > 1:
+        places = " and ".join(str(decl.pos) for decl in fitting)
+        raise CompileError(
+            f"these arguments fit {len(fitting)} functions {name!r}, at {places}",
+            expr.pos,
+            "arguments by name that fit one of them",
+        )
+    if fitting:
+        return fitting[0]
+    counts = " or ".join(str(len(decl.prototype.params)) for decl in symbol.overloads)
+    raise CompileError(
+        f"no overload of {name!r} takes these {len(expr.args)} arguments", expr.pos, f"{counts} arguments"
+    )

@@ -1,0 +1,316 @@
+"""Tables: keys, actions, entries and properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.check import evaluate, evaluate_all, known, whole_number
+from softswitch.compiler.lowering.convert import flatten
+from softswitch.compiler.lowering.entries import (
+    ActionList,
+    Order,
+    action_list,
+    lower_entries,
+    lower_invocation,
+)
+from softswitch.compiler.lowering.instances import make_in_place
+from softswitch.compiler.lowering.unit import Body, Selector, Table, ir_annotations, remark, source_text
+from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value, show, type_of, unknown
+
+MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
+_EXACT_TOO = {"atcam_partition_index": "exact"}
+"""Match kinds of Tofino that say where the chip keeps entries, not what matches."""
+MAX_MEMBERS = 1 << 20
+"""Members of all groups of one table."""
+DEFAULT_SIZE = 1024
+"""Entries of a table that does not say; the same as p4c's."""
+
+_PROPERTIES = (
+    *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
+    *("largest_priority_wins", "priority_delta", "implementation", "meters", "support_timeout"),
+    *("idle_timeout", "registers", "filters"),
+)
+_DIRECT = {"counter": ("direct_counter", "DirectCounter"), "meter": ("direct_meter", "DirectMeter")}
+_IDLE = ("support_timeout", "idle_timeout")
+"""Properties of tables with idle timeouts: v1model's and Tofino's."""
+_SELECTORS = ("action_selector", "ActionSelector")
+_LAYOUTS = ("Alpm", "Atcam")
+"""Implementations that say how a table of a chip is laid out."""
+_REFUSED = {
+    "psa_direct_counter": "PSA",
+}
+
+
+def lowered_table(table: Table, pos: ir.Position) -> ir.Table:
+    """Return the IR's version of a table and add it to the program. Raises CompileError."""
+    unit = table.owner.unit
+    table.used = True
+    if table.lowered is None:
+        with unit.entered(table, f"table {table.decl.name!r}", pos):
+            table.lowered = _lower(table)
+        unit.on_forget(lambda: setattr(table, "lowered", None))
+    other = unit.tables.setdefault(table.name, table.lowered)
+    if other is not table.lowered:
+        raise CompileError(
+            f"two tables have the control-plane name {table.name!r}; the other is at {other.pos}",
+            table.decl.pos,
+            "another @name for one of them",
+        )
+    return table.lowered
+
+
+def _lower(table: Table) -> ir.Table:
+    decl = table.decl
+    body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
+    body.scope.declare(decl.name, Local(table, decl.pos))  # its name hides others in it
+    body.copy_outs = table.owner.copy_outs
+    keys, types = _keys(body, decl)
+    hashed = tuple(element.expr for element in decl.keys or () if element.match == "selector")
+    data = tuple(expr for value in evaluate_all(body, hashed) for expr in flatten(body, value, decl.pos))
+    table.prelude = tuple(body.out)
+    body.out.clear()
+    actions = action_list(body, decl)
+    table.names = actions.names
+    table.exits = actions.exits
+    properties = {prop.name: prop for prop in decl.properties}
+    for prop in decl.properties:
+        _check_property(body, prop)
+    default = _default(body, actions, properties.get("default_action"), decl)
+    entries: tuple[ir.ConstEntry, ...] = ()
+    if decl.entries is not None:
+        if not keys:
+            raise CompileError("entries of a table without a key", decl.entries.pos, "a key")
+        order = Order(
+            "largest_priority_wins" not in properties
+            or _is_true(body, properties["largest_priority_wins"].value),
+            _size(body, properties["priority_delta"]) if "priority_delta" in properties else 1,
+        )
+        entries = lower_entries(body, decl.entries, keys, types, actions, order)
+    size = _size(body, properties.get("size"))
+    counter = _counter(body, table, properties.get("counters"), size)
+    profile = _implementation(body, properties.get("implementation"), table.name)
+    if hashed and (profile is None or profile.type.name not in _SELECTORS):
+        remark(f"the selector keys of table {decl.name!r} mean nothing without a selector", decl.pos)
+    refs = actions.refs()
+    if profile is not None and profile.type.name in _SELECTORS:
+        refs = _add_selector(body, table, profile, data, refs)
+    return ir.Table(
+        table.name,
+        keys,
+        refs,
+        default,
+        "default_action" in properties and properties["default_action"].const,
+        entries,
+        decl.entries is not None and decl.entries.const,
+        size,
+        counter,
+        decl.pos,
+        ir_annotations(decl.annotations),
+        implementation="" if profile is None else profile.name,
+        direct_meter=_meter(body, table, properties.get("meters"), size),
+        cells=_cells(body, properties.get("registers"), decl),
+        idle_timeout=any(_is_true(body, properties[name].value) for name in _IDLE if name in properties),
+    )
+
+
+def _cells(body: Body, prop: ast.Property | None, decl: ast.TableDecl) -> tuple[ir.DirectCell, ...]:
+    """Return the cells that each entry of a table has, of Tofino's direct registers."""
+    if prop is None:
+        return ()
+    value = evaluate(body, prop.value)
+    if not isinstance(value, Object) or value.type.name != "DirectRegister":
+        raise CompileError(f"{show(value)} as the registers of a table", prop.value.pos, "a DirectRegister")
+    if decl.entries is not None:
+        raise Unsupported("a direct register of a table with entries of its own", prop.pos, "no entries")
+    assert isinstance(value.details, tuple)
+    return value.details
+
+
+def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object | None:
+    """Return the action profile or selector of a table."""
+    if prop is None:
+        return None
+    expected = "an action_profile or action_selector"
+    if isinstance(prop.value, ast.CallExpr):
+        made = _in_place(body, prop, table, expected)
+        return None if made.type.name in _LAYOUTS else made
+    value = evaluate(body, prop.value)
+    if isinstance(value, Object) and value.type.name in _LAYOUTS:
+        return None
+    if not isinstance(value, Object) or value.name not in body.unit.action_profiles:
+        raise CompileError(f"{show(value)} as the implementation", prop.value.pos, expected)
+    return value
+
+
+def _add_selector(
+    body: Body, table: Table, profile: Object, data: tuple[ir.Expr, ...], refs: tuple[ir.ActionRef, ...]
+) -> tuple[ir.ActionRef, ...]:
+    """Add what chooses a member of a group; return the table's actions with the one that names a group."""
+    unit, name, pos = body.unit, table.name, table.decl.pos
+    group, count, slot = (
+        ir.Var(t.BIT32, unit.variable(f"{name}.{part}", t.BIT32), pos) for part in ("group", "count", "slot")
+    )
+    params = tuple(ir.Param(var.name.rpartition(".")[2], var.name, t.BIT32) for var in (group, count))
+    chooses, none = ir.group_action(name), f"{name}#none"
+    unit.actions[chooses] = ir.Action(chooses, params, (), pos)
+    unit.actions[none] = ir.Action(none, (), (), pos)
+    rows = ir.members_table(name)
+    unit.tables[rows] = ir.Table(
+        rows,
+        (ir.Key("group", group, "exact"), ir.Key("slot", slot, "exact")),
+        (*refs, ir.ActionRef(none)),
+        ir.Invocation(none, ()),
+        True,
+        (),
+        False,
+        MAX_MEMBERS,
+        None,
+        pos,
+    )
+    table.selector = Selector(profile.unit, data, count, slot, len(refs))
+    return (*refs, ir.ActionRef(chooses))
+
+
+def _keys(body: Body, decl: ast.TableDecl) -> tuple[tuple[ir.Key, ...], tuple[t.Type, ...]]:
+    elements = tuple(element for element in decl.keys or () if element.match != "selector")
+    keys: list[ir.Key] = []
+    types: list[t.Type] = []
+    for element in elements:
+        if element.match not in MATCH_KINDS and element.match not in _EXACT_TOO:
+            raise unknown("match kind", element.match, MATCH_KINDS, element.pos)
+    values = evaluate_all(body, tuple(element.expr for element in elements))
+    for element, value in zip(elements, values, strict=True):
+        keys.append(_key(element, value))
+        types.append(type_of(value))
+    if sum(key.match == "lpm" for key in keys) > 1:
+        raise Unsupported("a table with more than one lpm key", decl.pos, "one lpm key, the others ternary")
+    return tuple(keys), tuple(types)
+
+
+def _key(element: ast.KeyElement, value: Value) -> ir.Key:
+    pos = element.expr.pos
+    scalar = t.lowered(value.type) if isinstance(value, Run) else None
+    if not isinstance(value, Run) or not isinstance(scalar, ir.Bits | ir.Bool | ir.Enum):
+        raise CompileError(f"{show(value)} as a key", pos, "bit<W>, int<W>, bool, an enum or error")
+    if isinstance(scalar, ir.Enum) and scalar.name == "match_kind":
+        raise CompileError("a match_kind as a key", pos, "bit<W>, int<W>, bool, an enum or error")
+    if isinstance(scalar, ir.Enum) and element.match not in ("exact", "optional"):
+        raise CompileError(f"{show(value)} as {element.match} key", pos, "exact or optional")
+    if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):
+        raise CompileError(f"a bool as {element.match} key", pos, "exact, ternary or optional")
+    type_name = value.type.name if isinstance(value.type, t.NewType) else ""
+    return ir.Key(
+        _key_name(element),
+        value.expr,
+        _EXACT_TOO.get(element.match, element.match),
+        ir_annotations(element.annotations),
+        type_name,
+    )
+
+
+def _key_name(element: ast.KeyElement) -> str:
+    for annotation in element.annotations:
+        if annotation.name == "name":
+            return annotation.body.strip('"')
+    text = source_text(element.expr)
+    if text is None:
+        raise CompileError(
+            "this key has no name for the control plane", element.expr.pos, '@name("…") behind the match kind'
+        )
+    return text
+
+
+def _check_property(body: Body, prop: ast.Property) -> None:
+    if prop.name in _REFUSED:
+        raise Unsupported(_REFUSED[prop.name], prop.pos)
+    if prop.name not in _PROPERTIES:
+        near = unknown("table property", prop.name, _PROPERTIES, prop.pos)
+        hint = f"; there is {near.expected}" if near.expected else ""
+        remark(f"{near.message} means nothing{hint}", prop.pos)
+
+
+def _is_true(body: Body, expr: ast.Expr) -> bool:
+    value = known(body, expr, t.BOOL)
+    return isinstance(value, Run) and isinstance(value.expr, ir.Const) and bool(value.expr.value)
+
+
+def _in_place(body: Body, prop: ast.Property, table: str, expected: str) -> Object:
+    """Return the object that a property constructs: named by its annotation, as with p4c, or by the table."""
+    named = any(annotation.name == "name" for annotation in prop.annotations)
+    return make_in_place(body, prop, "" if named else table, expected)
+
+
+def _default(
+    body: Body, actions: ActionList, prop: ast.Property | None, decl: ast.TableDecl
+) -> ir.Invocation:
+    if prop is None:
+        return ir.Invocation(actions.add_no_action(body, decl.pos), ())
+    match prop.value:
+        case ast.Name(name, absolute, pos=pos):
+            ref = ast.ActionUse(name, absolute, None, pos=pos)
+        case ast.CallExpr(ast.Name(name, absolute, pos=pos), (), args):
+            ref = ast.ActionUse(name, absolute, args, pos=pos)
+        case other:
+            raise CompileError(
+                "this is no action", other.pos, "the name of an action, perhaps with arguments"
+            )
+    return lower_invocation(body, ref, actions, default=True)
+
+
+def _size(body: Body, prop: ast.Property | None) -> int:
+    if prop is None:
+        return DEFAULT_SIZE
+    size = whole_number(body, prop.value)
+    if size < 0:
+        raise CompileError(f"a table of size {size}", prop.value.pos, f"0, which is {DEFAULT_SIZE}, or more")
+    return size or DEFAULT_SIZE  # as p4c has it for BMv2
+
+
+def _counter(body: Body, table: Table, prop: ast.Property | None, size: int) -> str | None:
+    """Return the name of the direct counter of a table, and make it that table's."""
+    if prop is None:
+        return None
+    value = _direct(body, table, prop, "counter", body.unit.counters)
+    body.unit.counters[value.name] = ir.Counter(
+        value.name, value.unit, size, table.name, value.pos, value.annotations
+    )
+    return value.name
+
+
+def _meter(body: Body, table: Table, prop: ast.Property | None, size: int) -> str | None:
+    """Return the name of the direct meter of a table, and make it that table's."""
+    if prop is None:
+        return None
+    value = _direct(body, table, prop, "meter", body.unit.meters)
+    body.unit.meters[value.name] = ir.Meter(
+        value.name, value.unit, size, table.name, value.pos, value.colour, value.annotations
+    )
+    return value.name
+
+
+def _direct(
+    body: Body,
+    table: Table,
+    prop: ast.Property,
+    kind: str,
+    owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter],
+) -> Object:
+    """Return the direct counter or meter of a table property; `owned` are those of other tables."""
+    if isinstance(prop.value, ast.CallExpr):
+        value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")
+    else:
+        value = evaluate(body, prop.value)
+    if not isinstance(value, Object) or value.type.name not in _DIRECT[kind]:
+        raise CompileError(f"{show(value)} as the {kind} of a table", prop.value.pos, f"a direct_{kind}")
+    other = owned.get(value.name)
+    if other is not None:
+        raise CompileError(
+            f"direct {kind} {value.name!r} already belongs to table {other.table!r}",
+            prop.value.pos,
+            f"a direct {kind} for each table",
+        )
+    return value

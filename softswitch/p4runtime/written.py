@@ -1,0 +1,184 @@
+"""What controllers have written: reported to listeners, and carried over to the next program.
+
+The latter is RECONCILE_AND_COMMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from p4src.messages import p4runtime_pb2 as p4
+from softswitch.compiler import ir
+from softswitch.p4runtime import action_profiles, tables
+from softswitch.p4runtime.errors import FailedPrecondition, RequestError
+from softswitch.p4runtime.state import Bundle
+
+_KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
+    p4.Update.INSERT: "INSERT",
+    p4.Update.MODIFY: "MODIFY",
+    p4.Update.DELETE: "DELETE",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An entry that was written, or (LOAD) a program, which takes all entries of the one before along.
+
+    `match` has the exact fields of the key by name, `params` those of the action; of an entry that was
+    deleted, all is as it was. `client` is gRPC's name of the peer, with the name in its certificate.
+    """
+
+    kind: Literal["INSERT", "MODIFY", "DELETE", "LOAD"]
+    client: str
+    table: str = ""
+    match: Mapping[str, int] | None = None
+    params: Mapping[str, int] | None = None
+    metadata: bytes = b""
+
+
+Journal = Callable[[Written], None]
+"""Gets each of them once it is done."""
+
+
+def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
+    """Return the log entry of each update if it succeeds, before any is applied; None: it is of no table."""
+    return [_written(bundle, update, client) for update in updates]
+
+
+def client_of(context: Any) -> str:
+    """Name who is at the other end of a request."""
+    name = b", ".join(context.auth_context().get("x509_common_name", ())).decode(errors="replace")
+    return f"{context.peer()} ({name})" if name else str(context.peer())
+
+
+def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
+    message = update.entity.table_entry
+    if not update.entity.HasField("table_entry") or message.is_default_action or update.type not in _KINDS:
+        return None
+    table = bundle.schema.tables.get(message.table_id)
+    if table is None:
+        return None
+    if update.type == p4.Update.DELETE:
+        try:
+            found = tables.before(bundle, message)
+        except RequestError:  # which the write will tell
+            return None
+        if not found:
+            return None
+        message = found[0]
+    fields = {field.id: field.name for field in table.fields}
+    action = bundle.schema.actions.get(message.action.action.action_id)
+    params = {param.id: param.name for param in action.params} if action else {}
+    return Written(
+        _KINDS[update.type],
+        client,
+        table.name,
+        {
+            fields[m.field_id]: int.from_bytes(m.exact.value, "big")
+            for m in message.match
+            if m.field_id in fields and m.HasField("exact")
+        },
+        {
+            params[p.param_id]: int.from_bytes(p.value, "big")
+            for p in message.action.action.params
+            if p.param_id in params
+        },
+        bytes(message.metadata),
+    )
+
+
+def carry_over(old: Bundle, new: Bundle) -> None:
+    """Write to `new` all that `old` holds and the program of `new` has, by name; the switch is locked.
+
+    Raises FailedPrecondition if `new` cannot take something, such as an entry of a table whose key has
+    changed; `new` is then of no use.
+    """
+    _check_ids(old, new)
+    new.groups.update(old.groups)
+    new.sessions.update(old.sessions)
+    new.digests.update({id_: kept for id_, kept in old.digests.items() if id_ in new.schema.digests})
+    for name, write, messages in _all_written(old, new):
+        for kind, message in messages:
+            try:
+                write(new, kind, message)
+            except RequestError as error:
+                raise FailedPrecondition(f"{name} cannot be kept: {error}") from error
+    _copy_cells(old, new)
+
+
+def _check_ids(old: Bundle, new: Bundle) -> None:
+    """Messages name objects by id: the same id must mean the same in both programs."""
+    kinds = new.schema.by_kind()
+    for kind, objects in old.schema.by_kind().items():
+        for id_, item in objects.items():
+            other = kinds[kind].get(id_)
+            if other is not None and other.name != item.name:
+                raise FailedPrecondition(f"{kind} 0x{id_:08x} was '{item.name}' and is '{other.name}' now")
+
+
+def _all_written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[int, Any]]]]:
+    insert, modify = p4.Update.INSERT, p4.Update.MODIFY
+    profiles = [id_ for id_ in old.profiles if id_ in new.schema.profiles]
+    members = [(insert, m) for id_ in profiles for m in old.profiles[id_].members.values()]
+    groups = [(insert, g) for id_ in profiles for g in old.profiles[id_].groups.values()]
+    sets = [
+        p4.ValueSetEntry(value_set_id=id_) for id_ in old.schema.value_sets if id_ in new.schema.value_sets
+    ]
+    values = [(modify, found) for request in sets for found in tables.read_value_set(old, request)]
+    everything = {"counter_data": p4.CounterData(), "meter_config": p4.MeterConfig()}
+    kept = [table for id_, table in old.schema.tables.items() if id_ in new.schema.tables]
+    entries = [
+        (insert, found)
+        for table in kept
+        if not table.const_entries
+        for found in tables.read(old, p4.TableEntry(table_id=table.id, **everything))
+    ]
+    defaults = [
+        (modify, found)
+        for table in kept
+        if not table.const_default
+        and old.pipeline.default(table.name) != old.program.tables[table.name].default
+        for found in tables.before(old, p4.TableEntry(table_id=table.id, is_default_action=True))
+    ]
+    return [
+        ("a value set", tables.write_value_set, values),
+        ("a member", action_profiles.write_member, members),
+        ("a group", action_profiles.write_group, groups),
+        ("an entry", tables.write, entries),
+        ("a default entry", tables.write, defaults),
+    ]
+
+
+def _copy_cells(old: Bundle, new: Bundle) -> None:
+    """Copy counters, meters and registers that both programs have with the same size and type."""
+    for name in _alike(old.program.counters, new.program.counters):
+        for index, (packets, bytes_) in enumerate(old.pipeline.read_counters(name)):
+            if packets or bytes_:
+                new.pipeline.write_counter(name, index, packets, bytes_)
+    for name in _alike(old.program.meters, new.program.meters):
+        for index in range(old.program.meters[name].size):
+            rates = old.pipeline.read_meter(name, index).rates
+            if rates is not None:
+                new.pipeline.configure_meter(name, index, rates)
+    for name in _alike(old.program.registers, new.program.registers):
+        for index in range(old.program.registers[name].size):
+            value = old.pipeline.read_register(name, index)
+            if value:
+                new.pipeline.write_register(name, index, value)
+
+
+def _alike(old: Any, new: Any) -> list[str]:
+    """Return the names of arrays that are in both programs, with as many cells of the same kind."""
+    return [
+        name
+        for name, item in old.items()
+        if name in new
+        and getattr(item, "table", None) is None
+        and (item.size, _shape(item)) == (new[name].size, _shape(new[name]))
+    ]
+
+
+def _shape(item: ir.Counter | ir.Meter | ir.Register) -> object:
+    return item.type if isinstance(item, ir.Register) else item.unit

@@ -1,0 +1,192 @@
+""""""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softswitch.compiler import ir
+from softswitch.engine.interpreter.expressions import compile_expression, compile_store
+from softswitch.engine.interpreter.externs import ALGORITHMS
+from softswitch.engine.interpreter.storage import PacketState, ParserError, blank
+
+POS = ir.Position("test.p4", 1, 1)
+BOOL = ir.Bool()
+U8, U16, U32 = ir.Bits(8), ir.Bits(16), ir.Bits(32)
+S8 = ir.Bits(8, signed=True)
+PAIR = ir.Header("pair_t", (("a", U8), ("b", U16)))
+STACK = ir.Stack(PAIR, 2)
+
+
+def const(value: int, type_: ir.Scalar = U8) -> ir.Const:
+    return ir.Const(type_, value, POS)
+
+
+def packet(frame: bytes = b"", **types: ir.Type) -> PacketState:
+    return PacketState(frame, {name: blank(type_) for name, type_ in types.items()})
+
+
+def evaluate(expr: ir.Expr, state: PacketState | None = None) -> int:
+    value = compile_expression(expr)(state or packet())
+    assert isinstance(value, int)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("type_", "left", "op", "right", "expected"),
+    [
+        (U8, 200, "+", 100, 44),
+        (U8, 1, "-", 2, 255),
+        (U8, 16, "*", 17, 16),
+        (U8, 200, "/", 7, 28),
+        (U8, 200, "%", 7, 4),
+        (U8, 200, "/", 0, 0),
+        (U8, 200, "%", 0, 0),
+        (S8, -7, "/", 2, -3),
+        (S8, -7, "%", 2, -1),
+        (S8, 7, "%", -2, 1),
+        (S8, -128, "/", -1, -128),
+        (S8, 100, "+", 100, -56),
+        (S8, -128, "-", 1, 127),
+        (U8, 200, "|+|", 100, 255),
+        (U8, 1, "|-|", 2, 0),
+        (S8, 100, "|+|", 100, 127),
+        (S8, -100, "|-|", 100, -128),
+        (U8, 0x81, "<<", 1, 2),
+        (U8, 0x81, "<<", 8, 0),
+        (U8, 0x81, ">>", 7, 1),
+        (U8, 0x81, ">>", 8, 0),
+        (S8, -128, ">>", 3, -16),
+        (S8, -1, ">>", 200, -1),
+        (S8, 127, ">>", 200, 0),
+        (S8, 65, "<<", 1, -126),
+        (S8, -1, "&", 0x0F, 0x0F),
+        (S8, -128, "|", 1, -127),
+        (S8, -1, "^", 1, -2),
+    ],
+)
+def test_arithmetic(type_: ir.Bits, left: int, op: str, right: int, expected: int) -> None:
+    amount = U8 if op in ("<<", ">>") else type_
+    expr = ir.Binary(type_, op, const(left, type_), const(right, amount), POS)
+    assert evaluate(expr) == expected
+
+
+@pytest.mark.parametrize(
+    ("type_", "left", "op", "right", "expected"),
+    [(U8, 0xFF, "<", 1, 0), (S8, -1, "<", 1, 1), (S8, -1, ">=", -1, 1), (U8, 3, "!=", 3, 0)],
+)
+def test_comparison(type_: ir.Bits, left: int, op: str, right: int, expected: int) -> None:
+    assert evaluate(ir.Binary(BOOL, op, const(left, type_), const(right, type_), POS)) == expected
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (ir.Cast(U16, const(-1, S8), POS), 0xFFFF),
+        (ir.Cast(ir.Bits(16, signed=True), const(0xFF), POS), 0xFF),
+        (ir.Cast(S8, const(0x1FF, U16), POS), -1),
+        (ir.Cast(ir.Bits(1), const(1, BOOL), POS), 1),
+        (ir.Cast(BOOL, const(1, ir.Bits(1)), POS), 1),
+        (ir.Slice(ir.Bits(4), const(-2, S8), 4, 1, POS), 0xF),
+        (ir.Binary(U16, "++", const(-1, S8), const(2), POS), 0xFF02),
+        (ir.Unary(S8, "-", const(-128, S8), POS), -128),
+        (ir.Unary(U8, "~", const(0x0F), POS), 0xF0),
+        (ir.Unary(BOOL, "!", const(0, BOOL), POS), 1),
+    ],
+)
+def test_conversions(expr: ir.Expr, expected: int) -> None:
+    assert evaluate(expr) == expected
+
+
+def test_an_operand_that_is_not_needed_is_not_evaluated() -> None:
+    fails = ir.Binary(BOOL, "==", ir.Lookahead(U8, POS), const(0), POS)
+    assert evaluate(ir.Binary(BOOL, "&&", const(0, BOOL), fails, POS)) == 0
+    assert evaluate(ir.Binary(BOOL, "||", const(1, BOOL), fails, POS)) == 1
+    assert evaluate(ir.Mux(BOOL, const(1, BOOL), const(1, BOOL), fails, POS)) == 1
+    with pytest.raises(ParserError, match="PacketTooShort"):
+        evaluate(fails)
+
+
+def test_lookahead_reads_unaligned_bits_and_stays() -> None:
+    state = packet(b"\x12\x34\x56")
+    state.cursor = 4
+    assert evaluate(ir.Lookahead(ir.Bits(12), POS), state) == 0x234
+    assert state.cursor == 4
+
+
+def test_assignment_to_a_slice_keeps_the_other_bits_and_the_sign() -> None:
+    state = packet(x=S8)
+    target = ir.Slice(ir.Bits(4), ir.Var(S8, "x", POS), 7, 4, POS)
+    compile_store(target)(state, 0xA)
+    assert state.variables["x"] == -0x60
+
+
+def test_a_stack_index_out_of_range_reads_zero_and_writes_nothing() -> None:
+    state = packet(s=STACK)
+    beyond = ir.Index(PAIR, ir.Var(STACK, "s", POS), const(2), POS)
+    field = ir.Member(U8, beyond, "a", POS)
+    compile_store(field)(state, 7)
+    assert evaluate(field, state) == 0
+    assert evaluate(ir.IsValid(BOOL, beyond, POS), state) == 0
+
+
+def test_next_and_last_beyond_the_ends_are_parser_errors() -> None:
+    state = packet(s=STACK)
+    stack = ir.Var(STACK, "s", POS)
+    assert evaluate(ir.LastIndex(U32, stack, POS), state) == 2**32 - 1
+    with pytest.raises(ParserError, match="StackOutOfBounds"):
+        compile_expression(ir.Last(PAIR, stack, POS))(state)
+    state.variables["s"].next = 2
+    assert evaluate(ir.LastIndex(U32, stack, POS), state) == 1
+    with pytest.raises(ParserError, match="StackOutOfBounds"):
+        compile_expression(ir.Next(PAIR, stack, POS))(state)
+
+
+def test_headers_are_equal_if_both_are_invalid_or_all_fields_agree() -> None:
+    state = packet(x=PAIR, y=PAIR)
+    same = ir.Binary(BOOL, "==", ir.Var(PAIR, "x", POS), ir.Var(PAIR, "y", POS), POS)
+    x, y = state.variables["x"], state.variables["y"]
+    x.fields["a"] = 1
+    assert evaluate(same, state) == 1
+    x.valid = True
+    assert evaluate(same, state) == 0
+    y.valid = True
+    assert evaluate(same, state) == 0
+    y.fields["a"] = 1
+    assert evaluate(same, state) == 1
+
+
+CHECK = b"123456789"  # the customary check string of CRC catalogues
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "data", "expected"),
+    [
+        ("crc32", CHECK, 0xCBF43926),
+        ("crc32", b"", 0),
+        ("crc32_custom", CHECK, 0xCBF43926),
+        ("crc16", CHECK, 0xBB3D),
+        ("crc16", b"", 0),
+        ("crc16_custom", CHECK, 0xBB3D),
+        # the example of RFC 1071, section 3
+        ("csum16", bytes.fromhex("0001f203f4f5f6f7"), 0x220D),
+        ("csum16", b"", 0xFFFF),
+        ("csum16", b"\xff\xff", 0),
+        ("csum16", b"\x12", 0xEDFF),
+        ("xor16", bytes.fromhex("1234ff00"), 0xED34),
+        ("xor16", bytes.fromhex("1234ff"), 0xED34),
+        ("identity", bytes.fromhex("0102030405060708"), 0x0102030405060708),
+        ("identity", bytes.fromhex("01020304050607080910"), 0x0102030405060708),
+        ("identity", bytes.fromhex("0102"), 0x0102),
+        ("identity", b"", 0),
+    ],
+)
+def test_known_values(algorithm: str, data: bytes, expected: int) -> None:
+    assert ALGORITHMS[algorithm](data) == expected
+
+
+@given(st.binary(max_size=60).filter(lambda data: len(data) % 2 == 0))
+def test_internet_checksum_of_data_and_its_checksum_is_zero(data: bytes) -> None:
+    checksum = ALGORITHMS["csum16"](data)
+    assert ALGORITHMS["csum16"](data + checksum.to_bytes(2, "big")) == 0
