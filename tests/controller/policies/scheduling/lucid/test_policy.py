@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.schedulers.lucid import make_jobs
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.policies.scheduling.lucid.binder import (
     BinderRules,
@@ -25,7 +26,6 @@ from controller.policies.scheduling.lucid.usage import Size, Usage, grow, sizes_
 from controller.simulator import measure, simulate
 from controller.vocabulary import Cluster, Server
 from tests import effort
-from tests.controller.policies.scheduling.lucid.made_up import make_jobs
 
 CLUSTER = Cluster.uniform(4, 8)
 RULES = BinderRules(gpu_memory_mb=24_000, node_gpus=8)
