@@ -82,7 +82,6 @@ def main() -> None:
         option("--chips", nargs="+", choices=tuple(ARCHITECTURES), default=tuple(ARCHITECTURES)),
         option("--lanes", nargs="+", type=int, choices=(32, 64), default=(32, 64)),
         option("--slots", nargs="+", type=int, default=(SLOTS,), help="powers of two"),
-        option("--json", action="store_true", help="print the rows instead of a table"),
         option(
             "--output", type=Path, metavar="DIR", help="write chip-fit.md and .json; rows of other cases stay"
         ),
@@ -98,15 +97,15 @@ def main() -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         ended = pool.map(lambda case: compile_for(case, compiler, options.includes), cases)
         try:
-            rows = list(track(ended, "compiling", total=len(cases), disable=options.json))
+            rows = list(track(ended, "compiling", total=len(cases)))
         except NotCompiled as error:
             raise SystemExit(f"benchmarks.p4.chip_fit: {error}") from None
-    print(json.dumps(plain(rows), indent=1) if options.json else table(rows))
+    print(table(rows))
     if options.output:
         known = {row.case: row for row in published(options.output / "chip-fit.json")}
         both = list((known | {row.case: row for row in rows}).values())
         both.sort(key=lambda row: astuple(row.case))
-        publish(options.output, "chip-fit", table(both), plain(both))
+        publish(options.output, "chip-fit", table(both), [asdict(row) | {"fits": row.fits} for row in both])
 
 
 def compile_for(case: Case, compiler: str, includes: Sequence[Path]) -> Fit:
@@ -174,11 +173,6 @@ def published(path: Path) -> list[Fit]:
         )
         for row in rows
     ]
-
-
-def plain(rows: Sequence[Fit]) -> list[dict[str, object]]:
-    """Return the rows as a program reads them."""
-    return [asdict(row) | {"fits": row.fits} for row in rows]
 
 
 def table(rows: Sequence[Fit]) -> str:

@@ -14,7 +14,6 @@ whether anything else is refused. Nothing is written there.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -55,19 +54,28 @@ class Found:
 
 def main() -> None:
     """Count one set of programs."""
-    asked = _arguments()
-    try_one, pattern = _SETS[asked.set]
-    files = sorted(path for path in (asked.testdata / pattern).rglob("*.p4") if path.exists())
+    given = asked(
+        __doc__,
+        option("testdata", type=Path, help="the folder testdata of a clone of p4c"),
+        option("set", choices=_SETS),
+        option(
+            "--include", type=Path, help="the folder of core.p4 and v1model.p4 (p4include beside testdata)"
+        ),
+        option("--json", type=Path, metavar="FILE", help="write what became of each program there"),
+        prog="python -m benchmarks.p4.p4c_conformance",
+    )
+    try_one, pattern = _SETS[given.set]
+    files = sorted(path for path in (given.testdata / pattern).rglob("*.p4") if path.exists())
     if not files:
-        raise SystemExit(f"{asked.testdata / pattern} has no program; want the folder testdata of p4c")
-    include = asked.include or asked.testdata.parent / "p4include"
+        raise SystemExit(f"{given.testdata / pattern} has no program; want the folder testdata of p4c")
+    include = given.include or given.testdata.parent / "p4include"
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         results = processes.map(partial(try_one, include=include), files, chunksize=8)
         found = [result for result in results if result is not None]
-    console().print(_table(asked.set, found))
-    if asked.json is not None:
-        document = {"set": asked.set, "programs": [asdict(each) for each in found]}
-        asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    console().print(_table(given.set, found))
+    if given.json is not None:
+        document = {"set": given.set, "programs": [asdict(each) for each in found]}
+        given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def try_error(path: Path, *, include: Path) -> Found:
@@ -168,19 +176,6 @@ _SETS: Mapping[str, tuple[Callable[..., Found | None], str]] = {
     "samples": (try_sample, "p4_16_samples"),
     "scripts": (try_script, "p4_16_samples"),
 }
-
-
-def _arguments() -> argparse.Namespace:
-    return asked(
-        __doc__,
-        option("testdata", type=Path, help="the folder testdata of a clone of p4c"),
-        option("set", choices=_SETS),
-        option(
-            "--include", type=Path, help="the folder of core.p4 and v1model.p4 (p4include beside testdata)"
-        ),
-        option("--json", type=Path, metavar="FILE", help="write what became of each program there"),
-        prog="python -m benchmarks.p4.p4c_conformance",
-    )
 
 
 if __name__ == "__main__":

@@ -65,7 +65,24 @@ class Found:
 
 def main() -> None:
     """Run the command."""
-    args = _arguments()
+    args = asked(
+        __doc__,
+        option("folders", nargs="+", metavar="NAME=FOLDER"),
+        option("--p4testgen", default="p4testgen", metavar="COMMAND", help="its name or path"),
+        option("-I", dest="includes", type=Path, action="append", default=[], metavar="DIR"),
+        option("--chip", choices=CHIPS, help="for this chip only (both)"),
+        option("--option", action="append", default=[], help="of p4testgen, besides; may be repeated"),
+        option("--tests", type=int, default=100, help="tests of a program, at most (100)"),
+        option("--time-limit", type=float, default=300, metavar="S", help="for a program (300)"),
+        option("--processes", type=int, default=2, help="programs at a time (2)"),
+        option(
+            "--output",
+            type=Path,
+            metavar="DIR",
+            help="write p4testgen.md and .json; rows of other programs stay",
+        ),
+        prog="python -m benchmarks.p4.p4testgen",
+    )
     if shutil.which(args.p4testgen) is None:
         raise SystemExit(
             f"benchmarks.p4.p4testgen: {args.p4testgen} is not on PATH: build p4c with -DENABLE_TEST_TOOLS=ON"
@@ -95,27 +112,6 @@ def _key(found: Found) -> tuple[str, str, str]:
 
 def _tables(found: Sequence[Found]) -> str:
     return f"{counts(found)}\n\n{exceptions(found)}"
-
-
-def _arguments() -> argparse.Namespace:
-    return asked(
-        __doc__,
-        option("folders", nargs="+", metavar="NAME=FOLDER"),
-        option("--p4testgen", default="p4testgen", metavar="COMMAND", help="its name or path"),
-        option("-I", dest="includes", type=Path, action="append", default=[], metavar="DIR"),
-        option("--chip", choices=CHIPS, help="for this chip only (both)"),
-        option("--option", action="append", default=[], help="of p4testgen, besides; may be repeated"),
-        option("--tests", type=int, default=100, help="tests of a program, at most (100)"),
-        option("--time-limit", type=float, default=300, metavar="S", help="for a program (300)"),
-        option("--processes", type=int, default=2, help="programs at a time (2)"),
-        option(
-            "--output",
-            type=Path,
-            metavar="DIR",
-            help="write p4testgen.md and .json; rows of other programs stay",
-        ),
-        prog="python -m benchmarks.p4.p4testgen",
-    )
 
 
 def _all(args: argparse.Namespace) -> Iterator[Found]:

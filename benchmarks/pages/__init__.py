@@ -21,7 +21,6 @@ QUESTIONS: Final[Mapping[str, str]] = {
     " two",
     "loss": "how much goodput is left when links lose packets",
     "preemption": "what jobs gain when urgent packets take slots from others",
-    "regions": "whether a job notices that its slots are changed while it runs",
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",
     "pool": "how many slots of its own a job needs",

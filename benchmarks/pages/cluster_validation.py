@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from bmv2_topos.harness import Call, Experiment, ResultRow, columns, grouped, markdown, number, selected
+from bmv2_topos.harness import Call, Experiment, ResultRow, columns, grouped, markdown, number
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Reallocation, SlotView
 from bmv2_topos.testbeds.virtual.report import JobReport
@@ -229,18 +229,10 @@ class _Divide:
 
 
 def both_ways(case: Case) -> ResultRow:
-    """Return each job's completion times, packet by packet and as flows.
-
-    With deadlines also how many are missed, packet by packet and as flows.
-    """
+    """Return each job's completion times, packet by packet and as flows."""
     packets = as_packets(case)
     flows = {model: as_flows(case, model) for model in MODELS}
     row: dict[str, float | int | None] = {}
-    due = {job.name: due_s for job, due_s in zip(case.jobs, case.deadlines, strict=False) if due_s}
-    if due:
-        row["due"] = len(due)
-        row["packets_missed"] = sum((packets[name].jct_s or math.inf) > due_s for name, due_s in due.items())
-        row |= {f"{model}_missed": len(flows[model].missed) for model in MODELS}
     for name, packet in packets.items():
         row[f"{name}.packets_s"] = packet.jct_s
     for model in MODELS:
@@ -287,7 +279,6 @@ def tables(rows: Sequence[ResultRow]) -> str:
     parts = {
         "Errors of completion times": _errors(rows),
         "Mean completion times by policy, packets / phases, ms": _by_set(sets),
-        "Missed deadlines by policy": _missed(sets),
     }
     return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts.items())
 
@@ -324,17 +315,6 @@ def _by_set(rows: Sequence[ResultRow]) -> str:
     total = [f"{statistics.fmean(each):.2f}" for each in found.values()]
     heads = ["jobs", *POLICIES, f"rank correlation, {PHASES}", "average"]
     return markdown(heads, [*cells, ["mean", *[""] * len(POLICIES), *total]])
-
-
-def _missed(rows: Sequence[ResultRow]) -> str:
-    keys = ("due", "packets_missed", *(f"{model}_missed" for model in MODELS))
-    cells = [
-        [memory, *(f"{sum(number(row, key) for row in selected(rows, memory=memory)):.0f}" for key in keys)]
-        for memory in POLICIES
-    ]
-    return markdown(
-        ["memory", "deadlines", "missed, packets", *(f"missed, {model}" for model in MODELS)], cells
-    )
 
 
 EXPERIMENT = Experiment(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Final
 
@@ -21,11 +20,9 @@ from bmv2_topos.harness import (
     grouped,
     markdown,
     mean_iteration_s,
-    number,
     selected,
     spread,
 )
-from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, Link, Straggler, float32_bytes
 
@@ -160,35 +157,10 @@ def _size(size_kb: float) -> str:
     return f"{size_kb:g} KB" if size_kb < 1024 else f"{size_kb / 1024:g} MB"
 
 
-def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw the goodput left by size of tensor, for the most workers and one loss."""
-    sums = [row for row in rows if row["size_kb"]]
-    loss = DRAWN if selected(sums, loss=DRAWN) else max(number(row, "loss") for row in sums)
-    workers = max(int(number(row, "workers")) for row in sums)
-    sizes = grouped(selected(sums, workers=workers), "size_kb")
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for place, of in enumerate(sizes.values()):
-        for kind, probes, here in by_kind(of):
-            name = kind if probes == ON else f"{kind}, no probes"
-            lines.setdefault(name, []).append((float(place), 100 * fmean(relative(here, loss))))
-    path = directory / "loss.svg"
-    draw_lines(
-        lines,
-        path,
-        x="tensor",
-        y="goodput (% of lossless)",
-        title=f"{workers} workers, {loss:.1%} loss on every link, each way",
-        x_ticks=ticks(_size(size_kb) for (size_kb,) in sizes),
-        dashed=[name for name in lines if name.endswith("no probes")],
-    )
-    return [path]
-
-
 EXPERIMENT = Experiment(
     name="loss",
     title="Loss: goodput relative to a network that loses nothing",
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    plots=plots,
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Final
 
 from bmv2_topos.harness import (
@@ -25,7 +24,6 @@ from bmv2_topos.harness import (
     selected,
     spread,
 )
-from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, float32_bytes
 
@@ -116,29 +114,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return "\n\n".join(parts)
 
 
-def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw speed over memory."""
-    slots = sorted(of for (of,) in grouped(rows, "slots"))
-    lines = {
-        f"{_named(jobs)}, {program}": [
-            (float(slots.index(at)), 100 * statistics.fmean(of))
-            for at, of in speeds(rows, jobs, program).items()
-        ]
-        for jobs, program in grouped(rows, "jobs", "program")
-    }
-    path = directory / "memory.svg"
-    dashed = [name for name in lines if not name.endswith("shared")]
-    draw_lines(
-        lines, path, x="slots of the switch", y="speed (% of the best)", x_ticks=ticks(slots), dashed=dashed
-    )
-    return [path]
-
-
 EXPERIMENT = Experiment(
     name="memory",
     title="Memory sweep: shared and exclusive slots",
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    plots=plots,
 )

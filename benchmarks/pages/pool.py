@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Final
 
 from bmv2_topos.harness import Experiment, ResultRow, Scenario, grouped, markdown, number, selected
-from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, Link, float32_bytes
 
@@ -74,26 +72,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return "\n\n".join(parts)
 
 
-def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw rates over pools."""
-    pools = sorted(pool for (pool,) in grouped(rows, "pool"))
-    lines = {}
-    for (delay_s,) in grouped(rows, "delay_s"):
-        found = rates(rows, delay_s, POOL)
-        for name, of in (("", found), (", predicted", predicted(found))):
-            points = [(float(pools.index(pool)), 100 * share) for pool, share in of.items()]
-            lines[f"{delay_s * 1e6:.0f} µs{name}"] = points
-    path = directory / "pool.svg"
-    dashed = [name for name in lines if name.endswith("predicted")]
-    draw_lines(lines, path, x="slots", y="link's rate used (%)", x_ticks=ticks(pools), dashed=dashed)
-    return [path]
-
-
 EXPERIMENT = Experiment(
     name="pool",
     title="Pool size: how many slots a job needs",
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    plots=plots,
 )

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 
 from benchmarks.pages.preemption_mixes import (
@@ -45,7 +44,6 @@ from bmv2_topos.harness import (
     number,
     selected,
 )
-from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 
 Rows = Sequence[ResultRow]
@@ -146,18 +144,6 @@ def _starvation(rows: Rows) -> str:
     return markdown([*heads, "preemption / without", "longest iteration", "in the switch"], lines)
 
 
-def plots(rows: Rows, directory: Path) -> list[Path]:
-    """Draw the gain over the slots, for every mix."""
-    mixes = [row for row in rows if row["mix"] != STARVATION]
-    used = sorted(slots for (slots,) in grouped(mixes, "slots"))
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for (mix, slots), of in grouped(mixes, "mix", "slots").items():
-        lines.setdefault(mix, []).append((float(used.index(slots)), gains(of)[0]))
-    path = directory / "preemption.svg"
-    draw_lines(lines, path, x="slots of the switch", y="mean JCT: FCFS / preemption", x_ticks=ticks(used))
-    return [path]
-
-
 def scenarios(quick: bool) -> Iterator[Scenario]:
     """Return the sweep: every mix, the ablation, and the runs about starvation."""
     starving = (FCFS, PREEMPT, WITHOUT)
@@ -212,5 +198,4 @@ EXPERIMENT = Experiment(
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    plots=plots,
 )

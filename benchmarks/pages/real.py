@@ -122,7 +122,12 @@ def measured(found: Report | Times) -> ResultRow:
         (job,) = found.jobs
         counts = {"resent_packets": job.resent_packets, "sent_packets": job.sent_packets}
         return {"time_s": job.iteration_s[-1], **counts}
-    times = {"time": found.ina_s, "processor": found.processor_s, "gloo": found.gloo_s, **found.blocks_s}
+    times: dict[str, Sequence[float]] = {
+        "time": found.ina_s,
+        "processor": found.processor_s,
+        "gloo": found.gloo_s,
+        **found.blocks_s,
+    }
     return {
         **{f"{name}_s": median(of) for name, of in times.items() if of},
         "best_s": min(found.ina_s),

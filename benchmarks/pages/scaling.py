@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from benchmarks.pages import real
 from bmv2_topos.harness import Experiment, ResultRow, Run, grouped, markdown, number, selected
-from bmv2_topos.plots import draw_lines
 
 SIZES: Final = {1e9: 64 << 20, 1e8: 16 << 20}
 """Bytes of the array by the links' rate, bits/s."""
@@ -78,30 +76,10 @@ def _measured(row: ResultRow) -> list[str]:
     return [f"{times['time']:.3f} s", *shares, *beside, *costs]
 
 
-def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw times relative to what the wire takes, by workers."""
-    lines: dict[str, list[tuple[float, float]]] = {}
-    runners = (("ina", NETNS, "time_s"), ("gloo", NETNS, "gloo_s"), ("virtual", VIRTUAL, "time_s"))
-    for (rate_bps,), of in grouped(rows, "rate_bps").items():
-        for name, runner, time in runners:
-            points = [
-                (number(row, "workers"), 1 / share(row, time))
-                for row in selected(of, runner=runner)
-                if time in row
-            ]
-            if points:
-                lines[f"{name}, {rate_bps / 1e6:,.0f} Mb/s"] = points
-    path = directory / "scaling.svg"
-    dashed = [name for name in lines if name.startswith("virtual")]
-    draw_lines(lines, path, x="workers", y="time, relative to the packets' on a link", dashed=dashed)
-    return [path]
-
-
 EXPERIMENT = Experiment(
     name="scaling",
     title="Workers: allreduce through a switch against a ring",
     scenarios=scenarios,
     measure=real.measured,
     tables=tables,
-    plots=plots,
 )

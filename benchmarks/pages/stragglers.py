@@ -6,12 +6,10 @@ One of its workers computes slowly, or has a slow link.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 from bmv2_topos.harness import Experiment, ResultRow, Scenario, column, grouped, markdown, selected, spread
-from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, Straggler, float32_bytes
 
@@ -143,37 +141,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
     return "\n\n".join(parts)
 
 
-def plots(rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-    """Draw both jobs' slowdown over the slots, for the slowest worker."""
-    here = selected(rows, slow=COMPUTES)
-    slowest = max(factor for (factor,) in grouped(here, "factor"))
-    slots = sorted(of for (of,) in grouped(here, "slots"))
-    lines = {
-        f"{control}, {name} job": [
-            (float(at), fmean(cost(rows, COMPUTES, of, control, slowest, name)))
-            for at, of in enumerate(slots)
-        ]
-        for control in CONTROLS[COMPUTES]
-        for name in JOBS
-    }
-    path = directory / "stragglers.svg"
-    draw_lines(
-        lines,
-        path,
-        x="slots of the switch",
-        y="iteration, relative to alone",
-        title=f"one worker computes {slowest} times as long",
-        x_ticks=ticks(slots),
-        dashed=[name for name in lines if name.endswith("straggling job")],
-    )
-    return [path]
-
-
 EXPERIMENT = Experiment(
     name="stragglers",
     title="A straggling job beside a healthy one: A2TP's windows against AIMD's",
     scenarios=scenarios,
     measure=measure,
     tables=tables,
-    plots=plots,
 )

@@ -17,75 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.fill import fill
-from benchmarks.replicas import full_name
 from benchmarks.replicas import known as known_replicas
-from benchmarks.replicas.muri.loop import MuriRun
-from benchmarks.replicas.muri.muri import MuriReplica
-from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
 from benchmarks.schedulers.references import LUCID, MURI, SYNERGY
 from benchmarks.schedulers.reproduce_page import SHOW, ResultRow
 from benchmarks.schedulers.trace_files import Trace, resolved, takes_minutes, traces, with_ablations
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
-from controller.policies.scheduling import papers
-from controller.policies.scheduling.policy import Policy
-from controller.policies.scheduling.speed import Exclusive, Interleaved
-from controller.simulator import measure
-from controller.simulator.engine import PolicyRun
-from controller.simulator.policy_run import make
 from controller.simulator.runs import SimulationFailed, SimulationTask, Source, run
-from controller.simulator.traces import read
 from controller.vocabulary import Cluster
-
-Step = tuple[str, Callable[[], PolicyRun]]
-"""Difference from the step before, and the policy run."""
-
-ON_CHANGE = "restarts cost only those who start or move"
-
-
-def replica(name: str, *settings: tuple[str, float]) -> PolicyRun:
-    """Return the policy run of a policy as in the public code, which is the same on all clusters."""
-    return make(full_name(f"muri-replica:{name}"), SimulationConfig(Cluster.uniform(1, 1), settings=settings))
-
-
-def _alone(name: str, policy: Callable[[], Policy], places: str) -> Sequence[Step]:
-    return (
-        ("as in the public code", lambda: replica(name)),
-        ("without the constant 1.015 of every iteration", lambda: MuriRun(policy(), Exclusive())),
-        (ON_CHANGE, lambda: PolicyRun(policy(), Exclusive())),
-        (f"{places}: as paper", lambda: PolicyRun.of(papers.setup(name))),
-    )
-
-
-def _muri(name: str, *, known: bool) -> Sequence[Step]:
-    def kept() -> MuriReplica:
-        return MuriReplica(name, known=known, unpack=False)
-
-    return (
-        ("as in the public code", lambda: replica(name)),
-        ("groups that do not pay are not split", lambda: replica(name, ("unpack", 0))),
-        (ON_CHANGE, lambda: PolicyRun(kept(), kept().speed())),
-        ("decisions every six minutes", lambda: PolicyRun(kept(), kept().speed(), papers.DEFAULT.interval_s)),
-        (
-            "rounds by equation 3, no constant 1.015",
-            lambda: PolicyRun(kept(), Interleaved(), papers.DEFAULT.interval_s),
-        ),
-        (
-            "algorithm 1 of the paper, groups stay where they are: as paper",
-            lambda: PolicyRun.of(papers.setup(name)),
-        ),
-    )
-
-
-STEPS: Mapping[str, Sequence[Step]] = {
-    "srtf": _alone("srtf", srtf, "running jobs stay where they are"),
-    "srsf": _alone("srsf", srsf, "running jobs stay where they are"),
-    "tiresias": _alone("tiresias", TiresiasReplica, "GPUs have places, jobs are consolidated"),
-    "muri-s": _muri("muri-s", known=True),
-    "muri-l": _muri("muri-l", known=False),
-}
-"""By policy, from the public code to the paper."""
-
 
 NAME = "schedulers"
 FIRST = ("sample", "trace3")
@@ -205,24 +144,6 @@ def paper(options: Options) -> list[ResultRow]:
     return [simulated(trace, name) for trace, name in pairs if not options.skips(trace, name)]
 
 
-def rules(options: Options) -> list[ResultRow]:
-    """Go from the public code's rules to the paper's, one difference at a time, on the first trace."""
-    trace = options.traces()[0]
-    cluster = Cluster.uniform(trace.nodes, 8)
-    specs = read(trace.path, cluster)
-    rows = []
-    for policy, steps in STEPS.items():
-        before: float | None = None
-        for step, setup in steps:
-            metrics = measure(setup().run(specs, cluster))
-            change = None if before is None else metrics.avg_jct_s / before - 1
-            before = metrics.avg_jct_s
-            rows.append(
-                {**asdict(metrics), "trace": trace.name, "policy": policy, "step": step, "change": change}
-            )
-    return rows
-
-
 def synergy(options: Options) -> list[ResultRow]:
     """Set TUNE beside OPT, in one round and over traces; and the replica beside the public simulator."""
     folder = options.folder
@@ -285,10 +206,7 @@ def _published(workload: str, row: ResultRow) -> ResultRow:
 def lucid(options: Options) -> list[ResultRow]:
     """Run Lucid, by both rule sets if the public trace is there, and train its models."""
     if options.folder is None:
-        rows = [{"table": "paper", **row} for row in _module("lucid", "schedule")]
-        rows += [{"table": "tree", **row} for row in _module("lucid", "tree")]
-        rows += [{"table": "models", **row} for row in _module("lucid", "throughput")]
-        return rows + [{"table": "models", **row} for row in _module("lucid", "durations")]
+        return [{"table": "paper", **row} for row in _module("lucid", "schedule")]
     files = options.folder / "lucid"
     measured = ("--profiles", files / "single_data.csv", "--pairs", files / "colocate_info.csv")
     log = ("--folder", options.folder / "common" / "c1000" / "lucid")
@@ -304,22 +222,12 @@ def lucid(options: Options) -> list[ResultRow]:
                 "public_took_s": theirs.took_s,
             }
         )
-    rows += [{"table": "tree", **row} for row in _module("lucid", "tree", *measured)]
-    series = (
-        "--series",
-        files / "cluster_throughput.csv",
-        "--predicted",
-        files / "Venus_throughput_pred.csv",
-    )
-    rows += [{"table": "models", **row} for row in _module("lucid", "throughput", *series)]
-    philly = options.folder / "philly" / "philly.csv"
-    return rows + [{"table": "models", **row} for row in _module("lucid", "durations", "--trace", philly)]
+    return rows
 
 
 MAKE: Mapping[str, Callable[[Options], list[ResultRow]]] = {
     "replicas": replicas,
     "paper": paper,
-    "rules": rules,
     "synergy": synergy,
     "lucid": lucid,
 }

@@ -46,15 +46,6 @@ PAPER: Sequence[Column] = (
     ("fairness", "fairness", "{:.2f}"),
     ("seconds", "took_s", "{:.2f}"),
 )
-RULES: Sequence[Column] = (
-    ("policy", "policy", "`{}`"),
-    ("rules", "step", "{}"),
-    ("average", "avg_jct_s", "{:,.0f}"),
-    ("by this step", "change", "{:+.1%}"),
-    ("p99", "p99_jct_s", "{:,.0f}"),
-    ("makespan", "makespan_s", "{:,.0f}"),
-    ("restarts", "restarts", "{:,}"),
-)
 ALLOCATORS: Sequence[Column] = (
     ("allocator", "allocator", "`{}`"),
     ("made-up: of OPT", "made-up of_opt", "{:.3f}"),
@@ -115,22 +106,6 @@ LUCID_CODED: Sequence[Column] = (
     ("average, theirs", "public_average_s", "{:,.0f}"),
     ("p99, theirs", "public_p99_s", "{:,.0f}"),
     ("seconds, theirs", "public_took_s", "{:.0f}"),
-)
-TREE: Sequence[Column] = (
-    ("price of a leaf", "price of a leaf", "{}"),
-    ("leaves", "leaves", "{}"),
-    ("seen", "seen", "{:.3f}"),
-    ("unseen configurations", "unseen configurations", "{:.3f}"),
-    ("unseen models", "unseen models", "{:.3f}"),
-    ("allowed and fast", "allowed and fast", "{:.3f}"),
-    ("fast and allowed", "fast and allowed", "{:.3f}"),
-)
-MODELS: Sequence[Column] = (
-    ("predicted", "predicted", "{}"),
-    ("by", "by", "{}"),
-    ("mean absolute error", "mean absolute error", "{:.2f}"),
-    ("R2", "R2", "{:.2f}"),
-    ("training s", "training s", "{:.1f}"),
 )
 
 
@@ -218,18 +193,11 @@ def _within(mixes: Sequence[ResultRow], name: str) -> str:
 SHOW: Mapping[str, Callable[[Sequence[ResultRow]], str]] = {
     "replicas": lambda rows: grid(rows, REPLICA),
     "paper": _paper,
-    "rules": lambda rows: grid(rows, RULES),
     "synergy": _synergy,
     "lucid": _kinds(
         {
             "paper": ("As paper:", LUCID),
             "replicas": ("The replica beside the public simulator on the same trace:", LUCID_CODED),
-            "tree": ("The packing tree:", TREE),
-            "models": (
-                "What the models predict of what they have not seen, beside simpler guesses: what is\n"
-                "asked for in the next ten minutes, and the logarithm of durations:",
-                MODELS,
-            ),
         }
     ),
 }

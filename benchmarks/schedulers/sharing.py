@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fill import Command, option, serve
-from controller.policies.scheduling import Decision, Policy, Submission, View
+from controller.policies.scheduling import Policy, Submission
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.sharing.family import (
     POLICIES,
@@ -254,35 +254,6 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     return rows, f"{title} {cost.within_s:g} s"
 
 
-class GpuUsage:
-    """Wraps a policy, and measures GPU seconds with any job and with more than one job."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._last_s = 0.0
-        self._used = self._shared = 0
-        self.used_s = self.shared_s = 0.0
-
-    def decide(self, view: View) -> Decision:
-        """Return the policy's decision, and note the GPUs in use."""
-        self.until(view.now_s)
-        decision = self._policy.decide(view)
-        jobs_on: dict[int, int] = {}
-        for group in decision.groups:
-            for gpu in group.gpus:
-                jobs_on[gpu] = jobs_on.get(gpu, 0) + len(group.jobs)
-        self._used = len(jobs_on)
-        self._shared = sum(jobs > 1 for jobs in jobs_on.values())
-        return decision
-
-    def until(self, now_s: float) -> None:
-        """Add up the GPU seconds until now."""
-        self.used_s += self._used * (now_s - self._last_s)
-        self.shared_s += self._shared * (now_s - self._last_s)
-        self._last_s = now_s
-
-
 def run(
     policy: Policy,
     specs: Sequence[Submission],
@@ -292,11 +263,9 @@ def run(
 ) -> ResultRow:
     """Simulate one policy."""
     began = time.perf_counter()
-    usage = GpuUsage(policy)
-    result = simulate(specs, cluster, usage, InterferenceSpeed(truth, cost=cost))
+    result = simulate(specs, cluster, policy, InterferenceSpeed(truth, cost=cost))
     took_s = time.perf_counter() - began
     metrics = measure(result)
-    usage.until(result.end_s)
     span_s = (result.end_s - result.begin_s) * cluster.gpus
     return {
         "average_s": metrics.avg_jct_s,
@@ -304,8 +273,6 @@ def run(
         "p99_s": metrics.p99_jct_s,
         "makespan_s": metrics.makespan_s,
         "work": sum(spec.service_s for spec in specs) / span_s,
-        "used": usage.used_s / span_s,
-        "shared": usage.shared_s / span_s,
         "preemptions": float(metrics.preemptions),
         "wall_s": took_s,
     }

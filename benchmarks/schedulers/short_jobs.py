@@ -1,9 +1,9 @@
 """The tables of docs/results/short-jobs.md: who pays for a good average?
 
-`python -m benchmarks.schedulers.short_jobs --traces DIR --output docs/results` runs SRSF, Muri-S and weave-s
-under the rules of the papers on the traces of a thousand jobs below DIR, if one is given, and on 40 generated
-workloads (eight loads, five seeds), and on 20 of one-GPU jobs of 30 to 600 s, once with exact profiles and
-durations and once with errors in both, the same for all. `--jobs` is the length of the generated ones.
+`python -m benchmarks.schedulers.short_jobs --output docs/results` runs SRSF, Muri-S and weave-s under the
+rules of the papers on 40 generated workloads (eight loads, five seeds), and on 20 of one-GPU jobs of 30 to
+600 s, once with exact profiles and durations and once with errors in both, the same for all. `--jobs` is the
+length of the generated ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fill import asked, check, fill, option
-from benchmarks.schedulers.trace_files import LONG, traces
 from bmv2_topos.harness import markdown
 from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
@@ -44,7 +43,6 @@ def main() -> None:
     """Run, print the tables, and write the page on request."""
     given = asked(
         __doc__,
-        option("--traces", type=Path, metavar="DIR", help="folder with the public traces"),
         option("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md"),
         option("--jobs", type=int, default=80, help="of each generated workload"),
         option("--processes", type=int, default=0),
@@ -52,28 +50,22 @@ def main() -> None:
     if given.output is not None:
         check(given.output / f"{NAME}.md")
     with tempfile.TemporaryDirectory() as folder:
-        rows = measured(given.traces, given.jobs, given.processes, Path(folder))
+        rows = measured(given.jobs, given.processes, Path(folder))
     shown = text(rows)
     print(shown)
     if given.output is not None:
         fill(given.output / f"{NAME}.md", shown)
 
 
-def measured(folder: Path | None, jobs: int, processes: int, scratch: Path) -> list[Row]:
+def measured(jobs: int, processes: int, scratch: Path) -> list[Row]:
     """Return a row for each workload, case and policy.
 
     Args:
-        folder: Folder with the public traces; None: without them.
         jobs: Jobs of each generated workload.
         processes: Simulations at a time; 0: as many as there are processors.
         scratch: Folder for the traces of short jobs.
     """
     workloads = [
-        (trace.name, Source(trace.path), Cluster.uniform(trace.nodes, 8), 0)
-        for trace in (traces(folder) if folder else [])
-        if not trace.name.startswith(LONG)
-    ]
-    workloads += [
         (f"generated {load:g}/{seed}", Source(None, "", jobs, load, seed), Cluster.uniform(NODES, 8), seed)
         for load in LOADS
         for seed in SEEDS
@@ -124,24 +116,15 @@ def _mean_s(outcome: Outcome, least_s: float, most_s: float) -> float | None:
 
 def text(rows: Sequence[Row]) -> str:
     """Return all tables."""
-    parts = []
     found = {(row["workload"], row["case"], row["policy"]): row for row in rows}
     names = list(dict.fromkeys(row["workload"] for row in rows))
-    public = [name for name in names if not name.startswith(("generated", SHORT))]
     generated = [name for name in names if name.startswith("generated")]
     short = [name for name in names if name.startswith(SHORT)]
-    for case in CASES if public else ():
-        columns = ["trace", "policy", "average", "median", "p99", "slowdown", "its p99", *LENGTHS]
-        cells = [_cells(found[name, case, policy]) for name in public for policy in (*OTHERS, OURS)]
-        parts += [f"Public traces, {_case(case)}, seconds:", markdown(columns, cells)]
-    parts += ["Generated workloads, mean of the seeds, seconds:", _by_load(rows, generated)]
+    parts = ["Generated workloads, mean of the seeds, seconds:", _by_load(rows, generated)]
     for which, chosen in (
-        ("public traces", public),
         (f"{len(generated)} generated workloads", generated),
         (f"{len(short)} workloads of one-GPU jobs of {SHORT}", short),
     ):
-        if not chosen:
-            continue
         columns = ["durations, profiles", "beside", "average: better", "worst", "slowdown: better", "worst"]
         columns += ["both better", "neither more than 5 % worse"]
         cells = [
@@ -178,13 +161,6 @@ def _by_load(rows: Sequence[Row], names: Sequence[str]) -> str:
             )
     columns = ["workload", "policy", "average", "median", "p99", "slowdown", "its p99", *LENGTHS]
     return markdown(columns, cells)
-
-
-def _case(case: str) -> str:
-    settings = dict(CASES[case])
-    return (
-        ", ".join(f"{name} {value:g}" for name, value in settings.items()) or "exact profiles and durations"
-    )
 
 
 def _cells(row: Row) -> list[str]:

@@ -26,7 +26,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,40 +192,15 @@ PUBLIC_COUNTED = range(4000, 5000)
 """Jobs of the Philly-derived workload that the public simulator needs, and those of them that it measures."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatorSummary:
-    """One allocator's results: means over the seeds."""
-
-    allocator: str
-    throughput: float
-    of_opt: float
-    worst_of_opt: float
-    of_bound: float
-    time_ms: float
-    opt_takes_times: float
-
-
-def positive(text: str) -> int:
-    """Return the number that `text` is. Raises ArgumentTypeError unless it is a whole one above zero."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} has to be a whole number above zero")
-    return int(text)
-
-
 def sizes(text: str) -> list[int]:
-    """Return the numbers that `text` lists by comma. Raises ArgumentTypeError as `positive`."""
-    return [positive(part) for part in text.split(",")]
+    """Return the numbers that `text` lists by comma."""
+    return [int(part) for part in text.split(",")]
 
 
 def mix(text: str) -> list[float]:
-    """Return the weights that `text` lists by comma. Raises ArgumentTypeError unless each kind has one."""
-    try:
-        weights = [float(part) for part in text.split(",")]
-    except ValueError:
-        weights = []
-    if len(weights) != len(KINDS):
-        raise argparse.ArgumentTypeError(f"{text!r} has to be three weights, of {', '.join(KINDS)} jobs")
-    return weights
+    """Return the weights that `text` lists by comma, one of each kind."""
+    image, words, sound = (float(part) for part in text.split(","))
+    return [image, words, sound]
 
 
 def run_allocators(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
@@ -240,7 +215,7 @@ def run_allocators(options: argparse.Namespace) -> tuple[list[dict[str, object]]
         pruned=options.pruned,
     )
     title = f"{options.servers * 8} GPUs, {options.seeds} seeds"
-    return [asdict(row) for row in rows], title
+    return rows, title
 
 
 def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]], str]:
@@ -350,7 +325,7 @@ def measure(
     sizes: Sequence[int],
     seeds: int,
     pruned: bool,
-) -> list[AllocatorSummary]:
+) -> list[dict[str, object]]:
     """Run all allocators on the same jobs, for each seed."""
     shape = server_shape(cpus_per_gpu)
     profiles, kinds = models(matrix, shape)
@@ -392,28 +367,28 @@ def fastest_of(
     return took, plan
 
 
-def summarise(name: str, values: Sequence[tuple[float, float, float, float, float]]) -> AllocatorSummary:
-    """Summarise one allocator's results."""
+def summarise(name: str, values: Sequence[tuple[float, float, float, float, float]]) -> dict[str, object]:
+    """Return one allocator's means over the seeds."""
     throughput, of_opt, of_bound, took, ratio = zip(*values, strict=True)
-    return AllocatorSummary(
-        name,
-        statistics.fmean(throughput),
-        statistics.fmean(of_opt),
-        min(of_opt),
-        statistics.fmean(of_bound),
-        statistics.median(took) * 1000,
-        statistics.median(ratio),
-    )
+    return {
+        "allocator": name,
+        "throughput": statistics.fmean(throughput),
+        "of_opt": statistics.fmean(of_opt),
+        "worst_of_opt": min(of_opt),
+        "of_bound": statistics.fmean(of_bound),
+        "time_ms": statistics.median(took) * 1000,
+        "opt_takes_times": statistics.median(ratio),
+    }
 
 
 def main() -> None:
     """Measure, print a table, and JSON on request."""
     cluster = (
         option("--matrix", type=Path, help="a CSV file of sensitivity matrices"),
-        option("--servers", type=positive, default=16),
+        option("--servers", type=int, default=16),
     )
     drawn = (
-        option("--cpus-per-gpu", type=positive, default=3),
+        option("--cpus-per-gpu", type=int, default=3),
         option("--mix", type=mix, default="20,70,10", help="weights of image, text and sound jobs"),
     )
     replay = option("--replay", type=Path, help="lines of id,model,arrival_s,iterations,gpus")
@@ -426,7 +401,7 @@ def main() -> None:
             run=run_allocators,
             options=(
                 option("--sizes", type=sizes, default="1", help="GPUs of a job, drawn evenly from this list"),
-                option("--seeds", type=positive, default=10),
+                option("--seeds", type=int, default=10),
                 option("--pruned", action="store_true"),
                 *drawn,
                 *cluster,
@@ -438,7 +413,7 @@ def main() -> None:
             run=run_end_to_end,
             options=(
                 option("--load", type=float, default=0, help="jobs per hour; 0: all are there at once"),
-                option("--jobs", type=positive, default=1500),
+                option("--jobs", type=int, default=1500),
                 option("--seed", type=int, default=42),
                 replay,
                 *drawn,
@@ -452,7 +427,7 @@ def main() -> None:
             options=(
                 option("--static", action="store_true", help="all jobs of the replay are there at once"),
                 option("--load", type=float, default=9.0, help="jobs per hour, without --replay"),
-                option("--jobs", type=positive, help="number of jobs, without --replay; as published"),
+                option("--jobs", type=int, help="number of jobs, without --replay; as published"),
                 option("--policies", default="fifo+fair,fifo+greedy,fifo+tune"),
                 replay,
                 *cluster,

@@ -12,8 +12,7 @@ from ina.cli.errors import Failure, verdict
 app = typer.Typer(help="Measure the speed of parts; see docs/performance.md.", pretty_exceptions_enable=False)
 for command in (
     fallback.fallback,
-    *(decisions.grouping, decisions.waterfill, decisions.placement, decisions.routing),
-    *(decisions.cluster, decisions.schedulers, decisions.simulation),
+    *(decisions.grouping, decisions.schedulers, decisions.simulation),
 ):
     app.command(command.__name__)(command)
 try:

@@ -12,12 +12,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -34,64 +34,39 @@ from ina.runtime.switch_process import EmbeddedSwitch
 from ina.service.client import Client
 
 SENDERS = 16
+Figure = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Storm:
-    """What became of submissions at once.
+def storm(url: str, jobs: Sequence[Mapping[str, Any]], senders: int = SENDERS) -> Figure:
+    """Submit jobs, each in a request of its own, over some connections at once; look for them afterwards.
 
-    Attributes:
-        submitted: Their number.
-        accepted: Those that are jobs now.
-        refused: Those that were refused, with a reason.
-        lost: Those that got no answer, no reason, or were accepted and are not there.
-        took_s: Until the last answer.
-        reasons: The refusals by status code.
+    Returns the seconds until the last answer, the numbers of those that are jobs now, were refused with a
+    reason, and are lost, and the refusals by status code.
     """
 
-    submitted: int
-    accepted: int
-    refused: int
-    lost: int
-    took_s: float
-    reasons: Mapping[str, int] = field(default_factory=dict)
-
-
-def storm(url: str, jobs: Sequence[Mapping[str, Any]], senders: int = SENDERS) -> Storm:
-    """Submit jobs, each in a request of its own, over some connections at once; look for them afterwards."""
-    address = urlsplit(url).netloc
-    answers: dict[str, int] = {}
-    without_reason: set[str] = set()
-
-    def send(part: Sequence[Mapping[str, Any]]) -> None:
-        connection = http.client.HTTPConnection(address, timeout=60)
+    def send(part: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+        found, connection = {}, http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         for job in part:
-            body = json.dumps({"jobs": [job]})
             try:
+                body = json.dumps({"jobs": [job]})
                 connection.request("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
                 answer = connection.getresponse()
-                text = answer.read()
+                if json.loads(answer.read()).get("detail") or answer.status < 400:
+                    found[job["name"]] = answer.status
             except OSError:
                 connection.close()
-                continue
-            answers[job["name"]] = answer.status
-            if answer.status >= 400 and not json.loads(text).get("detail"):
-                without_reason.add(job["name"])
         connection.close()
+        return found
 
-    threads = [threading.Thread(target=send, args=(jobs[number::senders],)) for number in range(senders)]
     begin = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(senders) as pool:
+        parts = list(pool.map(send, (jobs[number::senders] for number in range(senders))))
     took_s = time.perf_counter() - begin
-    there = _names(url)
-    accepted = {name for name, status in answers.items() if status == 201}
-    refused = {name for name, status in answers.items() if status >= 400} - without_reason
-    kept = len(accepted & there)
-    reasons = Counter(str(answers[name]) for name in refused)
-    return Storm(len(jobs), kept, len(refused), len(jobs) - kept - len(refused), took_s, dict(reasons))
+    answers = {name: status for part in parts for name, status in part.items()}
+    accepted = len({name for name, status in answers.items() if status == 201} & _names(url))
+    reasons = Counter(str(status) for status in answers.values() if status >= 400)
+    lost = len(jobs) - accepted - reasons.total()
+    return {"took_s": took_s, "accepted": accepted, "refused": dict(reasons), "lost": lost}
 
 
 def _names(url: str) -> set[str]:
@@ -110,9 +85,6 @@ PATIENCE_S = 120.0
 LOOK_S = 0.01
 PAUSE_S = 0.5
 """Between two admissions, so that what the first one causes is over."""
-
-
-Figure = dict[str, Any]
 
 
 class _Daemon:
@@ -256,10 +228,7 @@ def measure(
             "restart: all switches compared": _figure(restart_s, 2.0),
             "restart, with the start of the process": _figure(restart_whole_s, 2.0),
             "restart, all switches empty": _figure(empty_s, 2.0),
-            "submissions at once": {**_figure(found.took_s, storm_target_s), **asdict(found)},
-            "submissions accepted, refused, lost": {
-                "measured": f"{found.accepted}, {found.refused}, {found.lost}"
-            },
+            "submissions at once": {**_figure(found["took_s"], storm_target_s), **found},
             "submissions: processor time": _figure(storm_processor_s, storm_target_s),
             "submissions: memory, bytes": {"measured": after - before, "memory_before": before},
             "idle, no jobs: share of a processor": _figure(idle, 0.01),

@@ -9,10 +9,10 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from multiprocessing.connection import Connection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -25,25 +25,16 @@ from bmv2_topos.testbeds.virtual import (
     random_flows,
     shortest_tree,
 )
-from controller.errors import ControllerError
-from controller.policies.by_kind import policies_of
 from controller.policies.family import SimulationConfig
 from controller.policies.grouping.efficiency import Profile
 from controller.policies.grouping.rounds import group
-from controller.policies.placement.flows import flows_of
-from controller.policies.placement.policy import place
-from controller.policies.placement.trees import tree_of
-from controller.policies.placement.waterfill import waterfill as fill
-from controller.policies.registry import PLACEMENTS, ROUTINGS
-from controller.policies.routing.policy import Question, score
 from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
-from controller.simulator.runs import SimulationFailed, SimulationTask, Source, kind_for, run
-from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes
+from controller.simulator.runs import SimulationTask, Source, kind_for, run
+from controller.vocabulary import BadSpec, Cluster, Job, fabrics, fat_tree, float32_bytes
 from controller.vocabulary import place as spread
-from controller.vocabulary.documents import hint
 from ina.cli import options
 from ina.cli.declared import Json
 
@@ -108,87 +99,6 @@ def grouping(
     show("grouping", {"seed": seed}, found, json=json)
 
 
-def waterfill(
-    jobs: Many = 10_000,
-    links: Annotated[int, typer.Option(min=100, max=100_000)] = 5_000,
-    reading: Literal["spill", "freeze"] = "spill",
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Compute the rates of jobs with two to eight servers on a leaf-spine, whose trees are known."""
-    leaves = max(2, round(links / 50))
-    cluster = fabrics.leaf_spine(16, leaves, max(1, round(links / leaves) - 16), fabrics.Parts(slots=65536))
-    rng = random.Random(seed)
-    placed = [_spread(cluster, f"j{number}", rng.choice((2, 3, 4, 8)), rng) for number in range(jobs)]
-    placed = [replace(job, tree=tree_of(cluster, job)) for job in placed]
-    found: Figures = {"jobs": jobs, "links": len(cluster.links)}
-    with _timed(found):
-        begin = time.perf_counter()
-        flows = flows_of(cluster, placed)
-        found |= {"nodes": len(flows.job), "build_s": time.perf_counter() - begin}
-        steady = fill(flows, reading)
-    found["smallest_bps"] = float(steady.rate_bps.min(initial=float("inf")))
-    show("waterfill", {"reading": reading, "seed": seed}, found, json=json)
-
-
-def placement(
-    servers: Annotated[int, typer.Option(min=1, max=100_000)] = 1000,
-    gpus: Annotated[int, typer.Option(min=1, max=1024)] = 8,
-    jobs: Annotated[int, typer.Option(min=1, max=10_000)] = 100,
-    policy: str = "netpack",
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Place a batch of jobs of 2 to 64 workers in racks of 40 servers under eight spines."""
-    if policy not in PLACEMENTS:
-        raise BadSpec(f"--policy {policy}: {hint(policy, PLACEMENTS)}")
-    cluster = fabrics.leaf_spine(8, max(1, servers // 40), min(servers, 40), fabrics.Parts(gpus=gpus))
-    rng = random.Random(seed)
-    sizes = [size for size in (2, 4, 8, 16, 32, 64) if size <= cluster.gpus]
-    batch = [replace(job, workers=rng.choice(sizes)) for job in generate.generate(jobs, cluster, seed=seed)]
-    found: Figures = {"servers": len(cluster.servers), "gpus": cluster.gpus, "jobs": jobs, "policy": policy}
-    with _timed(found):
-        placed = place(cluster, batch, PLACEMENTS[policy], seed=seed)
-    found |= {"value": placed.state.value, "waiting": len(placed.waiting)}
-    show("placement", {"seed": seed}, found, json=json)
-
-
-def routing(
-    k: Annotated[int, typer.Option("--k", min=2, max=32)] = 8,
-    hosts: Annotated[int, typer.Option(min=1, max=100)] = 6,
-    jobs: Annotated[int, typer.Option(min=1, max=1000)] = 1,
-    programmable: Annotated[float, typer.Option(min=0, max=1)] = 1.0,
-    policy: str = "grid",
-    draws: Annotated[int, typer.Option(min=1, max=1000)] = 8,
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Choose trees on a fat-tree of `k` ports a switch: one job takes all servers, one of several sixteen.
-
-    The default, 80 switches and 192 servers, is GRID's.
-    """
-    if policy not in ROUTINGS:
-        raise BadSpec(f"--policy {policy}: {hint(policy, ROUTINGS)}")
-    cluster = fabrics.fat_tree(k, hosts, fabrics.Parts(programmable=programmable, seed=seed))
-    rng = random.Random(seed)
-    size = len(cluster.servers) if jobs == 1 else min(16, len(cluster.servers))
-    placed = tuple(_spread(cluster, f"j{number}", size, rng) for number in range(jobs))
-    question = Question(cluster, placed, draws, random.Random(seed))
-    found: Figures = {"switches": len(cluster.switches), "servers": len(cluster.servers), "jobs": jobs}
-    with _timed(found):
-        trees = ROUTINGS[policy](question)
-    smallest, total = map(float, score(question.evaluate(trees))[:2])
-    found |= {"policy": policy, "smallest_bps": smallest, "total_bps": total}
-    show("routing", {"programmable": programmable, "draws": draws, "seed": seed}, found, json=json)
-
-
-def _spread(cluster: Topology, name: str, servers: int, rng: random.Random) -> Job:
-    hosts = tuple(rng.sample([server.name for server in cluster.servers], servers))
-    return Job(
-        name=name, workers=servers, layers_bytes=(100_000_000,), servers=hosts, iterations=1, compute_s=0.0
-    )
-
-
 def measure_cluster(
     jobs: int, servers: int, gap_s: float, scheduler: str, settings: NetworkSettings, *, gpus: int = 8
 ) -> Figures:
@@ -208,26 +118,6 @@ def measure_cluster(
         "makespan_s": metrics.makespan_s,
         "gpu_busy": metrics.gpu_busy,
     }
-
-
-def cluster(
-    jobs: Many = 10_000,
-    servers: Annotated[int, typer.Option(min=2, max=100_000)] = 256,
-    gpus: Annotated[int, typer.Option(min=1, max=1024)] = 8,
-    gap: Annotated[float, typer.Option(metavar="SECONDS", min=0)] = 2.0,
-    scheduler: str = "fifo-backfill",
-    placement: str = "netpack",
-    memory: str = "shared",
-    routing: str = "shortest-path",
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Simulate a cluster's network, with jobs `gap` seconds apart; policies as in `ina cluster simulate`."""
-    settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
-    policies_of(settings)
-    found = measure_cluster(jobs, servers, gap, scheduler, settings, gpus=gpus)
-    setup = {"scheduler": scheduler, **settings.names, "gap_s": gap, "seed": seed}
-    show("cluster", setup, found, json=json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +159,7 @@ def schedulers(
     found = {}
     for case in (*CASES, *([LARGE] if large else [])):
         part = replace(case, jobs=max(1, round(case.jobs * share)), target_s=case.target_s * share)
-        processor_s, memory_bytes = _apart(part.policy, _processor_s, part, seed)
+        processor_s, memory_bytes = _apart(_processor_s, part, seed)
         where = f", {part.servers} servers" if part.servers else ""
         found[f"{part.policy}, {part.jobs} jobs{where}"] = {
             **asdict(part),
@@ -346,35 +236,10 @@ def simulation(
     show("simulation", {**setup, "seed": seed}, found, json=json)
 
 
-def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[float, int]:
-    """Call a function in a new process; return what it returns, and the most memory of that, in bytes.
-
-    Function, arguments and result are pickled. Raises SimulationFailed and ControllerError as `work` does,
-    and SimulationFailed, which names `what` is measured, if the process ends without a result.
-    """
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(there, work, arguments))
-    process.start()
-    there.close()
-    try:
-        found: tuple[float, int] | Exception = here.recv()
-    except EOFError:
-        process.join()
-        raise SimulationFailed(f"{what}: its process ended with status {process.exitcode}") from None
-    process.join()
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
-def _child(channel: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    try:
-        result = work(*arguments)
-    except (SimulationFailed, ControllerError) as error:
-        channel.send(error)
-        return
-    channel.send((result, most_memory()))
+def _apart(work: Callable[..., float], *arguments: Any) -> tuple[float, int]:
+    """Call a function in a new process; return what it returns, and the most memory of that, in bytes."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result(), pool.submit(most_memory).result()
 
 
 def most_memory() -> int:

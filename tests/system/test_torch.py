@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from benchmarks.training.sharded import PACKET_BYTES, both
 from ina.runtime.groups import slots_to_try
 from tests.effort import if_thorough
 from tests.extras import needs
 from tests.system.attached import open_switch
 from tests.system.command import ROOT, TORCHRUN, WORKERS, ina, report, until
+from tests.system.sharded import PACKET_BYTES, both
 from tests.system.torch_group import Ranks
 
 # --------------------------------------------------------------------- the backend "ina" of torch.dis
@@ -445,13 +445,9 @@ def test_an_unmodified_script_trains_under_torchrun_as_with_gloo(ranks: Ranks, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("training", "replicas"), [("HSDP", 2), pytest.param("FSDP2", 1, marks=if_thorough())]
-)
-def test_links_carry_the_least_that_calls_need_and_a_vote_for_each_small_sum(
-    training: str, replicas: int
-) -> None:
-    gloo, ina, rows = both(training, replicas, epochs=1, torchrun=TORCHRUN)
+@pytest.mark.parametrize("replicas", [2, pytest.param(1, marks=if_thorough())], ids=("HSDP", "FSDP2"))
+def test_links_carry_the_least_that_calls_need_and_a_vote_for_each_small_sum(replicas: int) -> None:
+    gloo, ina, rows = both(replicas, epochs=1)
     assert ina.losses == pytest.approx(gloo.losses, abs=1e-5)
     assert len(gloo.losses) == 1
     assert ina.paths == ["switch"]
@@ -459,8 +455,8 @@ def test_links_carry_the_least_that_calls_need_and_a_vote_for_each_small_sum(
     assert groups == {(rank, group) for group in ina.jobs.values() for rank in group}, "each port is counted"
     for row in rows:
         for least, found in (
-            (row.least.up, row.captured.lanes.up),
-            (row.least.down, row.captured.lanes.down),
+            (row.least.up, row.captured.up),
+            (row.least.down, row.captured.down),
         ):
             votes = (found - least) / PACKET_BYTES
             assert 0 <= votes <= row.sums, row

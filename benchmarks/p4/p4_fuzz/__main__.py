@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.fill import asked, option
 from benchmarks.p4 import p4_fuzz
@@ -17,28 +13,7 @@ from benchmarks.p4.p4_fuzz.watch import KINDS, Defect, Job, watched
 
 def main() -> None:
     """Try cases for some time, or until a defect: then the exit status is 1."""
-    asked = _arguments()
-    job = Job(asked.kind, asked.seed, asked.corpus)
-    outcomes: Counter[str] = Counter()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    try:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task("starting", total=asked.seconds)
-            for elapsed_s, outcome in watched(
-                job, first=asked.first, cases=asked.cases, until_s=asked.seconds
-            ):
-                outcomes[outcome] += 1
-                bar.update(
-                    task, completed=elapsed_s, description=f"{outcomes.total():,} cases of {asked.kind}"
-                )
-    except Defect as defect:
-        sys.exit(f"{outcomes.total():,} cases were well, then: {defect}\n\n{job.again(defect.number)}")
-    print(f"{outcomes.total():,} cases of {asked.kind}, seed {asked.seed}: {dict(outcomes.most_common())}")
-
-
-def _arguments() -> argparse.Namespace:
-    return asked(
+    given = asked(
         p4_fuzz.__doc__,
         option("kind", choices=KINDS),
         option("--seconds", type=float, default=60, help="how long (60)"),
@@ -48,6 +23,14 @@ def _arguments() -> argparse.Namespace:
         option("--corpus", type=Path, help="a folder of programs instead of tests/ and p4src/"),
         prog="python -m benchmarks.p4.p4_fuzz",
     )
+    job = Job(given.kind, given.seed, given.corpus)
+    outcomes: Counter[str] = Counter()
+    try:
+        for _, outcome in watched(job, first=given.first, cases=given.cases, until_s=given.seconds):
+            outcomes[outcome] += 1
+    except Defect as defect:
+        sys.exit(f"{outcomes.total():,} cases were well, then: {defect}\n\n{job.again(defect.number)}")
+    print(f"{outcomes.total():,} cases of {given.kind}, seed {given.seed}: {dict(outcomes.most_common())}")
 
 
 if __name__ == "__main__":

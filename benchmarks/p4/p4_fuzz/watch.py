@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import selectors
 import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -98,46 +98,22 @@ def watched(
 def _cases(
     worker: subprocess.Popen[bytes], errors: IO[bytes], first: int, cases: int | None, until_s: float
 ) -> Iterator[tuple[float, str]]:
-    lines, started = _Lines(worker), time.monotonic()
+    started = time.monotonic()
     elapsed_s = 0.0
+    assert worker.stdout is not None
     for number in itertools.count(first):
         if elapsed_s > until_s or number - first == cases:
             return
-        begun, outcome = lines.next(PATIENCE_S), lines.next(PATIENCE_S)
+        guard = threading.Timer(PATIENCE_S, worker.kill)
+        guard.start()
+        begun, outcome = worker.stdout.readline(), worker.stdout.readline()
+        guard.cancel()
         if not begun or not outcome:
-            raise Defect(number, _why(worker, errors, lines.closed))
+            errors.seek(0)
+            what = f"it ended with {worker.wait()}, or nothing came for {PATIENCE_S:.0f} s"
+            raise Defect(number, f"{what}\n{errors.read().decode(errors='replace')}")
         elapsed_s = time.monotonic() - started
-        yield elapsed_s, outcome
-
-
-def _why(worker: subprocess.Popen[bytes], errors: IO[bytes], ended: bool) -> str:
-    what = f"it ended with {worker.wait()}" if ended else f"nothing came for {PATIENCE_S:.0f} s"
-    errors.seek(0)
-    return f"{what}\n{errors.read().decode(errors='replace')}"
-
-
-class _Lines:
-    """The lines that a process writes, each waited for as long as one likes."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        self._pipe = process.stdout.fileno()
-        self._text = b""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._pipe, selectors.EVENT_READ)
-        self.closed = False
-
-    def next(self, patience_s: float) -> str:
-        """Return the next line; nothing if there is none in time, or none any more."""
-        until = time.monotonic() + patience_s
-        while b"\n" not in self._text and not self.closed:
-            if not self._selector.select(until - time.monotonic()):
-                return ""
-            read = os.read(self._pipe, 1 << 16)
-            self.closed = not read
-            self._text += read
-        line, _, self._text = self._text.partition(b"\n")
-        return line.decode()
+        yield elapsed_s, outcome.decode().strip()
 
 
 if __name__ == "__main__":

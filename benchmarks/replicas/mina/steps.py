@@ -1,7 +1,8 @@
 """Steps of training jobs whose sums take turns at switches, event by event.
 
-steps.c, which lies beside this file, is compiled when it is first needed, and kept where the switch keeps its
-programs (`softswitch.engine.build`).
+Each job goes through steps; a step has sums that start no earlier than their gradients are there, one after
+the other. A sum goes through the switches of the job's tree if the policy lets it and these are free, else by
+the hosts alone.
 
 Models that are trained, as MINA's simulator has them: the times of a step, and the sums of its gradients.
 
@@ -12,18 +13,15 @@ repeat a few sizes, and come evenly. `read` has the measurements themselves, fro
 
 from __future__ import annotations
 
-import ctypes
+import heapq
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from functools import cache
+from enum import Enum, auto
 from pathlib import Path
-from typing import Final
-
-from controller.policies.scheduling.errors import SchedulingError
-from softswitch.engine.build import build_c
-from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler
+from typing import Final, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +147,14 @@ class Kinds:
         return self.profiles.step_s(self.profile(model, hosts), in_network=in_network)
 
 
-SOURCE = Path(__file__).with_suffix(".c")
-# a fused multiplication would round differently from the public simulator
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-shared", "-fPIC")
-
-
-class Turns(IntEnum):
+class Turns(Enum):
     """Which of the sums that want the same switches gets them; the others go by the hosts."""
 
-    NEVER = 0
+    NEVER = auto()
     """None: all sums go by the hosts."""
-    FIRST_COME = 1
+    FIRST_COME = auto()
     """The first that finds all switches of its tree free."""
-    GAIN = 2
+    GAIN = auto()
     """MINA's: the first, unless another sum starts before this one ends and gains more.
 
     A gain is the time by which the step ends sooner, times hosts, per time for which the switches are held.
@@ -177,46 +170,54 @@ class Sum:
     by_hosts_s: float
 
 
-class Profile(ctypes.Structure):
-    """Times of a kind of job, see steps.c."""
+class Profile(NamedTuple):
+    """Times of a kind of job: of a step's computation, and of each of its sums.
 
-    _fields_ = [
-        ("sums", ctypes.c_int64),
-        ("step_s", ctypes.c_double),
-        *((name, ctypes.POINTER(ctypes.c_double)) for name in ("start_s", "in_network_s", "by_hosts_s")),
-        *((name, ctypes.POINTER(ctypes.c_double)) for name in ("floor_s", "rest_s")),
-    ]
+    The end of a step is a function of the end of one of its sums, if all later ones go by the hosts:
+    max(floor_s, end + rest_s), both since the step began.
+    """
 
-
-class Job(ctypes.Structure):
-    """A job that runs, see steps.c."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("profile", "hosts", "steps", "group", "rank")),
-        *((name, ctypes.POINTER(ctypes.c_int32)) for name in ("tree", "next_tree")),
-        *((name, ctypes.c_int64) for name in ("tree_size", "next_size")),
-        *((name, ctypes.c_int64) for name in ("changing", "step", "sum", "running", "in_network", "done")),
-        *((name, ctypes.c_double) for name in ("start_s", "step_start_s", "until_s", "finish_s")),
-    ]
+    step_s: float
+    start_s: Sequence[float]
+    in_network_s: Sequence[float]
+    by_hosts_s: Sequence[float]
+    floor_s: Sequence[float]
+    rest_s: Sequence[float]
 
 
-class _Cluster(ctypes.Structure):
-    _fields_ = [
-        ("profiles", ctypes.POINTER(Profile)),
-        ("jobs", ctypes.POINTER(ctypes.POINTER(Job))),
-        ("count", ctypes.c_int64),
-        ("used", ctypes.POINTER(ctypes.c_int32)),
-        ("policy", ctypes.c_int64),
-        ("now_s", ctypes.c_double),
-        ("heap", ctypes.POINTER(ctypes.c_int64)),
-    ]
+@dataclass(slots=True)
+class Job:
+    """A job that runs; `steps` below 0: without end.
+
+    Attributes:
+        rank: Of events at the same time, those of lower ranks come first.
+        group: Jobs of a group never use switches at the same time; below 0: of none.
+        tree: Numbers of switches; it changes to `next_tree` when a sum there has ended. None: no tree.
+    """
+
+    profile: Profile
+    hosts: int
+    steps: int
+    rank: int
+    start_s: float
+    step_start_s: float
+    group: int = -1
+    tree: tuple[int, ...] | None = None
+    next_tree: tuple[int, ...] | None = None
+    changing: bool = False
+    running: bool = False
+    in_network: bool = False
+    step: int = 0
+    sum: int = 0
+    until_s: float = 0.0
+    finish_s: float = 0.0
 
 
 class Profiles:
     """The times of kinds of jobs, numbered from 0 in the order in which they are added."""
 
     def __init__(self) -> None:
-        self._made: list[tuple[Profile, object]] = []
+        self.made: list[Profile] = []
         self._steps: list[tuple[float, float]] = []
 
     def add(self, step_s: float, sums: Sequence[Sum]) -> int:
@@ -227,30 +228,15 @@ class Profiles:
             floor_s[at], rest_s[at] = floor, rest
             rest += sums[at].by_hosts_s
             floor = max(floor, sums[at].start_s + rest)
-        columns = [
-            [each.start_s for each in sums],
-            [each.in_network_s for each in sums],
-            [each.by_hosts_s for each in sums],
-            floor_s,
-            rest_s,
-        ]
-        held = [(ctypes.c_double * len(sums))(*column) for column in columns]
-        self._made.append((Profile(len(sums), step_s, *held), held))
-        self._steps.append(
-            (
-                _step_s(step_s, sums, [each.in_network_s for each in sums]),
-                _step_s(step_s, sums, [each.by_hosts_s for each in sums]),
-            )
-        )
-        return len(self._made) - 1
+        start_s = [each.start_s for each in sums]
+        fast_s, slow_s = [each.in_network_s for each in sums], [each.by_hosts_s for each in sums]
+        self.made.append(Profile(step_s, start_s, fast_s, slow_s, floor_s, rest_s))
+        self._steps.append((_step_s(step_s, sums, fast_s), _step_s(step_s, sums, slow_s)))
+        return len(self.made) - 1
 
     def step_s(self, number: int, *, in_network: bool) -> float:
         """Return the time of a step whose sums all go in the network, or all by the hosts."""
         return self._steps[number][0 if in_network else 1]
-
-    def array(self) -> ctypes.Array[Profile]:
-        """Return all profiles, for C."""
-        return (Profile * len(self._made))(*(profile for profile, _ in self._made))
 
 
 def _step_s(step_s: float, sums: Sequence[Sum], took_s: Sequence[float]) -> float:
@@ -267,64 +253,112 @@ class Steps:
         profiles: Kinds of jobs.
         switches: Number of switches.
         turns: Which sums get the switches.
-
-    Raises SchedulingError where there is no C compiler.
     """
 
     def __init__(self, profiles: Profiles, switches: int, turns: Turns) -> None:
-        self._run = library()
-        self._profiles = profiles.array()
-        self._used = (ctypes.c_int32 * max(1, switches))()
-        self._cluster = _Cluster(self._profiles, None, 0, self._used, turns, 0.0, None)
-        self._trees: dict[int, list[object]] = {}
-        self.jobs: list[Job] = []
-
-    @property
-    def now_s(self) -> float:
+        self._profiles, self._turns = profiles, turns
+        self._used = [0] * switches
+        self.now_s = 0.0
         """The time of the last event."""
-        return float(self._cluster.now_s)
+        self.jobs: list[Job] = []
 
     def start(self, profile: int, hosts: int, *, steps: int = -1) -> Job:
         """Start a job now, without a tree; `steps` below 0: without end."""
-        job = Job(profile=profile, hosts=hosts, steps=steps, group=-1, tree_size=-1)
-        job.rank = len(self.jobs)
-        job.start_s = job.step_start_s = self.now_s
+        job = Job(self._profiles.made[profile], hosts, steps, len(self.jobs), self.now_s, self.now_s)
         self.jobs.append(job)
         return job
 
     def set_tree(self, job: Job, tree: Sequence[int] | None) -> None:
         """Set the switches that a job sums at, once its sum there has ended; None: it has no tree."""
-        switches = (ctypes.c_int32 * len(tree or ()))(*(tree or ()))
-        size = -1 if tree is None else len(tree)
-        # the one in use, the next, and one that is replaced before it was used
-        self._trees[id(job)] = [*self._trees.get(id(job), [])[-2:], switches]
-        if job.running and job.in_network:
-            job.next_tree, job.next_size, job.changing = switches, size, 1
+        switches = None if tree is None else tuple(tree)
+        job.changing = job.running and job.in_network
+        if job.changing:
+            job.next_tree = switches
         else:
-            job.tree, job.tree_size, job.changing = switches, size, 0
+            job.tree = switches
 
-    def run(self, *, end_s: float = float("inf")) -> Job | None:
+    def run(self, *, end_s: float = math.inf) -> Job | None:
         """Run until a job ends, which is returned and forgotten, or until the first event after `end_s`."""
-        count = len(self.jobs)
-        pointers = (ctypes.POINTER(Job) * max(1, count))(*map(ctypes.pointer, self.jobs))
-        heap = (ctypes.c_int64 * max(1, count))()
-        self._cluster.jobs, self._cluster.count, self._cluster.heap = pointers, count, heap
-        number = self._run(ctypes.byref(self._cluster), end_s)
-        if number < 0:
-            return None
-        self._trees.pop(id(self.jobs[number]), None)
-        return self.jobs.pop(number)
+        groups: dict[int, list[Job]] = defaultdict(list)
+        for job in self.jobs:
+            groups[job.group].append(job)
+        heap = [(self._due_s(job), job.rank, at) for at, job in enumerate(self.jobs)]
+        heapq.heapify(heap)
+        while heap and self.now_s <= end_s:
+            self.now_s, _, at = heap[0]
+            job = self.jobs[at]
+            if self._happen(job, groups[job.group] if job.group >= 0 else ()):
+                return self.jobs.pop(at)
+            heapq.heapreplace(heap, (self._due_s(job), job.rank, at))
+        return None
 
+    def _due_s(self, job: Job) -> float:
+        """Return when the job's next event is due."""
+        if job.running:
+            return job.until_s
+        of = job.profile
+        wait_s = of.start_s[job.sum] if job.sum < len(of.start_s) else of.step_s
+        return max(self.now_s, job.step_start_s + wait_s)
 
-@cache
-def library() -> Callable[..., int]:
-    """Return the compiled function. Raises SchedulingError where there is no C compiler."""
-    try:
-        path = build_c(SOURCE.read_text(encoding="utf-8"), flags=FLAGS)
-    except (NoCompiler, NoCache, BuildFailed) as error:
-        raise SchedulingError(f"the steps of MINA's public simulator: {error}") from error
-    function = ctypes.CDLL(str(path)).mina_run
-    function.restype = ctypes.c_int64
-    function.argtypes = [ctypes.POINTER(_Cluster), ctypes.c_double]
-    run: Callable[..., int] = function
-    return run
+    def _happen(self, job: Job, beside: Sequence[Job]) -> bool:
+        """Let the job's due event happen, beside those of its group; return whether it has ended."""
+        of = job.profile
+        if job.running:
+            job.running = False
+            job.sum += 1
+            if job.in_network:
+                self._hold(job, -1)
+            if job.changing:
+                job.tree, job.changing = job.next_tree, False
+        elif job.sum >= len(of.start_s):
+            job.sum, job.step_start_s = 0, self.now_s
+            job.step += 1
+            job.finish_s = self.now_s
+            return job.step == job.steps
+        else:
+            job.in_network = self._may_use_switches(job, beside)
+            job.running = True
+            job.until_s = self.now_s + (of.in_network_s if job.in_network else of.by_hosts_s)[job.sum]
+            if job.in_network:
+                self._hold(job, 1)
+        return False
+
+    def _hold(self, job: Job, by: int) -> None:
+        for switch in job.tree or ():
+            self._used[switch] += by
+
+    def _may_use_switches(self, job: Job, beside: Sequence[Job]) -> bool:
+        if self._turns is Turns.NEVER or job.tree is None:
+            return False
+        if any(other.running and other.in_network for other in beside):
+            return False
+        if any(self._used[switch] for switch in job.tree):
+            return False
+        if self._turns is Turns.FIRST_COME:
+            return True
+        own = self._gain(job, self.now_s, job.step_start_s, job.sum)
+        end_s = self.now_s + job.profile.in_network_s[job.sum]
+        for other in beside:
+            following = None if other is job else self._next_sum(other)
+            if following and following[0] < end_s and self._gain(other, *following) > own:
+                return False
+        return True
+
+    def _next_sum(self, job: Job) -> tuple[float, float, int] | None:
+        """Return the next sum of which a decision will be made: its start, its step's, and its number."""
+        of, number, step_start_s = job.profile, job.sum + job.running, job.step_start_s
+        now_s = job.until_s if job.running else self.now_s
+        if number >= len(of.start_s):
+            if 0 <= job.steps <= job.step + 1:
+                return None
+            number, now_s = 0, max(now_s, step_start_s + of.step_s)
+            step_start_s = now_s
+        return max(now_s, step_start_s + of.start_s[number]), step_start_s, number
+
+    def _gain(self, job: Job, start_s: float, step_start_s: float, number: int) -> float:
+        """Return how much sooner the step ends if only this sum is in the network, by hosts and time held."""
+        of = job.profile
+        fast_s, slow_s = start_s + of.in_network_s[number], start_s + of.by_hosts_s[number]
+        floor_s, rest_s = step_start_s + of.floor_s[number], of.rest_s[number]
+        saved_s = max(floor_s, slow_s + rest_s) - max(floor_s, fast_s + rest_s)
+        return saved_s * job.hosts / (fast_s - self.now_s)

@@ -1,6 +1,7 @@
-/* Dense maximum-weight matching. Every function has its twin, with the reasons, in matching_oracle.py of the tests
- * (tests/benchmarks/replicas): the same searches in the same order with the same arithmetic, so that ties
- * break alike. */
+/* Dense maximum-weight matching: the O(n^3) primal-dual method (Galil, Computing Surveys 18, 1986) with the
+ * public simulator's order of search, so that ties break alike: labels start at the largest weight, the free
+ * nodes are searched breadth first in order of number, an edge is tight when its slack is not positive, and
+ * the search for another augmenting path ends when a label runs out. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -7,18 +7,15 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from benchmarks.pages.mina import FIGURES, replayed
-from benchmarks.replicas.mina import steps
 from benchmarks.replicas.mina.cluster import Cluster, Tries, queue
 from benchmarks.replicas.mina.fabric import Fabric, Tree
 from benchmarks.replicas.mina.hosts import Choose, FewestFragments, first_fit
 from benchmarks.replicas.mina.steps import MIXES, MODELS, Kinds, Profiles, Rates, Steps, Sum, Turns
 from benchmarks.replicas.mina.trees import FirstTrees, MinaTrees, Running, bits, independent
-from tests.benchmarks.replicas.fuzzed import HERE, silent
 
 KINDS = Kinds([*MODELS.values()], Rates())
 SMALL = Fabric(2, 2, 2, 2, 2)
@@ -166,13 +163,22 @@ def test_a_job_that_gains_nothing_has_no_efficiency() -> None:
     assert math.isnan(Tries(KINDS)(((2, 5),)).efficiency)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_random_jobs_leave_the_sanitizers_silent(tmp_path: Path, seed: int) -> None:
-    silent(tmp_path, (steps.SOURCE, HERE / "mina_fuzz.c"), seed)
-
-
 def test_every_mix_draws_from_sizes_of_its_own() -> None:
     assert {job.hosts for job in queue("from eight hosts", 7)} <= {8, 16, 32, 48}
     assert min(job.hosts for job in queue("from two hosts", 7)) == 2
     assert all(len(queue(mix, 7, jobs=5)) == 5 for mix in MIXES)
     assert Tree.of((1, 3)).bits == 0b1010
+
+
+def test_jobs_of_a_group_never_sum_in_switches_at_the_same_time() -> None:
+    profiles = Profiles()
+    kind = profiles.add(1.0, [Sum(0.0, 4.0, 8.0)])
+    for group, ends in ((-1, [4.0, 4.0]), (0, [4.0, 8.0])):
+        running = Steps(profiles, 2, Turns.FIRST_COME)
+        jobs = [running.start(kind, 2, steps=1) for _ in range(2)]
+        for number, job in enumerate(jobs):
+            job.group = group
+            running.set_tree(job, (number,))
+        while running.run():
+            pass
+        assert [job.finish_s for job in jobs] == ends

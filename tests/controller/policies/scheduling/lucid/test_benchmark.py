@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.schedulers import lucid
-from benchmarks.schedulers.lucid import PAPER, REPLICA, main, make_counts
+from benchmarks.schedulers.lucid import PAPER, REPLICA, main
 from controller.policies.scheduling import BadTrace
 from tests import effort
+from tests.controller.policies.scheduling.lucid.made_up import make_counts
 from tests.extras import needs
 
 

@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling.lucid import estimates as durations_module
 from controller.policies.scheduling.lucid.additive import (
     AdditiveModel,
@@ -25,6 +24,7 @@ from controller.policies.scheduling.lucid.estimates import DurationModel, JobFac
 from controller.policies.scheduling.lucid.throughput import features as throughput_features
 from controller.policies.scheduling.lucid.throughput import train_throughput
 from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage
+from tests.controller.policies.scheduling.lucid.made_up import make_counts, make_history
 from tests.extras import needs
 
 pytestmark = needs("interpret")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
 from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
 from controller.policies.scheduling.lucid.online import AHEAD, INTERVAL_S, Arrivals, OnlineLucid, UpdateEngine
@@ -18,6 +17,7 @@ from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
 from controller.vocabulary import Cluster
+from tests.controller.policies.scheduling.lucid.made_up import make_counts, make_history
 from tests.extras import needs
 
 learning = needs("interpret")

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from benchmarks.schedulers.lucid import accuracy, held_out_accuracy
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.lucid.family import measurements, packing_tree
 from controller.policies.scheduling.lucid.measured import make_pairs, make_usages
@@ -24,6 +23,7 @@ from controller.policies.scheduling.lucid.usage import (
     sizes_from_pairs,
 )
 from controller.vocabulary import Cluster
+from tests.controller.policies.scheduling.lucid.made_up import accuracy, held_out_accuracy
 from tests.extras import needs
 
 TREE = PackingTree(Split(0, 30.0, Leaf((9, 1, 0)), Split(2, 4000.0, Leaf((1, 6, 1)), Leaf((0, 0, 8)))))
@@ -159,7 +159,7 @@ from controller.policies.scheduling.lucid.usage import Size
 from controller.policies.scheduling.lucid.usage import GpuUsage
 from controller.policies.scheduling.lucid.usage import grow
 from controller.policies.scheduling.lucid.estimates import train_durations
-from benchmarks.schedulers.lucid import make_history
+from tests.controller.policies.scheduling.lucid.made_up import make_history
 usage = GpuUsage(10, 10, 1000)
 assert PackingTree(Leaf((3, 1, 0))).predict(usage) is Size.TINY
 for attempt in (lambda: grow([(usage, Size.TINY)] * 5), lambda: train_durations(*make_history(30))):

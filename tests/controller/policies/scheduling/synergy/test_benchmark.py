@@ -82,30 +82,6 @@ def test_bad_arguments_are_named(
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("allocate", "--mix", "1,2"),
-            "argument --mix: '1,2' has to be three weights, of image, text, sound",
-        ),
-        (("allocate", "--sizes", "1,x"), "argument --sizes: 'x' has to be a whole number above zero"),
-        (("end-to-end", "--jobs", "0"), "argument --jobs: '0' has to be a whole number above zero"),
-    ],
-)
-def test_bad_usage_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    message: str,
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks.schedulers.synergy", *arguments])
-    with pytest.raises(SystemExit) as error:
-        main()
-    assert error.value.code == 2
-    assert message in capsys.readouterr().err
-
-
 @pytest.mark.slow
 @pytest.mark.skipif("INA_TRACES" not in os.environ, reason="INA_TRACES names no folder with synergy/...")
 @pytest.mark.parametrize("workload", WORKLOADS[1:], ids=lambda workload: workload.name)

@@ -1,6 +1,6 @@
 """Runs a script as one rank, and notes the collectives that it calls.
 
-``python benchmarks/training/sharded_script.py FOLDER SCRIPT ARGUMENT…`` writes a file for its rank into
+``python sharded_script.py FOLDER SCRIPT ARGUMENT…`` writes a file for its rank into
 FOLDER when the script destroys its default group. With gloo, torch says what it is asked for: each collective
 passes its dispatcher, before any backend sees it. With "ina" the groups say which way their calls took.
 """
