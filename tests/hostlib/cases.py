@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.network import Device
+from bmv2_topos.testbeds.virtual.network import PortedSwitch
 from hostlib.collectives import Op
 from hostlib.core.window import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
@@ -60,7 +60,7 @@ cases = st.builds(
 
 
 def network_of(
-    case: Case, make_kernel: MakeKernel, switch: Device | None = None, **options: Any
+    case: Case, make_kernel: MakeKernel, switch: PortedSwitch | None = None, **options: Any
 ) -> VirtualNetwork:
     slots = 2 * case.window
     return VirtualNetwork(
@@ -109,7 +109,7 @@ def check_sum(
         assert (np.abs(results[0][packet] - exact[packet]) <= bound).all()
 
 
-def run_case(case: Case, make_kernel: MakeKernel, switch: Device | None = None) -> VirtualNetwork:
+def run_case(case: Case, make_kernel: MakeKernel, switch: PortedSwitch | None = None) -> VirtualNetwork:
     network = network_of(case, make_kernel, switch)
     rng = np.random.default_rng(case.seed)
     for length in case.lengths:

@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.network import Device
+from bmv2_topos.testbeds.virtual.network import PortedSwitch
 from hostlib import collectives, wire
 from hostlib.core.congestion import CONGESTION, SPREAD, CongestionName
 from hostlib.core.peers import Patience
@@ -44,7 +44,7 @@ SENTINEL = 77
 Does = Literal["sum", "scatter", "gather", "broadcast"]
 """Allreduce or reduce, reduce-scatter, all-gather, broadcast."""
 
-MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], Device]
+MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], PortedSwitch]
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def make_server(case: FabricCase) -> VirtualServer:
     return ReferenceServer(jobs, LANES, forget_after=case.forget_after)
 
 
-def reference_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Device:
+def reference_switch(case: FabricCase, jobs: Mapping[int, Job]) -> PortedSwitch:
     return ReferenceSwitch(jobs, LANES) if case.exclusive else SharedSwitch(jobs, LANES)
 
 
