@@ -23,6 +23,7 @@ from controller.policies.scheduling import BadSpec
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral
 from controller.vocabulary import Cluster
+from ina.cli.schedule.plan import timeline
 from tests.controller.simulator.commands import schedule
 
 
