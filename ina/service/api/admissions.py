@@ -19,7 +19,7 @@ from ina.service import views
 from ina.service.api.access import own
 from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
 from ina.service.api.problems import MAX_RANKS, NAME, Problem, pointer, refusals
-from ina.service.external import LEASE_S
+from ina.service.records import LEASE_S
 from ina.service.service import JobGrant, Service
 
 router = APIRouter(prefix="/v1/admissions", dependencies=[Depends(BEARER)], responses=refusals())
