@@ -49,7 +49,7 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
     The answer that a command returns is printed. Such a command gets the option ``--json``, unless it has it.
     """
     parameters = _options(command)
-    if get_type_hints(command)["return"] is Reply and all(each.name != "json" for each in parameters):
+    if _hints(command)["return"] is Reply and all(each.name != "json" for each in parameters):
         parameters.append(inspect.Parameter("json", _KEYWORD, default=False, annotation=Json))
 
     @functools.wraps(command)
@@ -63,12 +63,17 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
     return call
 
 
+@functools.cache
+def _hints(of: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a command's parameters or of settings' fields; it takes its time to read them."""
+    return get_type_hints(of, include_extras=True)
+
+
 def _options(of: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the options of a command or of settings, in their order."""
-    hints = get_type_hints(of, include_extras=True)
     found = []
     for parameter in inspect.signature(of).parameters.values():
-        kind = hints[parameter.name]
+        kind = _hints(of)[parameter.name]
         if dataclasses.is_dataclass(kind):
             found += _options(kind)  # type: ignore[arg-type]  # the class, which makes one
         else:
@@ -78,7 +83,7 @@ def _options(of: Callable[..., Any]) -> list[inspect.Parameter]:
 
 def _arguments(of: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a command or of settings, from the values of all options."""
-    hints = get_type_hints(of)
+    hints = _hints(of)
     return {
         name: hints[name](**_arguments(hints[name], given))
         if dataclasses.is_dataclass(hints[name])

@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 from controller.vocabulary import Job, parse_jobs
 from ina.cli.cluster_options import ranks_on
 from ina.cli.commands import app, for_typer, load
-from ina.cli.declared import call, check_output
+from ina.cli.declared import Declared, call, check_output
 from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import Listing, Reply, Result
 from ina.runtime.job_file import Overrides
 from tests.system.command import good, here, report
 
