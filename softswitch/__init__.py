@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from softswitch.engine.c_compiler import has_compiler
     from softswitch.engine.cache import compile_once, p4info_once, preprocess_once
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
-    from softswitch.engine.emit_c.program import emit_c
+    from softswitch.engine.emit_c import emit_c
     from softswitch.engine.explain import Explanation, explain
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
@@ -113,7 +113,7 @@ _HOMES: Final = {
     "engine.build": ("build_c", "load"),
     "engine.c_compiler": ("has_compiler",),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
-    "engine.emit_c.program": ("emit_c",),
+    "engine.emit_c": ("emit_c",),
     "engine.explain": ("Explanation", "explain"),
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),

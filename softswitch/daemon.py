@@ -43,7 +43,7 @@ _SOMEBODY: Final = 0
 """Written where a signal writes its number."""
 
 
-class Stop:
+class StopSignal:
     """An event that is set by SIGTERM, SIGINT, or any thread; used in a ``with``, by the main thread.
 
     A signal writes into a socket as it comes (`signal.set_wakeup_fd`), and the main thread waits for that.
@@ -199,7 +199,7 @@ def run_switch(asked: SwitchSettings) -> None:
                 answer = serve_metrics(lambda: render(switch), asked.metrics_port)
                 described["metrics_port"] = stack.enter_context(answer)
             switch.start()
-            with Stop() as stop:
+            with StopSignal() as stop:
                 _say(asked.ready, described)
                 if asked.watch and source is not None:
                     watched = (asked, source, service, stop)
@@ -275,7 +275,7 @@ def _reached_at(switch: Switch) -> dict[str, object]:
     }
 
 
-def _watch(asked: SwitchSettings, known: str, service: Service, stop: Stop) -> None:
+def _watch(asked: SwitchSettings, known: str, service: Service, stop: StopSignal) -> None:
     """Load the program again whenever its preprocessed text changes, until the switch stops."""
     assert asked.program is not None
     complaint = ""
@@ -295,7 +295,7 @@ def _watch(asked: SwitchSettings, known: str, service: Service, stop: Stop) -> N
             _say(asked.ready, {"reloaded": asked.program.stem})
 
 
-def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: Stop) -> None:
+def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: StopSignal) -> None:
     """Carry out commands until standard input ends, which ends the switch too."""
     try:
         for line in _lines(sys.stdin.fileno()):

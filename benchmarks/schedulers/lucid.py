@@ -23,7 +23,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,16 +34,17 @@ from benchmarks.fill import Command, option, serve
 from benchmarks.schedulers.trace_files import resolved
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadTrace, Submission
-from controller.policies.scheduling.lucid.estimates import Facts, submission, train_durations
+from controller.policies.scheduling.lucid.additive import Boosting
+from controller.policies.scheduling.lucid.estimates import JobFacts, submission, train_durations
 from controller.policies.scheduling.lucid.family import measurements
 from controller.policies.scheduling.lucid.measured import Config, Pair
 from controller.policies.scheduling.lucid.throughput import features, train_throughput
 from controller.policies.scheduling.lucid.usage import (
+    GpuUsage,
+    PackingTree,
+    Sample,
     Size,
-    Usage,
-    accuracy,
     grow,
-    held_out_accuracy,
     sizes_from_pairs,
 )
 from controller.simulator.policy_run import make
@@ -54,7 +55,7 @@ from controller.vocabulary import Cluster
 DAY_S = 86400.0
 
 
-def make_jobs(count: int, usages: dict[Config, Usage], *, gap_s: float, seed: int = 0) -> list[Submission]:
+def make_jobs(count: int, usages: dict[Config, GpuUsage], *, gap_s: float, seed: int = 0) -> list[Submission]:
     """Make up a trace: most jobs are short and have one GPU, a few run for hours on many."""
     rng = random.Random(seed)
     configs = list(usages)
@@ -80,7 +81,7 @@ def make_jobs(count: int, usages: dict[Config, Usage], *, gap_s: float, seed: in
     return specs
 
 
-def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[list[Facts], list[float]]:
+def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[list[JobFacts], list[float]]:
     """Make up jobs that have ended, and their durations: users submit the same few jobs again and again."""
     rng = random.Random(seed)
     habits = [
@@ -96,7 +97,7 @@ def make_history(count: int, *, seed: int = 0, first_s: float = 0.0) -> tuple[li
     jobs, durations_s = [], []
     for number in range(count):
         user, name, gpus, length = rng.choice(habits)
-        jobs.append(Facts(user, f"{name}-v{rng.randint(1, 9)}", "vc", gpus, first_s + number * 600.0))
+        jobs.append(JobFacts(user, f"{name}-v{rng.randint(1, 9)}", "vc", gpus, first_s + number * 600.0))
         durations_s.append(math.exp(length + rng.gauss(0, 0.3)))
     return jobs, durations_s
 
@@ -110,6 +111,43 @@ def make_counts(days: int, *, interval_s: int = 600, seed: int = 0) -> Sequence[
         expected = 6 + 5 * math.sin((hour - 9) / 24 * 2 * math.pi)
         counts.append(float(sum(rng.random() < expected / 20 for _ in range(20))))
     return counts
+
+
+def accuracy(tree: PackingTree, samples: Sequence[tuple[GpuUsage, Size]]) -> float:
+    """Return the fraction of samples that the tree classifies correctly."""
+    return sum(tree.predict(usage) is size for usage, size in samples) / len(samples)
+
+
+def held_out_accuracy(
+    samples: Sequence[Sample],
+    groups: Sequence[Hashable],
+    *,
+    folds: int = 5,
+    fit: Callable[[Sequence[Sample]], PackingTree] = grow,
+) -> float:
+    """Return the accuracy (0 to 1) on samples whose group was not trained on.
+
+    With the model's name as the group this is the accuracy on unseen models. Groups are assigned to the folds
+    in turn, in the order in which they appear.
+
+    Args:
+        samples: All samples.
+        groups: The group of each sample.
+        folds: Number of divisions of the groups; each is left out once.
+        fit: Trains a tree on samples.
+
+    Raises BadSample if there are fewer than two folds, or fewer groups than folds.
+    """
+    names = list(dict.fromkeys(groups))
+    if not 2 <= folds <= len(names):
+        raise ValueError(f"{folds} folds of {len(names)} groups; want at least 2 folds and a group for each")
+    fold_of = {name: number % folds for number, name in enumerate(names)}
+    right = 0.0
+    for fold in range(folds):
+        inside = [s for s, g in zip(samples, groups, strict=True) if fold_of[g] != fold]
+        outside = [s for s, g in zip(samples, groups, strict=True) if fold_of[g] == fold]
+        right += accuracy(fit(inside), outside) * len(outside)
+    return right / len(samples)
 
 
 ResultRow = dict[str, object]
@@ -147,7 +185,9 @@ def one_ahead(
     )
     first = held_out[0]
     began = time.perf_counter()
-    model = train_throughput(counts[:first], begin_s, interval_s=INTERVAL_S, seed=seed)
+    model = train_throughput(
+        counts[:first], begin_s, Boosting(interactions=3, seed=seed), interval_s=INTERVAL_S
+    )
     took_s = time.perf_counter() - began
     guesses = {
         "additive model": [
@@ -173,7 +213,9 @@ def run_durations(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
         durations_s = [spec.duration_s for spec in specs]
     first = len(jobs) * 4 // 5
     began = time.perf_counter()
-    model = train_durations(jobs[:first], durations_s[:first], seed=options.seed)
+    model = train_durations(
+        jobs[:first], durations_s[:first], Boosting(interactions=5, max_rounds=2000, seed=options.seed)
+    )
     took_s = time.perf_counter() - began
     real = [math.log(duration_s) for duration_s in durations_s[first:]]
     means = {
@@ -281,24 +323,21 @@ def run_tree(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     configs = [c for c in usages if c in sizes]
     samples = [(usages[c], sizes[c]) for c in configs]
     models = [c.model for c in configs]
-    rows: list[ResultRow] = []
-    for name, prune in (("by cross-validation", None), ("0.02", 0.02)):
 
-        def fit(inside: Sequence[tuple[Usage, Size]], prune: float | None = prune):  # type: ignore[no-untyped-def]
-            return grow(inside, prune=prune, seed=options.seed)
+    def fit(inside: Sequence[tuple[GpuUsage, Size]]) -> PackingTree:
+        return grow(inside, seed=options.seed)
 
-        whole = fit(samples)
-        guessed = {c: whole.predict(usages[c]) for c in configs}
-        rows.append(
-            {
-                "price of a leaf": name,
-                "leaves": whole.leaves,
-                "seen": accuracy(whole, samples),
-                "unseen configurations": held_out_accuracy(samples, range(len(samples)), folds=10, fit=fit),
-                "unseen models": held_out_accuracy(samples, models, folds=len(set(models)), fit=fit),
-                **packing(pairs, guessed),
-            }
-        )
+    whole = fit(samples)
+    rows: list[ResultRow] = [
+        {
+            "price of a leaf": "0.02",
+            "leaves": whole.leaves,
+            "seen": accuracy(whole, samples),
+            "unseen configurations": held_out_accuracy(samples, range(len(samples)), folds=10, fit=fit),
+            "unseen models": held_out_accuracy(samples, models, folds=len(set(models)), fit=fit),
+            **packing(pairs, {c: whole.predict(usages[c]) for c in configs}),
+        }
+    ]
     rows.append({"price of a leaf": "(measured classes)", **packing(pairs, sizes)})
     return rows, f"{len(samples)} configurations of {len(set(models))} models, {len(pairs)} pairs"
 

@@ -28,12 +28,12 @@ from benchmarks.schedulers.trace_files import Trace, resolved, takes_minutes, tr
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
 from controller.policies.scheduling import papers
-from controller.policies.scheduling.papers import INTERVAL_S
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure
-from controller.simulator.policy_run import PolicyRun, make
-from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.simulator.engine import PolicyRun
+from controller.simulator.policy_run import make
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 
@@ -65,8 +65,11 @@ def _muri(name: str, *, known: bool) -> Sequence[Step]:
         ("as in the public code", lambda: replica(name)),
         ("groups that do not pay are not split", lambda: replica(name, ("unpack", 0))),
         (ON_CHANGE, lambda: PolicyRun(kept(), kept().speed())),
-        ("decisions every six minutes", lambda: PolicyRun(kept(), kept().speed(), INTERVAL_S)),
-        ("rounds by equation 3, no constant 1.015", lambda: PolicyRun(kept(), Interleaved(), INTERVAL_S)),
+        ("decisions every six minutes", lambda: PolicyRun(kept(), kept().speed(), papers.DEFAULT.interval_s)),
+        (
+            "rounds by equation 3, no constant 1.015",
+            lambda: PolicyRun(kept(), Interleaved(), papers.DEFAULT.interval_s),
+        ),
         (
             "algorithm 1 of the paper, groups stay where they are: as paper",
             lambda: PolicyRun.of(papers.setup(name)),
@@ -154,7 +157,7 @@ def main() -> None:
     for name in wanted:
         try:
             rows[name] = MAKE[name](Options(given.traces, given.slow))
-        except (RunFailed, subprocess.CalledProcessError) as error:
+        except (SimulationFailed, subprocess.CalledProcessError) as error:
             raise SystemExit(f"benchmarks.schedulers.reproduce: {name}: {error}") from None
         if not given.json:
             print(f"\n{name}\n\n{SHOW[name](rows[name])}", flush=True)
@@ -165,10 +168,10 @@ def main() -> None:
 
 
 def simulated(trace: Trace, policy: str) -> ResultRow:
-    """Return the figures of a policy on a trace. Raises RunFailed."""
+    """Return the figures of a policy on a trace. Raises SimulationFailed."""
     cluster = Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500)
     name, settings = resolved(policy)
-    outcome = run(Task(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))
+    outcome = run(SimulationTask(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))
     if sys.stderr.isatty():
         print(f"{trace.name}: {policy}, {outcome.wall_s:.1f} s", file=sys.stderr)
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}

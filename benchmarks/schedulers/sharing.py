@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.fill import Command, option, serve
 from controller.policies.scheduling import Decision, Policy, Submission, View
@@ -28,22 +30,21 @@ from controller.policies.scheduling.sharing.family import (
     POLICIES,
     SIZES,
     NamedPolicy,
-    Scenario,
+    PairScenario,
     SharingConfig,
     of_kinds,
 )
-from controller.policies.scheduling.sharing.forests import Model, Sample, accuracy, draw, model_for
+from controller.policies.scheduling.sharing.forests import Model, Sample, draw, model_for
 from controller.policies.scheduling.sharing.interference import (
     BadTraining,
     InterferenceModel,
-    IntervalRule,
+    InterferenceSpeed,
     Load,
     PreemptionCost,
-    SharedSpeed,
 )
-from controller.policies.scheduling.sharing.packing import Choice, Packer
+from controller.policies.scheduling.sharing.packing import Packer, Packing
 from controller.policies.scheduling.sharing.pairs import Pairs, read_gavel_pairs, read_lucid_pairs
-from controller.policies.scheduling.sharing.policy import Ledger, SharingPolicy
+from controller.policies.scheduling.sharing.policy import Charges, SharingOptions, SharingPolicy
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
@@ -72,8 +73,40 @@ class Blind:
         return self._means[model_for(load, beside)] if beside else 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Accuracy of a forest on samples that it was not trained on.
+
+    Attributes:
+        samples: Number of samples.
+        mae: Mean absolute error, in speeds.
+        r2: Explained part of the variance; 1: all.
+        mean_mae: The error of always predicting the mean of these samples.
+    """
+
+    samples: int
+    mae: float
+    r2: float
+    mean_mae: float
+
+
+def accuracy(believed: InterferenceModel, samples: Sequence[Sample]) -> Accuracy:
+    """Compare the predictions of `believed` with measured samples."""
+    real = [sample.speeds[0] for sample in samples]
+    guessed = [believed.speed(sample.load, sample.beside) for sample in samples]
+    mean = math.fsum(real) / len(real)
+    variance = math.fsum((value - mean) ** 2 for value in real)
+    squares = math.fsum((value - guess) ** 2 for value, guess in zip(real, guessed, strict=True))
+    return Accuracy(
+        samples=len(samples),
+        mae=math.fsum(abs(value - guess) for value, guess in zip(real, guessed, strict=True)) / len(samples),
+        r2=1.0 - squares / variance if variance else float(squares == 0),
+        mean_mae=math.fsum(abs(value - mean) for value in real) / len(samples),
+    )
+
+
 @lru_cache(maxsize=1)
-def blind(scenario: Scenario) -> Blind:
+def blind(scenario: PairScenario) -> Blind:
     """Return the predictions without features."""
     few = max(1, scenario.samples // 3)
     samples = {
@@ -84,29 +117,22 @@ def blind(scenario: Scenario) -> Blind:
 
 
 def _without(
-    needs: SharingConfig,
-    believed: InterferenceModel,
-    *,
-    choice: Choice = Choice.BEST,
-    mixed: bool = True,
-    by_gain: bool = True,
-    ledger: Ledger | None = None,
+    needs: SharingConfig, believed: InterferenceModel, ledger: Charges | None = None, **changed: Any
 ) -> SharingPolicy:
-    """Return the scheduler, which believes such speeds, with something else than usual."""
-    packer = Packer(believed, load_of=needs.load_of, choice=choice, mixed=mixed, seed=needs.scenario.seed)
-    return SharingPolicy(
-        packer,
-        ledger=ledger,
-        by_gain=by_gain,
-        cost=needs.cost,
-        interval=IntervalRule(needs.cost),
-        profile_s=needs.profile_s,
-        collect=needs.collect,
-    )
+    """Return the scheduler, which believes such speeds, with another ledger or packer than usual."""
+    return SharingPolicy(Packer(believed, load_of=needs.load_of, **changed), needs.options, ledger)
+
+
+def _with(needs: SharingConfig, **options: Any) -> SharingConfig:
+    return replace(needs, options=replace(needs.options, **options))
+
+
+def _first(allowed: Sequence[Packing]) -> Packing:
+    return allowed[0]
 
 
 def _every(length_s: int, make: Callable[[SharingConfig], Policy]) -> NamedPolicy:
-    return NamedPolicy(f"preempts every {length_s} s", lambda n: make(replace(n, interval_s=length_s)))
+    return NamedPolicy(f"preempts every {length_s} s", lambda n: make(_with(n, interval_s=float(length_s))))
 
 
 FIXED_S = (120, 600, 3600)
@@ -116,29 +142,28 @@ ABLATIONS: Mapping[str, NamedPolicy] = {
     ),
     "random-packing": NamedPolicy(
         "without features, partners at random",
-        lambda n: _without(n, blind(n.scenario), choice=Choice.RANDOM),
+        lambda n: _without(n, blind(n.scenario), choose=random.Random(n.scenario.seed).choice),
     ),
     "without-features": NamedPolicy(
         "every job is believed to be the mean", lambda n: _without(n, blind(n.scenario))
     ),
     "first-fit": NamedPolicy(
         "the first partner that is allowed, by priority",
-        lambda n: _without(n, n.scenario.forests.fresh(), choice=Choice.FIRST, by_gain=False),
+        lambda n: _without(_with(n, by_gain=False), n.scenario.forests.fresh(), choose=_first),
     ),
     "not-by-gain": NamedPolicy(
-        "the best partner, but by priority", lambda n: _without(n, n.scenario.forests.fresh(), by_gain=False)
+        "the best partner, but by priority",
+        lambda n: _without(_with(n, by_gain=False), n.scenario.forests.fresh()),
     ),
     **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
-    **{f"no-sharing-{s}": _every(s, SharingConfig.no_sharing) for s in FIXED_S},
+    **{f"no-sharing-{s}": _every(s, POLICIES["no-sharing"].make) for s in FIXED_S},
     "preemptions-not-counted": NamedPolicy(
         "who was preempted is not spared",
-        lambda n: _without(n, n.scenario.forests.fresh(), ledger=Ledger(aging=False)),
+        lambda n: _without(n, n.scenario.forests.fresh(), ledger=Charges(aging=False)),
     ),
-    "no-profiling-time": NamedPolicy(
-        "profiling takes no time", lambda n: replace(n, profile_s=0.0).sharing()
-    ),
+    "no-profiling-time": NamedPolicy("profiling takes no time", lambda n: _with(n, profile_s=0.0).sharing()),
     "speeds-known": NamedPolicy(
-        "speeds are known instead of predicted", lambda n: replace(n, speeds_known=True).sharing()
+        "speeds are known instead of predicted", lambda n: _with(n, speeds_known=True).sharing()
     ),
 }
 ALL: Mapping[str, NamedPolicy] = {**POLICIES, **ABLATIONS}
@@ -152,13 +177,12 @@ def make(name: str, needs: SharingConfig) -> Policy:
 
 
 NODES, GPUS = 8, 8
-PROFILE_S = 80.0
 MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the one that is asked for
 
 ResultRow = dict[str, object]
 
 
-def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Scenario:
+def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> PairScenario:
     """Read measured pairs, or have some made up."""
     pairs: Pairs | None = None
     if options.lucid is not None and options.gavel is not None:
@@ -167,7 +191,7 @@ def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Sc
         pairs = read_lucid_pairs(options.lucid)
     elif options.gavel is not None:
         pairs = read_gavel_pairs(options.gavel)
-    return Scenario(pairs, seed=seed, references=references, samples=options.samples)
+    return PairScenario(pairs, seed=seed, references=references, samples=options.samples)
 
 
 def run_models(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
@@ -213,7 +237,7 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
         setting = setting_of(options, seed, references=options.references)
         specs = jobs_of(options, cluster, sorted(setting.truth.kinds), seed)
         for name in [name for name in options.only.split(",") if name] or ALL:
-            policy = make(name, SharingConfig(setting, cost, profile_s=PROFILE_S))
+            policy = make(name, SharingConfig(setting, SharingOptions(cost=cost)))
             row = run(policy, specs, cluster, setting.truth, cost)
             found.setdefault(name, []).append(row)
     rows: list[ResultRow] = []
@@ -269,7 +293,7 @@ def run(
     """Simulate one policy."""
     began = time.perf_counter()
     usage = GpuUsage(policy)
-    result = simulate(specs, cluster, usage, SharedSpeed(truth, cost=cost))
+    result = simulate(specs, cluster, usage, InterferenceSpeed(truth, cost=cost))
     took_s = time.perf_counter() - began
     metrics = measure(result)
     usage.until(result.end_s)

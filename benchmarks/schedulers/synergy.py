@@ -36,13 +36,27 @@ from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.synergy.allocators import Plan, drf, greedy, proportional, tetris, tune
-from controller.policies.scheduling.synergy.demand import Demand, Servers, ServerShape
+from controller.policies.scheduling.synergy.allocators import (
+    SharePlan,
+    drf,
+    greedy,
+    proportional,
+    tetris,
+    tune,
+)
+from controller.policies.scheduling.synergy.demand import (
+    BadDemand,
+    Demand,
+    Sensitivity,
+    Servers,
+    ServerShape,
+    demand,
+)
 from controller.policies.scheduling.synergy.family import synergy, tune_and_top_up
 from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, read_profiles
 from controller.policies.scheduling.synergy.opt import opt
-from controller.policies.scheduling.synergy.policy import SharedSpeed, demands_by_matrix
-from controller.policies.scheduling.synergy.profiling import TASKS, draw, model_profiles
+from controller.policies.scheduling.synergy.policy import ShareSpeed, demands_by_matrix
+from controller.policies.scheduling.synergy.profiling import TASKS, model_profiles
 from controller.simulator import simulate
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
@@ -52,6 +66,51 @@ CLASSES: Mapping[str, Sequence[str]] = {
     "language": ("gnmt", "transformer", "lstm"),
     "speech": ("m5", "deepspeech"),
 }
+
+
+def draw(
+    matrices: Mapping[str, Sensitivity],
+    kinds: Mapping[str, Sequence[str]],
+    mix: Mapping[str, float],
+    *,
+    gpus: int,
+    server: ServerShape,
+    seed: int,
+    sizes: Sequence[int] = (1,),
+    prune: bool = True,
+) -> list[Demand]:
+    """Draw random jobs until they have `gpus` GPUs.
+
+    A job's kind is drawn by `mix`, one of its matrices and a size uniformly. The last job is reduced to one
+    GPU if it would be too large.
+
+    Args:
+        matrices: Sensitivity matrices by name.
+        kinds: Names of the matrices of each kind.
+        mix: Weight of each kind.
+        gpus: Number of GPUs that the jobs have together.
+        server: The shape of the servers.
+        seed: Of the draws.
+        sizes: Numbers of GPUs of a job.
+        prune: Leave out pointless options; see `demand`.
+
+    Raises BadDemand if the mix names no kind.
+    """
+    unknown = [k for k in mix if not kinds.get(k)]
+    if unknown or sum(mix.values()) <= 0:
+        raise BadDemand(
+            f"a mix of {dict(mix)}; want positive weights for some of the kinds {', '.join(kinds)}"
+        )
+    rng = random.Random(seed)
+    jobs: list[Demand] = []
+    left = gpus
+    while left > 0:
+        name = rng.choice(kinds[rng.choices(list(mix), list(mix.values()))[0]])
+        size = rng.choice(sizes)
+        size = size if size <= left else 1
+        left -= size
+        jobs.append(demand(f"{len(jobs)}-{name}", size, matrices[name], server, prune=prune))
+    return jobs
 
 
 def philly_derived(
@@ -116,7 +175,7 @@ Models = Mapping[str, Sequence[str]]
 KINDS = ("image", "text", "sound")
 MEASURED_KINDS: Models = dict(zip(KINDS, CLASSES.values(), strict=True))
 MADE_UP_KINDS: Models = {k: [name for name, task in TASKS.items() if task.kind == k] for k in KINDS}
-BASELINES: Mapping[str, Callable[[Sequence[Demand], Servers], Plan]] = {
+BASELINES: Mapping[str, Callable[[Sequence[Demand], Servers], SharePlan]] = {
     "proportional": proportional,
     "greedy": greedy,
     "drf": drf,
@@ -205,9 +264,9 @@ def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]]
     demand_of = demands_by_matrix({name: profile.sensitivity for name, profile in profiles.items()}, shape)
     found: dict[str, dict[str, float]] = {}
     for allocator in ("opt", "proportional", "tune", "tune+top-up"):
-        policy = synergy("fifo", allocator, demand_of, round_s=ROUND_S)
+        policy = synergy("fifo", allocator, demand_of)
         began = time.perf_counter()
-        jobs = simulate(specs, cluster, policy, SharedSpeed(demand_of), interval_s=ROUND_S).jobs
+        jobs = simulate(specs, cluster, policy, ShareSpeed(demand_of), interval_s=ROUND_S).jobs
         took = time.perf_counter() - began
         jcts = [job.finish_s - job.spec.arrival_s for job in jobs]
         found[allocator] = {
@@ -250,7 +309,7 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
     for name in options.policies.split(","):
         order, _, mode = name.partition("+")
         wants = replica_demands(profiles, shape, mode=mode)
-        speed = RoundSpeed(wants, round_s=ROUND_S)
+        speed = RoundSpeed(wants)
         policy = replica_policy(order, mode, wants, servers=Servers.equal(options.servers, shape))
         began = time.perf_counter()
         setup = SteppedRun(policy, speed, ROUND_S)
@@ -320,10 +379,10 @@ def measure(
 
 def fastest_of(
     times: int,
-    allocate: Callable[[Sequence[Demand], Servers], Plan],
+    allocate: Callable[[Sequence[Demand], Servers], SharePlan],
     jobs: Sequence[Demand],
     servers: Servers,
-) -> tuple[float, Plan]:
+) -> tuple[float, SharePlan]:
     """Return the shortest of several run times, in seconds, and the plan."""
     took = float("inf")
     for _ in range(times):

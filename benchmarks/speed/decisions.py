@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from benchmarks.speed.quality import rounds_against_exact
 from benchmarks.speed.shown import Seed, show
 from bmv2_topos.testbeds.virtual import (
     Placement,
@@ -28,7 +29,6 @@ from controller.errors import ControllerError
 from controller.policies.by_kind import policies_of
 from controller.policies.family import SimulationConfig
 from controller.policies.grouping.efficiency import Profile
-from controller.policies.grouping.quality import rounds_against_exact
 from controller.policies.grouping.rounds import group
 from controller.policies.placement.flows import flows_of
 from controller.policies.placement.policy import place
@@ -40,8 +40,9 @@ from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
-from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
-from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, kind_for, run
+from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes
+from controller.vocabulary import place as spread
 from controller.vocabulary.documents import hint
 from ina.cli import options
 from ina.cli.declared import Json
@@ -193,7 +194,7 @@ def measure_cluster(
 ) -> Figures:
     """Simulate jobs of 1 to 16 workers, `gap_s` apart, in racks of 16 servers under eight spines.
 
-    Raises RunFailed, as `run_network`.
+    Raises SimulationFailed, as `run_network`.
     """
     parts = fabrics.Parts(gpus=gpus, trunk_bps=200e9)
     topology = fabrics.leaf_spine(8, max(1, servers // 16), min(servers, 16), parts)
@@ -285,7 +286,7 @@ def _processor_s(case: Case, seed: int) -> float:
         done = measure_cluster(case.jobs, case.servers, 2.0 * 256 / case.servers, case.policy, settings)
         return float(done["processor_s"])
     source = Source(count=case.jobs, load=0.9, seed=seed, kind=kind_for([case.policy]))
-    return run(Task(case.policy, source, SimulationConfig(Cluster.uniform(8, 8), seed=seed))).cpu_s
+    return run(SimulationTask(case.policy, source, SimulationConfig(Cluster.uniform(8, 8), seed=seed))).cpu_s
 
 
 def simulation(
@@ -321,7 +322,7 @@ def simulation(
     ]
     placements = [
         Placement(hosts, f"p{number + 1}", shortest_tree(topology, f"s{number % cores + 1}"))
-        for number, hosts in enumerate(places.place(topology, [workers] * jobs))
+        for number, hosts in enumerate(spread(topology, [workers] * jobs))
     ]
     traffic = random_flows(topology, flows, 2e9, seed)
     testbed = VirtualTestbed(
@@ -348,8 +349,8 @@ def simulation(
 def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[float, int]:
     """Call a function in a new process; return what it returns, and the most memory of that, in bytes.
 
-    Function, arguments and result are pickled. Raises RunFailed and ControllerError as `work` does, and
-    RunFailed, which names `what` is measured, if the process ends without a result.
+    Function, arguments and result are pickled. Raises SimulationFailed and ControllerError as `work` does,
+    and SimulationFailed, which names `what` is measured, if the process ends without a result.
     """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
@@ -360,7 +361,7 @@ def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[floa
         found: tuple[float, int] | Exception = here.recv()
     except EOFError:
         process.join()
-        raise RunFailed(f"{what}: its process ended with status {process.exitcode}") from None
+        raise SimulationFailed(f"{what}: its process ended with status {process.exitcode}") from None
     process.join()
     if isinstance(found, Exception):
         raise found
@@ -370,7 +371,7 @@ def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[floa
 def _child(channel: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
         result = work(*arguments)
-    except (RunFailed, ControllerError) as error:
+    except (SimulationFailed, ControllerError) as error:
         channel.send(error)
         return
     channel.send((result, most_memory()))

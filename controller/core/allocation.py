@@ -14,7 +14,7 @@ from typing import Protocol
 
 from controller.core.allocator import Allocator
 from controller.core.desired import Place
-from controller.policies.by_kind import AllocationSettings, Policies
+from controller.policies.by_kind import AllocationPolicies, AllocationSettings
 from controller.policies.memory.policy import Answer, Question
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling.errors import BadDecision, BadSpec
@@ -95,7 +95,7 @@ class Losses:
         return len(used) + max(0, free)
 
 
-class Watcher(Protocol):
+class AllocationWatcher(Protocol):
     """Is notified of allocations as they happen."""
 
     def placed(self, now_s: float, job: Job) -> None:
@@ -118,7 +118,7 @@ class Allocation:
         """`servers` are those of the scheduler's GPUs; with placement `SCHEDULER` jobs are there."""
         self.allocator = allocator
         self.changes = 0
-        self.watchers: list[Watcher] = []
+        self.watchers: list[AllocationWatcher] = []
         self._servers = servers
         self._settings = settings
         self._jobs: dict[str, Job] = {}
@@ -138,7 +138,7 @@ class Allocation:
         return self._settings.placement == SCHEDULER
 
     def decide_by(
-        self, policies: Policies, settings: AllocationSettings, servers: Servers, now_s: float
+        self, policies: AllocationPolicies, settings: AllocationSettings, servers: Servers, now_s: float
     ) -> None:
         """Decide by other policies from now on, and divide memory again.
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from controller.core.changes import first_hop
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationSettings, Policies, policies_of
+from controller.policies.by_kind import AllocationPolicies, AllocationSettings, policies_of
 from controller.policies.memory import policy as memory
 from controller.policies.memory.demand import demand, rate_of
 from controller.policies.placement import policy as placement
-from controller.policies.placement.flows import Pools, State, flows_of, steady_state
+from controller.policies.placement.flows import FlowState, Pools, flows_of, steady_state
 from controller.policies.placement.trees import tree_of
-from controller.policies.placement.waterfill import Flows
+from controller.policies.placement.waterfill import JobFlows
 from controller.policies.registry import SCHEDULER
 from controller.policies.routing import policy as routing
 from controller.vocabulary import Job, Link, Region, Topology
@@ -55,38 +55,26 @@ def surviving(
     """
     if not servers and not switches and not links:
         return topology
+    down = {*servers, *switches}
     up = [
         link
         for link in topology.links
-        if not {link.a, link.b} & {*servers, *switches} and (link.a, link.b) not in links
+        if link.a not in down and link.b not in down and (link.a, link.b) not in links
     ]
-    down = {*servers, *switches}
-    parts = [_part(topology, nodes, up) for nodes in _components(topology, down, up)]
+    import networkx as nx  # when something is down: it takes as long as a command
+
+    graph = nx.Graph()
+    here = [switch.name for switch in topology.switches if switch.name not in down]
+    graph.add_nodes_from(here)  # their order is that of the parts
+    graph.add_edges_from((link.a, link.b) for link in up)
+    parts = [
+        _part(topology, nodes, up)
+        for nodes in nx.connected_components(graph)
+        if not nodes.isdisjoint(topology.switch)
+    ]
     return max(
         (part for part in parts if part is not None), key=lambda part: part.gpus, default=None
     )  # max returns the first of equals
-
-
-def _components(topology: Topology, down: Collection[str], links: Collection[Link]) -> list[set[str]]:
-    """Return the nodes that can reach each other, part by part, in the order of their first switches."""
-    neighbours: dict[str, list[str]] = {}
-    for link in links:
-        neighbours.setdefault(link.a, []).append(link.b)
-        neighbours.setdefault(link.b, []).append(link.a)
-    found: list[set[str]] = []
-    seen: set[str] = {*down}
-    for switch in topology.switches:
-        if switch.name in seen:
-            continue
-        nodes, waiting = {switch.name}, [switch.name]
-        while waiting:
-            for other in neighbours.get(waiting.pop(), ()):
-                if other not in nodes:
-                    nodes.add(other)
-                    waiting.append(other)
-        seen |= nodes
-        found.append(nodes)
-    return found
 
 
 def _part(topology: Topology, nodes: set[str], links: Collection[Link]) -> Topology | None:
@@ -126,7 +114,9 @@ def allocate(topology: Topology, jobs: Sequence[Job], settings: AllocationSettin
 class Allocator:
     """Servers, trees and slots of the placed jobs. `answer` is the last division of memory."""
 
-    def __init__(self, topology: Topology, policies: Policies, settings: AllocationSettings) -> None:
+    def __init__(
+        self, topology: Topology, policies: AllocationPolicies, settings: AllocationSettings
+    ) -> None:
         self.whole = goodput(topology, settings.frame_bytes)
         """The cluster when all of it is up."""
         self._up: Topology | None = self.whole
@@ -149,7 +139,7 @@ class Allocator:
         """Jobs that the last loss gave another tree."""
         self._count_anew()
 
-    def decide_by(self, policies: Policies, settings: AllocationSettings) -> None:
+    def decide_by(self, policies: AllocationPolicies, settings: AllocationSettings) -> None:
         """Have other policies decide from now on; what has been placed stays where it is."""
         self._policies, self._settings = policies, settings
 
@@ -352,7 +342,7 @@ class Allocator:
         return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
 
     @property
-    def state(self) -> State:
+    def state(self) -> FlowState:
         """The steady state of the placed jobs: their rates and what bounds these, if all slots were free."""
         return steady_state(self.topology, list(self.placed.values()))
 
@@ -424,7 +414,7 @@ class Allocator:
         self.late[job.name] = need.estimate_s
         return replace(told, deadline_s=None)
 
-    def flows(self) -> Flows:
+    def flows(self) -> JobFlows:
         """Return the flows of the jobs that use the network, in their order, with their memory."""
         jobs, limits = self.crossing, []
         numbers: dict[tuple[str, Region], int] = {}

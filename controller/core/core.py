@@ -40,8 +40,7 @@ from controller.core.events import (
 )
 from controller.core.reasons import Kind, Log
 from controller.core.running import Running, only, with_room
-from controller.policies.by_kind import AllocationSettings
-from controller.policies.by_kind import Policies as AllocationPolicies
+from controller.policies.by_kind import AllocationPolicies, AllocationSettings
 from controller.policies.family import Setup
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec

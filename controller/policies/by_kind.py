@@ -90,22 +90,24 @@ class AllocationSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Policies:
+class AllocationPolicies:
     """One policy of each kind.
 
     Without `placement` jobs are where their scheduler puts them; without `routing` on shortest paths.
     """
 
-    placement: placement.Policy | None
+    placement: placement.PlacementPolicy | None
     memory: memory.Policy
     routing: routing.Policy | None
 
 
-def policies_of(settings: AllocationSettings) -> Policies:
+def policies_of(settings: AllocationSettings) -> AllocationPolicies:
     """Return the policies that these settings name. Raises BadSpec."""
-    placing: placement.Policy | None = None
+    placing: placement.PlacementPolicy | None = None
     if settings.placement != SCHEDULER:
         chosen = find("placement", settings.placement)
-        placing = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
+        placing = (
+            chosen if isinstance(chosen, placement.PlacementPolicy) else placement.PlacementPolicy(chosen)
+        )
     route = None if settings.routing == "shortest-path" else find("routing", settings.routing)
-    return Policies(placing, find("memory", settings.memory), route)
+    return AllocationPolicies(placing, find("memory", settings.memory), route)

@@ -1,7 +1,4 @@
-"""A scheduling policy with its speed model and decision interval.
-
-Families of policies, and their configuration.
-"""
+"""What a scheduling policy comes with: its speed model and decision interval, its family, and its options."""
 
 from __future__ import annotations
 
@@ -9,8 +6,9 @@ import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from controller.policies.scheduling.errors import BadSpec, BadTrace
 from controller.policies.scheduling.model import Submission
@@ -85,8 +83,47 @@ class Setting:
             raise BadSpec(f"setting {name}={value:g}: want a whole number")
 
 
+def option(about: str, default: Any, least: float = 0.0, most: float = math.inf) -> Any:
+    """Return a field of `Options`: a number that users may set, its description and its range.
+
+    A default that is an integer makes it a whole number, one that is a bool a choice of 0 and 1.
+    """
+    whole = isinstance(default, int)
+    setting = Setting(about, int(default) if whole else default, least, most, whole)
+    if isinstance(default, bool):
+        setting = replace(setting, most=1)
+    return field(default=default, metadata={"setting": setting})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of a family's policies, declared once: fields made by `option` are users' settings.
+
+    Raises BadSpec for a value out of range.
+    """
+
+    def __post_init__(self) -> None:
+        for name, setting in declared(type(self)).items():
+            setting.check(name, getattr(self, name))
+
+
+def declared(options: type[Options]) -> dict[str, Setting]:
+    """Return the settings that a class of options declares, by name."""
+    return {each.name: each.metadata["setting"] for each in fields(options) if "setting" in each.metadata}
+
+
+Chosen = TypeVar("Chosen", bound=Options)
+
+
+def resolved(options: type[Chosen], config: SimulationConfig) -> Chosen:
+    """Return the options with the configuration's values; other families' are ignored. Raises BadSpec."""
+    defaults = options()
+    mine = {name: value for name, value in config.settings if name in declared(options)}
+    return replace(defaults, **{name: type(getattr(defaults, name))(value) for name, value in mine.items()})
+
+
 def resolve_settings(settings: Mapping[str, Setting], config: SimulationConfig) -> dict[str, float]:
-    """Return the values of a family's `settings`; values that `config` has for other families are ignored."""
+    """Return the values of `settings`; values that `config` has for other families are ignored."""
     chosen = dict(config.settings)
     return {name: chosen.get(name, setting.default) for name, setting in settings.items()}
 

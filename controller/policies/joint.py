@@ -44,8 +44,8 @@ from controller.policies.placement.netpack import worth
 from controller.policies.placement.policy import Question, settle
 from controller.policies.placement.trees import paths_up, racks_of, tidy, ways_to
 from controller.policies.scheduling.beliefs import TRUTH, Told
-from controller.policies.scheduling.deadlines import Urgency
-from controller.policies.scheduling.policy import Decision, Group, JobState, Network, View
+from controller.policies.scheduling.deadlines import DeadlineUrgency
+from controller.policies.scheduling.policy import Decision, Group, JobState, NetworkView, View
 from controller.policies.scheduling.queue import Rank
 from controller.policies.scheduling.ranked import Moves, Ranked
 from controller.vocabulary import Cluster, Job, Topology, Tree
@@ -124,16 +124,16 @@ STARTS = 2
 
 
 class Joint:
-    """Decides which jobs run, on which servers and over which trees. `learns=False`: see `Urgency`."""
+    """Decides which jobs run, on which servers and over which trees; `learns` as in `DeadlineUrgency`."""
 
     name = "joint"
     moves = True
     """Whether running jobs move to better places; False: an ablation."""
 
     def __init__(self, told: Told = TRUTH, *, learns: bool = True) -> None:
-        self.urgency = Urgency(told, alone_s=self.alone_s, learns=learns)
+        self.urgency = DeadlineUrgency(told, alone_s=self.alone_s, learns=learns)
         self._ranked = Ranked(self.name, self.rank, moves=Moves.PREEMPT)
-        self._network: Network | None = None
+        self._network: NetworkView | None = None
         self._alone: dict[str, tuple[Job, Topology, float]] = {}
 
     def alone_s(self, job: JobState) -> float:
@@ -175,7 +175,7 @@ class Joint:
         decision.wake_s = next_s if waits and next_s < math.inf else None
         return decision
 
-    def _placed(self, view: View, network: Network) -> Decision:
+    def _placed(self, view: View, network: NetworkView) -> Decision:
         """Give each job in turn the place that is worth most beside all others that run.
 
         These are the jobs before it, and those after it that go on, unless their GPUs have been taken.
@@ -212,7 +212,7 @@ class Joint:
         return Decision(groups, placed=placed)
 
     def _place(
-        self, job: JobState, now_s: float, room: _Room, network: Network, running: Sequence[Job]
+        self, job: JobState, now_s: float, room: _Room, network: NetworkView, running: Sequence[Job]
     ) -> Job | None:
         """Return a job on its place; None: there is no room."""
         options: list[Job] = []

@@ -48,15 +48,15 @@ GROUP = "ina.policies"
 SCHEDULER = "scheduler"
 """Placement on the GPUs that the scheduler chose; other names are placement policies."""
 
-PLACEMENTS: Mapping[str, placement.Policy] = {
-    "netpack": placement.Policy(netpack, netpack=True),
-    "random": placement.Policy(placements.at_random),
-    "gpu-balance": placement.Policy(placements.gpu_balance),
-    "least-fragmentation": placement.Policy(placements.least_fragmentation),
-    "locality": placement.Policy(placements.locality_first),
-    "locality-fast-links": placement.Policy(placements.locality_on_fast_links),
-    "optimus": placement.Policy(placements.optimus),
-    "exact": placement.Policy(placements.exact),
+PLACEMENTS: Mapping[str, placement.PlacementPolicy] = {
+    "netpack": placement.PlacementPolicy(netpack, netpack=True),
+    "random": placement.PlacementPolicy(placements.at_random),
+    "gpu-balance": placement.PlacementPolicy(placements.gpu_balance),
+    "least-fragmentation": placement.PlacementPolicy(placements.least_fragmentation),
+    "locality": placement.PlacementPolicy(placements.locality_first),
+    "locality-fast-links": placement.PlacementPolicy(placements.locality_on_fast_links),
+    "optimus": placement.PlacementPolicy(placements.optimus),
+    "exact": placement.PlacementPolicy(placements.exact),
 }
 MEMORIES: Mapping[str, memory.Policy] = {
     "deadline": by_deadline.deadline,
@@ -93,7 +93,7 @@ def find(kind: str, name: str) -> Any:
         there = hint(name, [*known, *installed, *([SCHEDULER] if kind == "placement" else [])])
         raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names one of a file")
     found = plugins.load(name, group)
-    return found if isinstance(found, placement.Policy) else plugins.function(name, group)
+    return found if isinstance(found, placement.PlacementPolicy) else plugins.function(name, group)
 
 
 class _Families(Mapping[str, Family]):

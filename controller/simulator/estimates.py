@@ -19,7 +19,7 @@ from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 
 if TYPE_CHECKING:
-    from controller.policies.scheduling.lucid.estimates import DurationModel, Facts
+    from controller.policies.scheduling.lucid.estimates import DurationModel, JobFacts
 
 
 COLUMNS = ("name", "estimate_s")
@@ -79,13 +79,13 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
     Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
     """
-    from controller.policies.scheduling.lucid.estimates import train_durations
+    from controller.policies.scheduling.lucid.estimates import LONG, train_durations
 
     submissions = [facts_of(spec, config) for spec in ended]
-    return train_durations(submissions, [spec.duration_s for spec in ended], seed=config.seed)
+    return train_durations(submissions, [spec.duration_s for spec in ended], replace(LONG, seed=config.seed))
 
 
-def facts_of(spec: Submission, config: SimulationConfig) -> Facts:
+def facts_of(spec: Submission, config: SimulationConfig) -> JobFacts:
     """Return a job's features before it runs, with its usage if that has been measured."""
     from controller.policies.scheduling.lucid.estimates import submission as described
 

@@ -19,7 +19,7 @@ from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.pipeline import Copy, Pipeline, PipelineError
 from softswitch.engine.switch import Switch
 from softswitch.engine.tofino import RECIRCULATING
-from softswitch.stf import Control, Packet, Statement
+from softswitch.stf import Control, PacketLine, Statement
 from softswitch.stf.control import EmbeddedPlane
 
 Frames = Sequence[tuple[bytes, int]]
@@ -212,11 +212,11 @@ def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[P
     with Switch({}) as switch:
         Control(program, EmbeddedPlane(switch, pipeline)).configure(statements)
         groups = switch.multicast_groups()
-        packets = [statement for statement in statements if isinstance(statement, Packet)]
+        packets = [statement for statement in statements if isinstance(statement, PacketLine)]
         return [_time(pipeline, groups, packet) for packet in packets]
 
 
-def _time(pipeline: Pipeline, groups: dict[int, list[tuple[int, int]]], packet: Packet) -> PacketTime:
+def _time(pipeline: Pipeline, groups: dict[int, list[tuple[int, int]]], packet: PacketLine) -> PacketTime:
     _, verdict = pipeline.ingress(packet.data, packet.port)
     replicas = groups.get(verdict.mcast_grp, [])
     frames = [(packet.data, packet.port)]

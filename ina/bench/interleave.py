@@ -15,7 +15,7 @@ from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.policies.grouping.efficiency import efficiency, round_s
-from controller.policies.scheduling.synergy.profiling import Dataset, Profile, profile
+from controller.policies.scheduling.synergy.profiling import Dataset, SensitivityProfile, profile
 from hostlib.interleave import Ranks, StageProfile, TurnServer, job_profile
 from hostlib.launch import command_line
 
@@ -216,7 +216,7 @@ def profile_job(
     *,
     dataset: Dataset = NO_STORAGE,
     bandwidth_mbps: float = 1.0,
-) -> tuple[Profile, list[CpuMeasurement]]:
+) -> tuple[SensitivityProfile, list[CpuMeasurement]]:
     """Return the matrix of a running job, in iterations per second, and its measurements.
 
     Args:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from controller.errors import Refused
-from controller.p4runtime_shim.cells import Cells, Counted, Counter, Register, Value
+from controller.p4runtime_shim.cells import CellReader, Counted, Counter, Register, Value
 from controller.switches import names
 from controller.switches.model import COLUMNS, OUTCOMES
 from ina.cli import options
@@ -39,13 +39,13 @@ class WantedCells:
     everything: Annotated[bool, Declared("--all", help="Show zero values, too.")] = False
     running: options.RunningSwitch
 
-    def open(self) -> Cells:
+    def open(self) -> CellReader:
         """Return the switch's counters and registers. Raises Failure for wrong options; ControllerError."""
         from controller.p4runtime_shim.client import P4RuntimeClient  # gRPC takes its time to load
 
         address = options.parse_switch("--switch", self.running.switch)
         tls = self.running.tls(address)
-        return Cells(P4RuntimeClient(address, device_id=self.running.device_id, tls=tls))
+        return CellReader(P4RuntimeClient(address, device_id=self.running.device_id, tls=tls))
 
     def indices(self, name: str, size: int) -> tuple[int, ...]:
         """Return the numbers of ``--index``; none: all. Raises Failure."""
@@ -123,7 +123,7 @@ def counters(asked: WantedCells) -> Reply:
     return asked.answer("counters", of, {"counts": numbers}, table, len(found))
 
 
-def _list_counters(cells: Cells, switch: str) -> Reply:
+def _list_counters(cells: CellReader, switch: str) -> Reply:
     described, rows = {}, []
     for counter in cells.counters.values():
         found = cells.counts(counter)
@@ -191,7 +191,7 @@ def registers(asked: WantedCells) -> Reply:
     )
 
 
-def _read(cells: Cells, register: Register, wanted: tuple[int, ...]) -> list[tuple[int, Value]]:
+def _read(cells: CellReader, register: Register, wanted: tuple[int, ...]) -> list[tuple[int, Value]]:
     try:
         return cells.values(register, wanted)
     except Refused as error:
@@ -204,7 +204,7 @@ def _read(cells: Cells, register: Register, wanted: tuple[int, ...]) -> list[tup
         ) from error
 
 
-def _list_registers(cells: Cells, switch: str) -> Reply:
+def _list_registers(cells: CellReader, switch: str) -> Reply:
     known = cells.registers.values()
     rows = []
     for (stem, size, bits), alike in itertools.groupby(known, key=_kind):

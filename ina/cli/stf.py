@@ -14,7 +14,7 @@ from ina.cli.compile import SourceOptions, script_errors
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Reply, Result, plural
-from softswitch.stf import Event, Report, parse_script, run_script
+from softswitch.stf import Event, ScriptReport, parse_script, run_script
 
 
 class Backend(StrEnum):
@@ -84,7 +84,7 @@ def stf(asked: StfSettings) -> Reply:
         tellers: dict[str, Callable[[Event], None] | None] = {
             "interpreter": events.append if asked.trace else None
         }
-        reports: dict[str, Report] = {
+        reports: dict[str, ScriptReport] = {
             name: run_script(compiled, statements, backend=name, trace=tellers.get(name))
             for name in _BACKENDS[asked.backend]
         }
@@ -102,7 +102,7 @@ def stf(asked: StfSettings) -> Reply:
     )
 
 
-def _metrics(reports: Mapping[str, Report]) -> dict[str, object]:
+def _metrics(reports: Mapping[str, ScriptReport]) -> dict[str, object]:
     metrics: dict[str, object] = {}
     for name, report in reports.items():
         metrics |= {
@@ -115,7 +115,7 @@ def _metrics(reports: Mapping[str, Report]) -> dict[str, object]:
     return metrics
 
 
-def _lines(script: Path, reports: Mapping[str, Report]) -> Iterator[str]:
+def _lines(script: Path, reports: Mapping[str, ScriptReport]) -> Iterator[str]:
     for name, report in reports.items():
         for reading in report.readings:
             yield f"{script}:{reading.line}: {name}: {reading.text}"

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from controller.core import Core, Entry, Place, Submitted
 from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
-from controller.p4runtime_shim.ports import Told
+from controller.p4runtime_shim.ports import SwitchReport
 from controller.policies.scheduling import BadDecision, Stuck
 from controller.switches.fleet import Report
 from controller.switches.layout import TreeAdmission
@@ -106,7 +106,7 @@ class OneSwitch(Network):
         return admission if region is None else admission.at(dict.fromkeys(admission.switches, region))
 
     def at_rest(
-        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
         """Return whether `reconcile` would find nothing to do."""
         return super().at_rest(admissions, self._wiring, told)
@@ -115,7 +115,7 @@ class OneSwitch(Network):
         self,
         admissions: Collection[TreeAdmission],
         wiring: Wiring,
-        told: Mapping[str, Told] = MappingProxyType({}),
+        told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> Report:
         """Have the switch hold these jobs, and no others. Raises ControllerError."""
         return super().reconcile(admissions, self._wiring, told)

@@ -88,9 +88,9 @@ API_VERSION = "1.4.1"
 """The version of the P4Runtime API that this service follows."""
 
 _STANDINGS = {
-    roles.Standing.PRIMARY: (grpc.StatusCode.OK, "you are the primary controller"),
-    roles.Standing.BACKUP: (grpc.StatusCode.ALREADY_EXISTS, "another controller is the primary"),
-    roles.Standing.NO_PRIMARY: (grpc.StatusCode.NOT_FOUND, "there is no primary controller"),
+    roles.StreamStanding.PRIMARY: (grpc.StatusCode.OK, "you are the primary controller"),
+    roles.StreamStanding.BACKUP: (grpc.StatusCode.ALREADY_EXISTS, "another controller is the primary"),
+    roles.StreamStanding.NO_PRIMARY: (grpc.StatusCode.NOT_FOUND, "there is no primary controller"),
 }
 
 _OURS = "/p4.v1.P4Runtime/"

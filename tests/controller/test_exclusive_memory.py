@@ -34,19 +34,17 @@ def test_holes_are_as_large_as_can_be(used: list[Region]) -> None:
     assert all(a.end < b.offset for a, b in pairwise(found))
 
 
-@given(used_regions(), st.integers(1, TOTAL), st.sampled_from(["first", "best"]))
-def test_a_region_is_found_exactly_if_a_hole_is_large_enough(used: list[Region], size: int, fit: str) -> None:
+@given(used_regions(), st.integers(1, TOTAL))
+def test_a_region_is_found_exactly_if_a_hole_is_large_enough(used: list[Region], size: int) -> None:
     taken = set(slots(used))
     possible = [o for o in range(TOTAL - size + 1) if taken.isdisjoint(range(o, o + size))]
     if possible:
-        region = allocate(TOTAL, used, size, fit=fit)  # type: ignore[arg-type]
+        region = allocate(TOTAL, used, size)
         assert region.size == size
         assert region.offset in possible
-        if fit == "first":
-            assert region.offset == possible[0]
     else:
         with pytest.raises(OutOfMemory):
-            allocate(TOTAL, used, size, fit=fit)  # type: ignore[arg-type]
+            allocate(TOTAL, used, size)
 
 
 @given(st.lists(st.integers(1, 64), max_size=12), st.randoms(use_true_random=False))
@@ -66,7 +64,6 @@ def test_freeing_in_any_order_gives_the_whole_memory_back(sizes: list[int], rand
 def test_best_fit_spares_the_large_hole() -> None:
     used = [Region(100, 10), Region(120, 10)]
     assert allocate(TOTAL, used, 10) == Region(110, 10)
-    assert allocate(TOTAL, used, 10, fit="first") == Region(0, 10)
 
 
 def test_when_nothing_fits_the_error_says_what_there_is() -> None:

@@ -5,24 +5,14 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from controller.policies.grouping.worth import Item
 
 Positions = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """The rest of a job: its kind, GPUs, iterations, seconds of each alone, and of a start."""
-
-    kind: int
-    gpus: int
-    iterations: float
-    alone_s: float
-    restart_s: float
-
-
 def ends_s(
-    jobs: Sequence[Ahead],
+    jobs: Sequence[Item],
     running: Sequence[Positions],
     starting: Sequence[Positions],
     gpus: int,
@@ -43,7 +33,7 @@ def ends_s(
 
 
 class _Outlook:
-    def __init__(self, jobs: Sequence[Ahead], gpus: int, round_s: Callable[[Positions], float]) -> None:
+    def __init__(self, jobs: Sequence[Item], gpus: int, round_s: Callable[[Positions], float]) -> None:
         self._jobs = jobs
         self._free = gpus
         self._round_s = round_s

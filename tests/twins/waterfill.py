@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.policies.placement.waterfill import NONE, SAME, Floats, Flows, Ints, Reading, Steady
+from controller.policies.placement.waterfill import NONE, SAME, Floats, Ints, JobFlows, Reading, Steady
 
 
-def waterfill(flows: Flows, reading: Reading = "spill") -> Steady:
+def waterfill(flows: JobFlows, reading: Reading = "spill") -> Steady:
     """Return the rates at which all jobs are frozen."""
     return Filling(flows, reading).run()
 
@@ -15,7 +15,7 @@ def waterfill(flows: Flows, reading: Reading = "spill") -> Steady:
 class Filling:
     """One run. The load of a resource when all active jobs have risen to t is base + slope · t."""
 
-    def __init__(self, flows: Flows, reading: Reading) -> None:
+    def __init__(self, flows: JobFlows, reading: Reading) -> None:
         self.flows, self.reading = flows, reading
         self.links, self.pools = len(flows.link_bps), len(flows.pool_bps)
         self.nowhere = self.links + self.pools  # what has no link or pool spends an unlimited one

@@ -8,12 +8,12 @@ from benchmarks.replicas.muri.loop import MuriRun
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
 from benchmarks.replicas.muri.speed import SLOTS, AntManSpeed, MuriSpeed
-from controller.policies.family import Family, Setting, SimulationConfig, resolve_settings
-from controller.policies.scheduling import papers
+from controller.policies.family import Family, Setting, SimulationConfig, declared, resolve_settings
+from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.sharing.antman import AntMan
 from controller.policies.scheduling.weave import Weave
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun
 
 SAME_TIME_S = 1e-4
 """With groups, ends fall together with arrivals that are so close."""
@@ -39,11 +39,9 @@ def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
 def _weave(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
     policy = Weave(
         MuriSpeed(),
+        PaperOptions(power=settings["power"], short=settings["short"], width=int(settings["width"])),
         name,
         known=known,
-        power=settings["power"],
-        short=settings["short"],
-        width=int(settings["width"]),
     )
     return MuriRun(policy, MuriSpeed(), same_time_s=SAME_TIME_S)
 
@@ -71,9 +69,7 @@ SETTINGS = {
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "unpack": Setting("0: muri keeps groups that do not pay (--autopack False there)", 1, 0, 1, whole=True),
-    "power": papers.SETTINGS["power"],
-    "short": papers.SETTINGS["short"],
-    "width": papers.SETTINGS["width"],
+    **{name: declared(PaperOptions)[name] for name in ("power", "short", "width")},
 }
 
 

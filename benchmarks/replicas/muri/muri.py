@@ -43,7 +43,7 @@ from benchmarks.replicas.muri.speed import (
 from controller.policies.scheduling.errors import BadSpec, SchedulingError
 from controller.policies.scheduling.placement import Counts, Slots
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import Entry, Rank, Waiting
+from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs
 from controller.vocabulary import Cluster
 from softswitch.engine.build import build_c
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler
@@ -113,7 +113,7 @@ class MuriReplica:
         self._blossom = blossom
         self._worst = worst
         self._contention = CONTENTION if blossom else CONTENTION_IN_ORDER
-        self._waiting = Waiting()
+        self._waiting = WaitingJobs()
         self._running: list[JobState] = []
         self._rank: dict[int, Rank] = {}  # of unfinished jobs, by order of arrival
         self._epoch = 0

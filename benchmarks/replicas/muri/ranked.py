@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from controller.policies.scheduling.placement import Slots
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import Waiting, walk
+from controller.policies.scheduling.queue import WaitingJobs, walk
 from controller.policies.scheduling.tiresias import Tiresias
 
 
@@ -26,7 +26,7 @@ class Repacked:
     def __init__(self, name: str, rank: Callable[[JobState, float], float]) -> None:
         self.name = name
         self._rank = rank
-        self._waiting = Waiting()
+        self._waiting = WaitingJobs()
         self._running: dict[int, JobState] = {}
 
     def decide(self, view: View) -> Decision:

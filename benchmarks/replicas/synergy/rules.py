@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState
-from controller.policies.scheduling.synergy.allocators import Grant, Plan, dominant_share, runnable
+from controller.policies.scheduling.synergy.allocators import ShareGrant, SharePlan, dominant_share, runnable
 from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
     Infeasible,
-    Option,
     Servers,
     ServerShape,
+    ShareOption,
     Split,
     undominated,
     within,
@@ -35,15 +35,15 @@ from controller.policies.scheduling.synergy.opt import share_out
 from controller.policies.scheduling.synergy.policy import (
     Allocator,
     DemandOf,
-    SharedSpeed,
+    ShareSpeed,
     SynergyPolicy,
     by_arrival,
     by_attained,
 )
 
 
-class RoundSpeed(SharedSpeed):
-    """As `SharedSpeed`, but a round holds whole iterations only, as there.
+class RoundSpeed(ShareSpeed):
+    """As `ShareSpeed`, but a round holds whole iterations only, as there.
 
     A job that ends within a round holds its GPUs until the round is over, and has ended then: so it is
     with `SteppedRun`. An iteration is taken to be shorter by a billionth,
@@ -90,10 +90,10 @@ def replica_demand(spec: Submission, profile: ModelProfile, shape: ServerShape) 
     if cut:
         above = gpus * (profile.ideal_cpus - fair_cpus)
         speed = 1 + (speed - 1) / above * (cpus - gpus * fair_cpus) if above else 1.0
-    ideal = Option(cpus / gpus, memory / gpus, speed)
+    ideal = ShareOption(cpus / gpus, memory / gpus, speed)
     floor = ideal
     if ideal.cpus > fair_cpus or ideal.memory_gb > fair_memory:
-        floor = Option(fair_cpus, fair_memory, 1.0)
+        floor = ShareOption(fair_cpus, fair_memory, 1.0)
     return Demand(spec.name, gpus, (floor, ideal), floor, ideal)
 
 
@@ -112,12 +112,12 @@ def replica_grid(spec: Submission, profile: ModelProfile, shape: ServerShape) ->
             f" {shape.fair_cpus:g} CPUs and {shape.fair_memory_gb:g} GB"
         )
     options = [
-        Option(cpus, memory, speed / fair)
+        ShareOption(cpus, memory, speed / fair)
         for cpus, row in zip(grid.cpus, grid.throughput, strict=True)
         for memory, speed in zip(grid.memory_gb, row, strict=True)
         if speed >= fair
     ]
-    floor = Option(shape.fair_cpus, shape.fair_memory_gb, 1.0)
+    floor = ShareOption(shape.fair_cpus, shape.fair_memory_gb, 1.0)
     ideal = replica_demand(spec, profile, shape).ideal
     return Demand(spec.name, spec.gpus, tuple(undominated(options)), floor, ideal)
 
@@ -147,18 +147,18 @@ def replica_demands(
     return demand_of
 
 
-def replica_proportional(demands: Sequence[Demand], servers: Servers) -> Plan:
+def replica_proportional(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Give each job in order its fair share on the first GPUs that are free."""
-    fair = Option(servers.fair_cpus, servers.fair_memory_gb, 1.0)
+    fair = ShareOption(servers.fair_cpus, servers.fair_memory_gb, 1.0)
     return _in_turn(demands, _FirstFit(servers), lambda fleet, job: fleet.take(job, fair))
 
 
-def replica_greedy(demands: Sequence[Demand], servers: Servers) -> Plan:
+def replica_greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Give each job in order its ideal share on the first GPUs that have it, or pass over it."""
     return _in_turn(demands, _FirstFit(servers), lambda fleet, job: fleet.take(job, job.ideal))
 
 
-def replica_tune(demands: Sequence[Demand], servers: Servers) -> Plan:
+def replica_tune(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Give each job in order its ideal share, else its fair one, else have neighbours fall back.
 
     Raises Infeasible where the public simulator exits: a job does not fit although neighbours fell back.
@@ -166,20 +166,20 @@ def replica_tune(demands: Sequence[Demand], servers: Servers) -> Plan:
     return _in_turn(demands, _FirstFit(servers), _tune)
 
 
-def replica_opt(demands: Sequence[Demand], servers: Servers) -> Plan:
+def replica_opt(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Give each job what the first program grants it, on the GPUs that are free, whatever else is there.
 
     Demands are those of `replica_grid`. Raises what `share_out` raises.
     """
     chosen, waiting = runnable(demands, servers.gpus)
     if not chosen:
-        return Plan((), tuple(waiting))
+        return SharePlan((), tuple(waiting))
     options, _ = share_out(chosen, servers, counts=[1] * len(chosen))
     grants, first = [], 0
     for job, option in zip(chosen, options, strict=True):
-        grants.append(Grant(job, option, _consecutive(first, job.gpus, servers.largest.gpus)))
+        grants.append(ShareGrant(job, option, _consecutive(first, job.gpus, servers.largest.gpus)))
         first += job.gpus
-    return Plan(tuple(grants), tuple(waiting))
+    return SharePlan(tuple(grants), tuple(waiting))
 
 
 def _consecutive(first: int, gpus: int, per_server: int) -> Split:
@@ -190,7 +190,7 @@ def _consecutive(first: int, gpus: int, per_server: int) -> Split:
 
 def _in_turn(
     demands: Sequence[Demand], fleet: _FirstFit, allocate: Callable[[_FirstFit, Demand], bool]
-) -> Plan:
+) -> SharePlan:
     ran: list[Demand] = []
     waiting: list[Demand] = []
     for position, job in enumerate(demands):
@@ -201,7 +201,7 @@ def _in_turn(
             ran.append(job)
         else:
             waiting.append(job)
-    return Plan(tuple(fleet.grant(job) for job in ran), tuple(waiting))
+    return SharePlan(tuple(fleet.grant(job) for job in ran), tuple(waiting))
 
 
 def _tune(fleet: _FirstFit, job: Demand) -> bool:
@@ -217,7 +217,7 @@ def _tune(fleet: _FirstFit, job: Demand) -> bool:
 @dataclass(slots=True)
 class _Held:
     demand: Demand
-    option: Option
+    option: ShareOption
     split: Split
 
 
@@ -232,7 +232,7 @@ class _FirstFit:
         self._first = 0  # no server before this one has a free GPU
         self.free_gpus = servers.gpus
 
-    def take(self, job: Demand, option: Option) -> bool:
+    def take(self, job: Demand, option: ShareOption) -> bool:
         left, split = job.gpus, []
         all_gpus, all_cpus, all_memory = self._gpus, self._cpus, self._memory
         cpus, memory = option.cpus, option.memory_gb
@@ -259,9 +259,9 @@ class _FirstFit:
         self.free_gpus -= job.gpus
         return True
 
-    def grant(self, job: Demand) -> Grant:
+    def grant(self, job: Demand) -> ShareGrant:
         held = self._held[job.job]
-        return Grant(job, held.option, held.split)
+        return ShareGrant(job, held.option, held.split)
 
     def with_gpus(self, gpus: int) -> list[tuple[int, int]]:
         if gpus > 1:
@@ -277,7 +277,7 @@ class _FirstFit:
                 break
         return chosen
 
-    def make_room(self, server: int, gpus: int, option: Option) -> None:
+    def make_room(self, server: int, gpus: int, option: ShareOption) -> None:
         cpus = max(0.0, gpus * option.cpus - self._cpus[server])
         memory = max(0.0, gpus * option.memory_gb - self._memory[server])
         if not cpus and not memory:
@@ -373,11 +373,11 @@ def replica_policy(order: str, mode: str, demand_of: DemandOf, *, servers: Serve
 def _selected(allocate: Allocator, *, large_first: bool) -> Allocator:
     """Let an allocator see only the jobs whose GPUs the cluster has, as LAS alone does."""
 
-    def of_selected(demands: Sequence[Demand], servers: Servers) -> Plan:
+    def of_selected(demands: Sequence[Demand], servers: Servers) -> SharePlan:
         chosen, waiting = runnable(demands, servers.gpus)
         if large_first:
             chosen.sort(key=lambda d: -d.gpus)
         plan = allocate(chosen, servers)
-        return Plan(plan.grants, (*plan.waiting, *waiting))
+        return SharePlan(plan.grants, (*plan.waiting, *waiting))
 
     return of_selected

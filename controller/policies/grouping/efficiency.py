@@ -76,8 +76,8 @@ def efficiency(jobs: Sequence[Profile], length_s: float) -> float:
 def best(jobs: Sequence[Profile]) -> Interleaving:
     """Return the shortest round of `jobs` over all orders of stages; the first found of equal ones.
 
-    >>> best([(2, 1), (1, 2)])
-    Interleaving(round_s=3, efficiency=1.0, offsets=(0, 1))
+    >>> best([(2.5, 1.25), (1.25, 2.5)])
+    Interleaving(round_s=3.75, efficiency=1.0, offsets=(0, 1))
     """
     return _extreme(tuple(map(tuple, jobs)), False)
 

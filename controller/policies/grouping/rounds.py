@@ -29,7 +29,7 @@ FEW = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GroupPlan:
     """A group: the positions of its jobs, ascending, and how they interleave."""
 
     jobs: tuple[int, ...]
@@ -43,7 +43,7 @@ def group(
     worst_order: bool = False,
     exact: bool = False,
     matcher: Matcher | None = None,
-) -> list[Plan]:
+) -> list[GroupPlan]:
     """Return groups of at most `members` jobs that cover all of `profiles`, in order of their first jobs.
 
     Args:
@@ -89,7 +89,7 @@ def group(
     interleave = worst if worst_order else best
     plans = (tuple(sorted(node)) for node in nodes)
     return sorted(
-        (Plan(jobs, interleave([profiles[job] for job in jobs])) for jobs in plans),
+        (GroupPlan(jobs, interleave([profiles[job] for job in jobs])) for jobs in plans),
         key=lambda plan: plan.jobs,
     )
 

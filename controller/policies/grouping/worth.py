@@ -21,7 +21,7 @@ import math
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
 
 from controller import _native
 from controller.errors import BadSpec
@@ -30,26 +30,20 @@ Kinds = tuple[int, ...]
 """Kinds of a group's members, in ascending order."""
 
 
-class Weighed(Protocol):
-    """A job to group: its kind (jobs of one kind interleave alike), GPUs, seconds per iteration, weight."""
+@dataclass(slots=True)
+class Item:
+    """A job to group: its kind (jobs of one kind interleave alike), GPUs, seconds per iteration, weight.
 
-    @property
-    def kind(self) -> int: ...  # noqa: D102
-    @property
-    def gpus(self) -> int: ...  # noqa: D102
-    @property
-    def alone_s(self) -> float: ...  # noqa: D102
-    @property
-    def weight(self) -> float: ...  # noqa: D102
-
-
-class Item(NamedTuple):
-    """`Weighed` as a tuple."""
+    Below, what is believed of the rest of it: iterations, seconds alone, and seconds of a start.
+    """
 
     kind: int
     gpus: int
     alone_s: float
-    weight: float
+    weight: float = 0.0
+    iterations: float = 0.0
+    left_s: float = 0.0
+    restart_s: float = 0.0
 
 
 class Rounds:
@@ -115,7 +109,7 @@ def _known_rounds(length_s: Callable[[Kinds], float], members: int, known: dict[
 
 
 def group_by_worth(
-    items: Sequence[Weighed], rounds: Rounds, gpus: int, *, improve: bool = True
+    items: Sequence[Item], rounds: Rounds, gpus: int, *, improve: bool = True
 ) -> list[tuple[int, ...]]:
     """Return groups, as positions in `items`, that need at most `gpus` GPUs together.
 

@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.errors import OutOfMemory
-from controller.policies.memory.demand import Demand, slots_for
+from controller.policies.memory.demand import DeadlineNeed, slots_for
 from controller.policies.memory.policy import (
     Answer,
     Question,
@@ -105,7 +105,9 @@ def _parts(question: Question, sharing: Sequence[Job], rest: Mapping[str, Region
     }
 
 
-def grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> dict[str, dict[str, int]]:
+def grants(
+    question: Question, wanted: Mapping[str, DeadlineNeed], *, lazy: bool
+) -> dict[str, dict[str, int]]:
     """Return the slots that jobs are granted at each of their switches."""
     left = {switch.name: switch.slots for switch in question.topology.switches}
     there = [job for job in question.jobs if job.name not in wanted or wanted[job.name].feasible]

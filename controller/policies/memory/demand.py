@@ -32,7 +32,7 @@ READINGS: tuple[Reading, ...] = ("article", "measured")
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class DeadlineNeed:
     """The demand of a job with a deadline: `rate_bps` is infinite if no rate is enough.
 
     `round_s` is the time for one iteration, `communication_s` the part of it left for gradients, `estimate_s`
@@ -51,7 +51,7 @@ class Demand:
         return math.isfinite(self.rate_bps) and self.rate_bps <= self.link_bps
 
 
-def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measured") -> Demand:
+def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measured") -> DeadlineNeed:
     """Return the demand from `now_s` on of a job with a deadline.
 
     Args:
@@ -69,7 +69,7 @@ def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measu
     rate_bps = job.model_bytes * 8 / communication_s if possible else math.inf
     bare_s = job.model_bytes * 8 / link_bps
     alone_s = skew_s + max(job.compute_s, (1 - hidden) * job.compute_s + bare_s)
-    return Demand(round_s, communication_s, rate_bps, link_bps, begin_s + job.iterations * alone_s)
+    return DeadlineNeed(round_s, communication_s, rate_bps, link_bps, begin_s + job.iterations * alone_s)
 
 
 def slot_time_s(job: Job, switch: Switch, reading: Reading = "measured") -> float:

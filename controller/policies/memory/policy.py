@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from controller.errors import BadSpec
-from controller.policies.memory.demand import Demand, Reading, demand
+from controller.policies.memory.demand import DeadlineNeed, Reading, demand
 from controller.policies.placement.trees import slowest_link_bps, tree_of
 from controller.vocabulary import Job, Region, Topology, Tree
 from controller.vocabulary.errors import kind
@@ -92,7 +92,7 @@ class Answer:
 
     regions: Mapping[str, Mapping[str, Region]]
     standing: Mapping[str, Standing]
-    demands: Mapping[str, Demand] = field(default_factory=dict)
+    demands: Mapping[str, DeadlineNeed] = field(default_factory=dict)
     parts: Mapping[str, int] = field(default_factory=dict)
 
     def in_flight(self, job: str) -> int:
@@ -167,7 +167,7 @@ def everywhere(question: Question, job: Job, regions: Mapping[str, Region]) -> d
     return {switch: regions[switch] for switch in question.switches[job.name]}
 
 
-def demands(question: Question, jobs: Iterable[Job]) -> dict[str, Demand]:
+def demands(question: Question, jobs: Iterable[Job]) -> dict[str, DeadlineNeed]:
     """Return the demands of the jobs that have deadlines."""
     return {
         job.name: demand(job, now_s=question.now_s, link_bps=question.link_bps(job), reading=question.reading)

@@ -8,7 +8,6 @@ two.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from controller.errors import BadJob, OutOfMemory
 from controller.vocabulary import Region
@@ -29,19 +28,17 @@ def allocate(
     used: Iterable[Region],
     size: int,
     *,
-    fit: Literal["first", "best"] = "best",
     aligned: bool = False,
 ) -> Region:
     """Choose `size` contiguous free slots of `total`.
 
-    Best fit takes the smallest hole that is large enough, and so keeps large holes for large jobs;
-    first fit takes the lowest. Adjacent free regions are one hole. O(n log n) in the regions used.
+    Takes the smallest hole that is large enough, and so keeps large holes for large jobs. Adjacent free
+    regions are one hole. O(n log n) in the regions used.
 
     Args:
         total: Number of slots of the memory.
         used: The regions in use, in any order.
         size: Number of slots wanted, 1 or more.
-        fit: Which hole to take if several are large enough.
         aligned: Whether the region has to start at a multiple of `size`.
 
     Raises OutOfMemory, with the slots asked for, the free slots and the largest hole; ValueError if
@@ -58,7 +55,7 @@ def allocate(
     large_enough = [hole for hole in free if hole.size >= size]
     if not large_enough:
         raise OutOfMemory(size, sum(h.size for h in free), max((h.size for h in free), default=0))
-    chosen = large_enough[0] if fit == "first" else min(large_enough, key=lambda h: (h.size, h.offset))
+    chosen = min(large_enough, key=lambda h: (h.size, h.offset))
     return Region(chosen.offset, size)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from controller.policies.placement.flows import State, directions, speed, steady_state
+from controller.policies.placement.flows import FlowState, directions, speed, steady_state
 from controller.policies.placement.trees import fan_in, tree_of
 from controller.policies.placement.waterfill import NONE
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.errors import plural
 
 
-def explain(state: State, job: Job) -> list[str]:
+def explain(state: FlowState, job: Job) -> list[str]:
     """Return sentences: where the job is, its rate, what limits it, and the gain of more of that resource."""
     count = len(job.hosts)
     racks = dict.fromkeys(state.topology.rack_of[host] for host in job.hosts)
@@ -41,7 +41,7 @@ def explain(state: State, job: Job) -> list[str]:
     return [*lines, *_bound(state, job, rate_bps)]
 
 
-def _bound(state: State, job: Job, rate_bps: float) -> list[str]:
+def _bound(state: FlowState, job: Job, rate_bps: float) -> list[str]:
     """Describe the resource that limits the rate, its other jobs, and the gain of a tenth more of it."""
     number = int(state.steady.bound_by[state.jobs.index(job)])
     if number == NONE:
@@ -67,7 +67,7 @@ def _bound(state: State, job: Job, rate_bps: float) -> list[str]:
     return lines
 
 
-def _resources(state: State, job: Job) -> set[int]:
+def _resources(state: FlowState, job: Job) -> set[int]:
     if len(job.hosts) < 2:
         return set()
     tree = tree_of(state.topology, job)

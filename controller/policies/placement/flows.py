@@ -21,12 +21,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.policies.placement.trees import bottom_up, tree_of, way_to_fallback
-from controller.policies.placement.waterfill import NONE, Floats, Flows, Node, Reading, Steady, waterfill
+from controller.policies.placement.waterfill import (
+    NONE,
+    Floats,
+    FlowNode,
+    JobFlows,
+    Reading,
+    Steady,
+    waterfill,
+)
 from controller.vocabulary import Job, Topology
 
 
 @dataclass(frozen=True)
-class State:
+class FlowState:
     """Running jobs and their resulting rates; jobs that nothing limits have an infinite one."""
 
     topology: Topology
@@ -73,7 +81,7 @@ def speed(job: Job, rate_bps: float) -> float:
 
 def steady_state(
     topology: Topology, jobs: Sequence[Job], reading: Reading = "spill", *, measured: bool = False
-) -> State:
+) -> FlowState:
     """Return the resulting rates of placed jobs. Raises BadSpec if a job is not placed.
 
     Args:
@@ -83,7 +91,7 @@ def steady_state(
         measured: Slots are held for the time measured of each job, instead of a round trip.
     """
     pools = _held_as_measured(topology) if measured and any(job.hold_s is not None for job in jobs) else None
-    return State(topology, tuple(jobs), waterfill(flows_of(topology, jobs, pools), reading))
+    return FlowState(topology, tuple(jobs), waterfill(flows_of(topology, jobs, pools), reading))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +115,11 @@ def _held_as_measured(topology: Topology) -> Pools:
     return Pools(rates, lambda job, at: topology.number_of[at], held)
 
 
-def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> Flows:
+def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> JobFlows:
     """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one pool."""
     crossing = [number for number, job in enumerate(jobs) if len(job.hosts) > 1]
     grown = [_grown(topology, jobs[number]) for number in crossing]
-    nodes = np.concatenate(grown) if grown else np.empty((0, len(Node._fields)))
+    nodes = np.concatenate(grown) if grown else np.empty((0, len(FlowNode._fields)))
     counts = [len(each) for each in grown]
     nodes[:, _JOB] = np.repeat(crossing, counts)
     first = np.repeat(np.cumsum([0, *counts[:-1]]), counts) if grown else np.empty(0)
@@ -122,7 +130,7 @@ def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None
         for node in np.flatnonzero(nodes[:, _POOL] >= 0).tolist():
             job, at = jobs[int(nodes[node, _JOB])], topology.switches[int(nodes[node, _POOL])].name
             nodes[node, _POOL], nodes[node, _HELD] = pools.of(job, at), pools.held(job, at)
-    return Flows.of(jobs=len(jobs), link_bps=link_bps, nodes=nodes, pool_bps=pool_bps)
+    return JobFlows.of(jobs=len(jobs), link_bps=link_bps, nodes=nodes, pool_bps=pool_bps)
 
 
 def _capacities(topology: Topology) -> tuple[Floats, Floats]:
@@ -135,7 +143,7 @@ def _capacities(topology: Topology) -> tuple[Floats, Floats]:
     return known
 
 
-_JOB, _PARENT, _POOL, _HELD = (Node._fields.index(name) for name in ("job", "parent", "pool", "held"))
+_JOB, _PARENT, _POOL, _HELD = (FlowNode._fields.index(name) for name in ("job", "parent", "pool", "held"))
 
 
 def _grown(topology: Topology, job: Job) -> Floats:
@@ -150,9 +158,9 @@ def _grown(topology: Topology, job: Job) -> Floats:
     return rows
 
 
-def _grow(topology: Topology, job: Job) -> list[Node]:
+def _grow(topology: Topology, job: Job) -> list[FlowNode]:
     """Return the nodes of one job: the way to its fallback server, its switches, its servers."""
-    nodes: list[Node] = []
+    nodes: list[FlowNode] = []
     tree = tree_of(topology, job)
     way = list(way_to_fallback(topology, job, tree))
     at: dict[str, int] = {}
@@ -161,7 +169,7 @@ def _grow(topology: Topology, job: Job) -> list[Node]:
         link, back = directions(topology, name, above)
         at[name] = len(nodes)
         parent = len(nodes) - 1 if position else NONE
-        nodes.append(Node(0, link, back, parent, source=0.0))
+        nodes.append(FlowNode(0, link, back, parent, source=0.0))
     outer = at.get(way[1], NONE) if len(way) > 1 else NONE
     place: dict[str, int] = {}
     for name in reversed(bottom_up(tree)):
@@ -172,10 +180,10 @@ def _grow(topology: Topology, job: Job) -> list[Node]:
         sums = job.aggregate and name in tree.aggregators
         pool = topology.number_of[name] if sums else NONE
         parent = outer if root else place[tree.parents[name]]
-        nodes.append(Node(0, link, back, parent, pool, source=0.0, kept=0.0 if root else 1.0))
+        nodes.append(FlowNode(0, link, back, parent, pool, source=0.0, kept=0.0 if root else 1.0))
     for server in job.hosts:
         rack = topology.rack_of[server]
-        nodes.append(Node(0, *directions(topology, server, rack), place[rack]))
+        nodes.append(FlowNode(0, *directions(topology, server, rack), place[rack]))
     return nodes
 
 

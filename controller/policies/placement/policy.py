@@ -32,7 +32,7 @@ from functools import cached_property
 import numpy as np
 
 from controller.errors import BadSpec
-from controller.policies.placement.flows import State, directions, steady_state
+from controller.policies.placement.flows import FlowState, directions, steady_state
 from controller.policies.placement.trees import fan_in, racks_of, tree_of, ways_to
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.errors import kind, plural
@@ -85,7 +85,7 @@ class Question:
         return {}
 
     @cached_property
-    def state(self) -> State:
+    def state(self) -> FlowState:
         """The steady state of the running jobs."""
         return steady_state(self.topology, self.running)
 
@@ -101,7 +101,7 @@ Choose = Callable[[Question, Job], Sequence[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PlacementPolicy:
     """A function that chooses servers, and whether batches and aggregation are NetPack's."""
 
     choose: Choose
@@ -112,14 +112,14 @@ class Policy:
 class Placed:
     """A placed batch: the state of all running jobs, and the names of the jobs that wait."""
 
-    state: State
+    state: FlowState
     waiting: tuple[str, ...]
 
 
 def place(
     topology: Topology,
     batch: Sequence[Job],
-    policy: Policy,
+    policy: PlacementPolicy,
     *,
     running: Sequence[Job] = (),
     seed: int = 0,
@@ -145,7 +145,7 @@ def place(
 def place_among(
     topology: Topology,
     batch: Sequence[Job],
-    policy: Policy,
+    policy: PlacementPolicy,
     running: Sequence[Job],
     rng: random.Random,
     free: Mapping[str, int] | None = None,
@@ -246,7 +246,7 @@ def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
     )
 
 
-def choose_fallback(state: State, job: Job) -> str | None:
+def choose_fallback(state: FlowState, job: Job) -> str | None:
     """Return the fallback server of a placed job; None if there is none.
 
     Where some servers have a `fallback_port`, fallback servers are on those only; else on any but its own.
@@ -274,7 +274,7 @@ def choose_fallback(state: State, job: Job) -> str | None:
     return None
 
 
-def _least_loaded(state: State, rack: str, servers: Sequence[str]) -> str:
+def _least_loaded(state: FlowState, rack: str, servers: Sequence[str]) -> str:
     """Return which of the servers at a switch has most bandwidth left, the first of equal ones."""
     links = [directions(state.topology, rack, server)[0] for server in servers]
     load = state.load_bps

@@ -16,8 +16,8 @@ It runs in C (`controller._native`); its twin in NumPy is `tests.twins.waterfill
 
 Complexity: O(events · (resources + nodes that the event affects)); there is at most one event per resource.
 
->>> two_links = Flows.of(jobs=3, link_bps=[10.0, 4.0], nodes=[
-...     Node(job=0, link=0), Node(job=1, link=0), Node(job=1, link=1), Node(job=2, link=1)])
+>>> two_links = JobFlows.of(jobs=3, link_bps=[10.0, 4.0], nodes=[
+...     FlowNode(job=0, link=0), FlowNode(job=1, link=0), FlowNode(job=1, link=1), FlowNode(job=2, link=1)])
 >>> [float(rate) for rate in waterfill(two_links).rate_bps]
 [8.0, 2.0, 2.0]
 """
@@ -43,7 +43,7 @@ SAME = 1 + 1e-12
 """Events closer than this, relatively, are one."""
 
 
-class Node(NamedTuple):
+class FlowNode(NamedTuple):
     """A node of a job's tree, with the link up from it; without `pool` it forwards without summing.
 
     Parents come before their children. `source` is the flow that begins here: 1 for a server. `kept` is the
@@ -63,7 +63,7 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Flows:
+class JobFlows:
     """Trees of all jobs as arrays over nodes; a job's nodes follow each other, jobs in order."""
 
     jobs: int
@@ -86,10 +86,10 @@ class Flows:
         *,
         jobs: int,
         link_bps: Sequence[float] | Floats,
-        nodes: Sequence[Node] | Floats,
+        nodes: Sequence[FlowNode] | Floats,
         pool_bps: Sequence[float] | Floats = (),
         limit_bps: Sequence[float] | None = None,
-    ) -> Flows:
+    ) -> JobFlows:
         """Return the arrays of these nodes.
 
         Args:
@@ -101,7 +101,11 @@ class Flows:
             limit_bps: The highest rate that each job can use, bits per second; None: no limits.
         """
         columns = dict(
-            zip(Node._fields, np.array(nodes, dtype=np.float64).reshape(-1, len(Node._fields)).T, strict=True)
+            zip(
+                FlowNode._fields,
+                np.array(nodes, dtype=np.float64).reshape(-1, len(FlowNode._fields)).T,
+                strict=True,
+            )
         )
         numbers = {name: column.astype(np.int64) for name, column in columns.items()}
         return cls(
@@ -136,7 +140,7 @@ class Steady:
     spilled_at_bps: Floats
 
 
-def waterfill(flows: Flows, reading: Reading = "spill") -> Steady:
+def waterfill(flows: JobFlows, reading: Reading = "spill") -> Steady:
     """Return the rates at which all jobs are frozen. Raises NativeMissing, and MemoryError."""
     links, pools = len(flows.link_bps), len(flows.pool_bps)
     rates = (flows.link_bps, flows.pool_bps, flows.limit_bps)

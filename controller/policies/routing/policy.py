@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 from controller.errors import BadSpec
-from controller.policies.placement.flows import State, steady_state
+from controller.policies.placement.flows import FlowState, steady_state
 from controller.policies.placement.trees import racks_of, root_for, tidy
 from controller.vocabulary import Job, Topology, Tree
 from controller.vocabulary.errors import kind
@@ -110,7 +110,7 @@ class Question:
     def _capable(self, names: Collection[str]) -> frozenset[str]:
         return frozenset(name for name in names if self.topology.switch[name].aggregates)
 
-    def evaluate(self, trees: Mapping[str, Tree]) -> State:
+    def evaluate(self, trees: Mapping[str, Tree]) -> FlowState:
         """Return the steady state of the jobs on these trees: rates in bits per second, and loads."""
         return steady_state(self.topology, routed_by(self.jobs, trees))
 
@@ -123,7 +123,7 @@ def routed_by(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
     return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
 
 
-def score(state: State) -> tuple[float, float]:
+def score(state: FlowState) -> tuple[float, float]:
     """Return the key by which trees are compared: the smallest rate of a job, then the sum of all rates."""
     found = zip(state.jobs, state.steady.rate_bps, strict=True)
     rates = [rate for job, rate in found if len(job.hosts) > 1]

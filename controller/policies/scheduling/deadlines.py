@@ -67,7 +67,7 @@ def by_itself(job: JobState) -> float:
     return job.alone_s
 
 
-class Urgency:
+class DeadlineUrgency:
     """The urgent jobs of one run, and the rank of all.
 
     Args:
@@ -158,10 +158,6 @@ class Urgency:
         return urgent, next_s
 
 
-SLACK_MARGIN = 0.25
-"""The same for `Slack`."""
-
-
 def due_s(job: JobState) -> float:
     """Return the time of the deadline, on the clock of `arrival_s`; infinite without one."""
     return math.inf if job.spec.deadline_s is None else job.spec.arrival_s + job.spec.deadline_s
@@ -182,15 +178,13 @@ class Slack:
     A job with a deadline waits like any other while it has time. When its slack (the time until the deadline,
     less its remaining run time and a start) falls below `margin` of its remaining run time, it is urgent, and
     urgent jobs run first, by deadline. A job that can no longer meet its deadline counts as one without:
-    resources taken from others for it would be wasted. Without `forgive`, it stays urgent; that is an
-    ablation.
+    resources taken from others for it would be wasted.
     """
 
-    def __init__(self, told: Told = TRUTH, *, margin: float = SLACK_MARGIN, forgive: bool = True) -> None:
+    def __init__(self, told: Told = TRUTH, *, margin: float = 0.25) -> None:
         self.name = "slack"
         self._told = told
         self._margin = margin
-        self._forgive = forgive
         self._urgent: set[int] = set()  # by order of arrival; once urgent, a job stays so
         self._ranked = Ranked("slack", self._rank, moves=Moves.PREEMPT)
 
@@ -221,7 +215,7 @@ class Slack:
     def _note(self, job: JobState, now_s: float) -> None:
         left_s = self._left_s(job, now_s)
         slack_s = due_s(job) - now_s - left_s
-        if slack_s < -1e-6 * max(1.0, now_s) and self._forgive:
+        if slack_s < -1e-6 * max(1.0, now_s):
             self._urgent.discard(job.order)
         elif slack_s <= self._margin * left_s + 1e-6 * max(1.0, now_s):
             self._urgent.add(job.order)
@@ -235,12 +229,12 @@ class Slack:
 
 
 class OnTime:
-    """By service, but urgent deadlines first. `learns=False` is an ablation of `Urgency`."""
+    """By service, but urgent deadlines first. `learns=False` is an ablation of `DeadlineUrgency`."""
 
     name = "on-time"
 
     def __init__(self, told: Told = TRUTH, *, learns: bool = True) -> None:
-        self.urgency = Urgency(told, learns=learns)
+        self.urgency = DeadlineUrgency(told, learns=learns)
         self._ranked = Ranked(self.name, self.urgency.rank, moves=Moves.PREEMPT)
 
     def decide(self, view: View) -> Decision:

@@ -1,11 +1,7 @@
-"""Servers that fail and recover, and jobs that their users cancel: drawn by seed, or given.
+"""``faults:POLICY``: servers that fail and recover, jobs that users cancel: drawn by seed, or given.
 
 `Faulty` stops jobs on servers that are down; it is a speed model like those of contending jobs, so the event
-loop is the same as without faults.
-
-Scheduling on servers that fail: jobs leave those that are down, and avoid those that failed before.
-
-``faults:POLICY``: servers that fail and recover, jobs that are cancelled; the plain speed model.
+loop is the same as without faults. `Evacuate` moves jobs off servers that are down.
 """
 
 from __future__ import annotations
@@ -14,13 +10,12 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from controller.policies.family import Family, Setting, Setup, SimulationConfig, resolve_settings
+from controller.policies.family import Family, Options, Setup, SimulationConfig, declared, option, resolved
 from controller.policies.scheduling import baselines
 from controller.policies.scheduling.beliefs import TRUTH, Told
-from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.placement import Counts, Slots
 from controller.policies.scheduling.policy import (
@@ -44,27 +39,21 @@ WORSE = 10.0
 """A lemon fails so many times as often as another server."""
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """Rates and costs of failures.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOptions(Options):
+    """Options of the family; `seed` is that of all draws."""
 
-    Attributes:
-        mtbf_s: Mean time between failures of a server, over all servers; infinite: none fails.
-        repair_s: How long a server is down.
-        checkpoint_s: Interval of jobs' checkpoints; progress since the last one is lost with the server.
-        cancelled: Fraction of the jobs that are cancelled as they run, at a uniformly drawn point.
-        seed: Seed of all random draws.
-    """
-
-    mtbf_s: float = math.inf
-    repair_s: float = 3600.0
-    checkpoint_s: float = 1800.0
-    cancelled: float = 0.0
+    mtbf_h: float = option("mean time between failures of a server, hours; 0: none", 100.0, 0.0, 1e9)
+    repair_s: float = option("how long a server is down", 3600.0, 1.0, 1e9)
+    checkpoint_s: float = option("jobs save their work so often", 1800.0, 1.0, 1e9)
+    cancelled: float = option("part of the jobs that are cancelled as they run", 0.1, 0.0, 1.0)
+    restart_scale: float = option("factor on the cost of restarts", 1.0, 0.0, 1e6)
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not (self.mtbf_s > 0 and self.repair_s > 0 and self.checkpoint_s > 0 and 0 <= self.cancelled <= 1):
-            raise BadSpec(f"{self}: want positive times, and cancelled from 0 to 1")
+    @property
+    def mtbf_s(self) -> float:
+        """Mean time between failures in seconds; infinite: none fails."""
+        return self.mtbf_h * 3600.0 or math.inf
 
 
 class Outages:
@@ -73,7 +62,7 @@ class Outages:
     Times between failures are exponential. One server in `LEMONS` fails `WORSE` times as often as the others.
     """
 
-    def __init__(self, faults: Faults, nodes: int) -> None:
+    def __init__(self, faults: FaultOptions, nodes: int) -> None:
         self._faults = faults
         usual = LEMONS / (LEMONS - 1 + WORSE) if nodes >= LEMONS else 1.0
         lemons = set(random.Random(f"lemons {faults.seed}").sample(range(nodes), nodes // LEMONS))
@@ -91,10 +80,6 @@ class Outages:
             if now_s < last_s + self._faults.repair_s:
                 found[number] = last_s
         return found
-
-    def failures(self, now_s: float) -> dict[int, int]:
-        """Return how often each server has failed until now."""
-        return {number: count for number in range(len(self._begins)) if (count := self._count(number, now_s))}
 
     def next_s(self, now_s: float) -> float:
         """Return the time at which a server next goes down or comes back; infinite if none does."""
@@ -116,7 +101,7 @@ class Outages:
 class _Failures:
     """Draws when a server fails, one time after the other; it can be copied, unlike a generator."""
 
-    def __init__(self, faults: Faults, node: int, mtbf_s: float) -> None:
+    def __init__(self, faults: FaultOptions, node: int, mtbf_s: float) -> None:
         self._rng = random.Random(f"failures {faults.seed} {node}")
         self._rate = 1 / mtbf_s
         self._repair_s = faults.repair_s
@@ -147,7 +132,7 @@ class Faulty:
 
     speed: SpeedModel
     cluster: Cluster
-    faults: Faults
+    faults: FaultOptions
     outages: Outages
     _hit: dict[str, _Hit] = field(default_factory=dict)
     _resume_s: dict[str, float] = field(default_factory=dict)
@@ -249,46 +234,34 @@ class Faulty:
         return max(now_s, job.working_since_s()) + left * speed_s
 
 
-def settings_of(chosen: Mapping[str, float], seed: int) -> Faults:
-    """Return the faults that settings describe; ``mtbf_h`` 0: none."""
-    mtbf_s = chosen["mtbf_h"] * 3600.0 or math.inf
-    return Faults(mtbf_s, chosen["repair_s"], chosen["checkpoint_s"], chosen["cancelled"], seed)
-
-
 class Health(Protocol):
     """The state of servers, by number."""
 
     def down(self, now_s: float) -> Collection[int]:
         """Return the servers that are down."""
 
-    def failures(self, now_s: float) -> dict[int, int]:
-        """Return how often each server that has failed has done so until now."""
-
     def next_s(self, now_s: float) -> float:
         """Return the time at which a server next goes down or comes back."""
 
 
-class Healthy:
+class Evacuate:
     """Shortest remaining service first on the servers that are up; ours.
 
     A job whose server goes down restarts elsewhere at once, from its checkpoint, if it ranks before others
-    that run. With `wary`, jobs prefer the servers that have failed least so far: where some servers fail
-    often, the others get the work.
+    that run.
     """
 
-    def __init__(self, health: Health, told: Told = TRUTH, *, wary: bool = True) -> None:
-        self.name = "healthy" if wary else "evacuate"
+    name = "evacuate"
+
+    def __init__(self, health: Health, told: Told = TRUTH) -> None:
         self._health = health
         self._told = told
-        self._wary = wary
 
     def decide(self, view: View) -> Decision:
         """Return the jobs of least remaining service that fit on the servers that are up."""
         now_s, cluster = view.now_s, view.cluster
         down = self._health.down(now_s)
-        failures = self._health.failures(now_s) if self._wary else {}
         up = [number for number in range(len(cluster.servers)) if number not in down]
-        up.sort(key=lambda number: (failures.get(number, 0), number))
         wake_s = self._health.next_s(now_s) if view.jobs else None
         if not up:
             return Decision([], wake_s)
@@ -329,7 +302,7 @@ def _in_whole(group: Group, numbers: list[int]) -> Group:
     gpus = tuple(numbers[number] for number in group.gpus)
     if job.group is not None and job.group.gpus == gpus:
         return job.group
-    return Group((job,), gpus, reason="the healthiest servers with room")
+    return Group((job,), gpus, reason="on servers that are up")
 
 
 POLICIES: Mapping[str, tuple[str, Callable[[Outages], Policy]]] = {
@@ -339,25 +312,15 @@ POLICIES: Mapping[str, tuple[str, Callable[[Outages], Policy]]] = {
     ),
     "srsf": ("shortest remaining service first; waits for servers that are down", lambda o: baselines.srsf()),
     "tiresias": ("attained service in a few queues; waits for servers that are down", lambda o: Tiresias()),
-    "evacuate": ("srsf whose jobs leave servers that are down", lambda o: Healthy(o, wary=False)),
-    "healthy": ("the same, and servers that have failed least come first; ours", lambda o: Healthy(o)),
-}
-
-SETTINGS = {
-    "mtbf_h": Setting("mean time between failures of a server, hours; 0: none", 100.0, 0.0, 1e9),
-    "repair_s": Setting("how long a server is down", 3600.0, 1.0, 1e9),
-    "checkpoint_s": Setting("jobs save their work so often", 1800.0, 1.0, 1e9),
-    "cancelled": Setting("part of the jobs that are cancelled as they run", 0.1, 0.0, 1.0),
-    "restart_scale": Setting("factor on the cost of restarts", 1.0, 0.0, 1e6),
+    "evacuate": ("srsf whose jobs leave servers that are down; ours", Evacuate),
 }
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh policy with its speed model and interval."""
-    chosen = resolve_settings(SETTINGS, config)
-    faults: Faults = settings_of(chosen, config.seed)
+    faults = replace(resolved(FaultOptions, config), seed=config.seed)
     nodes = len(config.cluster.servers)
-    speed = Faulty(Exclusive(chosen["restart_scale"]), config.cluster, faults, Outages(faults, nodes))
+    speed = Faulty(Exclusive(faults.restart_scale), config.cluster, faults, Outages(faults, nodes))
     return Setup(POLICIES[name][1](Outages(faults, nodes)), speed)
 
 
@@ -365,6 +328,6 @@ FAMILY = Family(
     "servers fail and jobs are cancelled, by seed",
     {name: about for name, (about, _) in POLICIES.items()},
     make,
-    settings=SETTINGS,
-    main=("healthy",),
+    settings=declared(FaultOptions),
+    main=("evacuate",),
 )

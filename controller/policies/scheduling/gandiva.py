@@ -20,7 +20,6 @@ import math
 from collections import deque
 
 from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import RESOURCES
 from controller.policies.scheduling.placement import Counts
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
@@ -37,15 +36,12 @@ Pair = frozenset[Kind]
 
 
 class Gandiva:
-    """Time slicing, packing and migration. `pack=False`: time slicing alone."""
+    """Time slicing, packing and migration."""
 
     name = "gandiva"
 
-    def __init__(self, *, quantum_s: float = 360.0, pack: bool = True) -> None:
-        if not (quantum_s > 0 and math.isfinite(quantum_s)):
-            raise BadSpec(f"a quantum of {quantum_s} s; it must be positive")
+    def __init__(self, *, quantum_s: float = 360.0) -> None:
         self._quantum_s = quantum_s
-        self._pack = pack
         self._turn: dict[int, tuple[float, int]] = {}  # of each unfinished job: since when it waits for one
         self._until_s: dict[int, float] = {}  # when each running job's turn ends
         self._pays: dict[Pair, bool] = {}  # what trials have shown
@@ -93,7 +89,7 @@ class Gandiva:
             else:
                 refused.add(job.spec.gpus)
                 waiting.append(job)
-        guests = self._guests(chosen, waiting) if self._pack and waiting else {}
+        guests = self._guests(chosen, waiting) if waiting else {}
         drafts = []
         for job in chosen:
             guest = guests.get(job.order)

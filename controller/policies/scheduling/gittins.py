@@ -22,7 +22,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.policy import Decision, JobState, View
 from controller.policies.scheduling.ranked import Moves, Ranked
 
@@ -41,8 +40,6 @@ class Gittins:
     name = "gittins"
 
     def __init__(self, sizes: Sequence[float] = ()) -> None:
-        if any(not (size > 0 and math.isfinite(size)) for size in sizes):
-            raise BadSpec(f"services {tuple(sizes)[:5]}; they must be positive")
         self._ended = list(sizes)
         self._learns = not sizes
         self._next_lesson = 1.0

@@ -1,8 +1,6 @@
-"""Speeds by kind of GPU and by model, as Gavel's authors measured them: ``simulation_throughputs.json``.
+"""``types:POLICY``: GPUs of several kinds, on which models are faster by different factors.
 
-Scheduling on GPUs of several kinds, on which models are faster by different factors (Gavel, OSDI'20).
-
-``types:POLICY``: GPUs of several kinds; models' speeds on each are Gavel's (a file), or synthetic.
+Models' speeds on each kind are Gavel's (OSDI'20; its file ``simulation_throughputs.json``), or synthetic.
 """
 
 from __future__ import annotations
@@ -11,17 +9,25 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
+from controller.policies.family import (
+    Family,
+    Options,
+    Setup,
+    SimulationConfig,
+    declared,
+    option,
+    readable,
+    resolved,
+)
 from controller.policies.scheduling.beliefs import TRUTH, Told
 from controller.policies.scheduling.errors import BadSpec, BadTrace
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.placement import Slots
-from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, View
+from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.speed import Exclusive
 from controller.vocabulary import Cluster
 from controller.vocabulary.errors import plural
@@ -73,40 +79,26 @@ SpeedOn = Callable[[Submission, str], float]
 """Speed of a job on a kind of GPU, relative to the kind on which it is fastest."""
 
 
-class Prefer(Enum):
-    """How a job's kind of GPU is chosen."""
-
-    ANY = "whatever server comes first"
-    FAST = "the fastest that is free, in the order of the queue"
-    GAIN = "those to whom a kind matters most come first"
+PATIENCE = 2.0
+"""A job moves to another kind only if that saves more than this many times the cost of a start."""
 
 
 class ByKind:
     """Shortest remaining service first, each job within one kind of GPUs.
 
     Jobs are chosen until the GPUs are used up, in the order of their remaining service on the kind on which
-    they are fastest. `prefer` decides which kind each gets: with `GAIN` the jobs that lose most by another
-    kind choose first, so that a kind goes to the jobs that it speeds up most, as in Gavel's policies, which
-    use linear programs. A running job moves to another kind only if the time saved there is more than
-    `patience` times the cost of a start.
+    they are fastest. With `fast` each takes the fastest kind that is free, else whatever server comes first.
     """
 
     def __init__(
-        self,
-        kinds: Sequence[str],
-        speed_on: SpeedOn,
-        told: Told = TRUTH,
-        *,
-        prefer: Prefer = Prefer.GAIN,
-        patience: float = 2.0,
+        self, kinds: Sequence[str], speed_on: SpeedOn, told: Told = TRUTH, *, fast: bool = True
     ) -> None:
         """Schedule on servers of these kinds, one of each server in order."""
-        self.name = f"kinds-{prefer.name.lower()}"
+        self.name = "kinds-fast" if fast else "kinds-any"
         self._kinds = kinds
         self._speed_on = speed_on
         self._told = told
-        self._prefer = prefer
-        self._patience = patience
+        self._fast = fast
         self._parts: dict[str, tuple[Cluster, list[int]]] = {}
 
     def decide(self, view: View) -> Decision:
@@ -130,7 +122,7 @@ class ByKind:
         groups = []
         taken = set(chosen)
         rest = [job for job in ranked if job not in taken]  # for what the chosen leave free in pieces
-        for job in [*self._in_turn(chosen, kinds, now_s), *rest]:
+        for job in [*chosen, *rest]:
             group = self._place(job, self._liked(job, kinds, now_s), slots)
             if group is not None:
                 groups.append(group)
@@ -145,31 +137,18 @@ class ByKind:
                     f" there are {most}"
                 )
 
-    def _in_turn(self, chosen: list[JobState], kinds: Sequence[str], now_s: float) -> list[JobState]:
-        if self._prefer is not Prefer.GAIN:
-            return chosen
-
-        def loses(job: JobState) -> float:
-            """Return the loss by the job's second-best kind, weighted by its rank."""
-            speeds = sorted((self._speed_on(job.spec, kind) for kind in kinds), reverse=True)
-            next_best = speeds[1] if len(speeds) > 1 else speeds[0]
-            return (speeds[0] - next_best) / max(1e-9, self._told.remaining_s(job, now_s) * job.spec.gpus)
-
-        return sorted(chosen, key=lambda job: (-loses(job), job.order))
-
     def _liked(self, job: JobState, kinds: Sequence[str], now_s: float) -> list[str]:
         """Return the kinds in the order in which it takes them."""
-        if self._prefer is Prefer.ANY:
-            order = list(kinds)
-        else:
-            order = sorted(kinds, key=lambda kind: -self._speed_on(job.spec, kind))
+        order = list(kinds)
+        if self._fast:
+            order.sort(key=lambda kind: -self._speed_on(job.spec, kind))
         here = self._kind_of(job)
         if here is None or order[0] == here:
             return order
         left_s = self._told.remaining_s(job, now_s)
         now, there = (self._speed_on(job.spec, kind) for kind in (here, order[0]))
         saved_s = left_s / now - left_s / there
-        if self._prefer is Prefer.ANY or saved_s <= self._patience * job.spec.restart_s:
+        if not self._fast or saved_s <= PATIENCE * job.spec.restart_s:
             order.remove(here)
             order.insert(0, here)
         return order
@@ -303,25 +282,26 @@ def _speed_on(config: SimulationConfig, kinds: tuple[str, ...]) -> SpeedOn:
     return speed_on
 
 
-POLICIES: Mapping[str, tuple[str, Prefer]] = {
-    "srsf": ("shortest remaining service first, on whatever GPUs come first", Prefer.ANY),
-    "fast-first": ("the same, on the fastest GPUs that are free", Prefer.FAST),
-    "matched": ("the same, each kind to those whom it speeds up most (after Gavel, OSDI'20)", Prefer.GAIN),
+POLICIES: Mapping[str, tuple[str, bool]] = {
+    "srsf": ("shortest remaining service first, on whatever GPUs come first", False),
+    "fast-first": ("the same, on the fastest GPUs that are free", True),
 }
 
-SETTINGS = {
-    "patience": Setting("a job moves to another kind for so many times what a start costs", 2.0, 0.0, 1e6),
-    "restart_scale": Setting("factor on the cost of restarts", 1.0, 0.0, 1e6),
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindOptions(Options):
+    """Options of the family."""
+
+    restart_scale: float = option("factor on the cost of restarts", 1.0, 0.0, 1e6)
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh policy with its speed model and interval."""
-    chosen = resolve_settings(SETTINGS, config)
     kinds = kinds_of(config.cluster)
     speed_on = _speed_on(config, kinds)
-    policy: Policy = ByKind(kinds, speed_on, prefer=POLICIES[name][1], patience=chosen["patience"])
-    return Setup(policy, KindSpeed(kinds, config.cluster, speed_on, Exclusive(chosen["restart_scale"])))
+    plain = Exclusive(resolved(KindOptions, config).restart_scale)
+    policy = ByKind(kinds, speed_on, fast=POLICIES[name][1])
+    return Setup(policy, KindSpeed(kinds, config.cluster, speed_on, plain))
 
 
 FAMILY = Family(
@@ -329,6 +309,6 @@ FAMILY = Family(
     {name: about for name, (about, _) in POLICIES.items()},
     make,
     dress,
-    SETTINGS,
-    main=("matched",),
+    declared(KindOptions),
+    main=("fast-first",),
 )

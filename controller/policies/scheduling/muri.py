@@ -16,14 +16,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from controller.policies.grouping.efficiency import Interleaving, Profile, best
-from controller.policies.grouping.rounds import Plan, group
-from controller.policies.scheduling.beliefs import TRUTH, Profiler, Told
+from controller.policies.grouping.rounds import GroupPlan, group
+from controller.policies.scheduling.beliefs import Profiler
 from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.model import RESOURCES
+from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.placement import Counts
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.queue import Entry, Rank, Waiting, carry_on
+from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs, carry_on
 from controller.vocabulary import Cluster
 
 
@@ -39,40 +38,23 @@ class Drafted:
     groups: list[tuple[int, Draft]]
 
 
+DEFAULT = PaperOptions()
+
+
 class Muri:
-    """Muri-S if durations are `known`, else Muri-L.
+    """Muri-S if durations are `known`, else Muri-L."""
 
-    `members` is the largest group. `blossom=False` groups neighbours in the queue, `worst` interleaves
-    badly: the paper's ablations.
-    """
-
-    def __init__(
-        self,
-        name: str = "muri-s",
-        *,
-        known: bool = True,
-        members: int = len(RESOURCES),
-        blossom: bool = True,
-        worst: bool = False,
-        noise: float = 0.0,
-        seed: int = 0,
-        quantum_s: float = 360.0,
-        told: Told = TRUTH,
-    ) -> None:
-        if not 1 <= members <= len(RESOURCES):
-            raise BadSpec(f"groups of {members} jobs; 1 to {len(RESOURCES)} are possible")
+    def __init__(self, options: PaperOptions = DEFAULT, name: str = "muri-s", *, known: bool = True) -> None:
         self.name = name
         self._known = known
-        self._members = members
-        self._blossom = blossom
-        self._worst = worst
-        self._profiler = Profiler(noise, seed)
-        self._told = told
-        self._quantum_s = quantum_s
-        self._waiting = Waiting()
+        self._options = options
+        self._members = options.members
+        self._profiler = Profiler(options.noise, options.seed)
+        self._told = options.told
+        self._waiting = WaitingJobs()
         self._running: dict[int, JobState] = {}
         self._profiles: dict[int, Profile] = {}
-        self._plans: dict[tuple[Profile, ...], list[Plan]] = {}  # the queue's head often stays the same
+        self._plans: dict[tuple[Profile, ...], list[GroupPlan]] = {}  # the queue's head often stays the same
         self._drafted: dict[int, Drafted] = {}
 
     def decide(self, view: View) -> Decision:
@@ -98,7 +80,7 @@ class Muri:
             if order not in runs:
                 self._waiting.add(job, rank)
         self._running = runs
-        wake_s = view.now_s + self._quantum_s if len(self._waiting) and not self._known else None
+        wake_s = view.now_s + self._options.interval_s if len(self._waiting) and not self._known else None
         return Decision(groups, wake_s)
 
     def _rank(self, job: JobState, now_s: float) -> Rank:
@@ -151,18 +133,20 @@ class Muri:
             members = tuple(jobs[number] for number in plan.jobs)
             yield plan.jobs[0], interleaved(members, plan.interleaving)
 
-    def _plan(self, profiles: list[Profile]) -> Iterable[Plan]:
+    def _plan(self, profiles: list[Profile]) -> Iterable[GroupPlan]:
         """Return which of them are together, and how they interleave."""
-        if not self._blossom:
+        if self._options.in_order:
             heads = range(0, len(profiles), self._members)
             blocks = [range(head, min(head + self._members, len(profiles))) for head in heads]
-            return [Plan((*block,), best([profiles[number] for number in block])) for block in blocks]
+            return [GroupPlan((*block,), best([profiles[number] for number in block])) for block in blocks]
         key = tuple(profiles)
         plans = self._plans.get(key)
         if plans is None:
             if len(self._plans) >= 4096:
                 self._plans.clear()
-            plans = self._plans[key] = group(key, members=self._members, worst_order=self._worst)
+            plans = self._plans[key] = group(
+                key, members=self._members, worst_order=self._options.worst_order
+            )
         return plans
 
 

@@ -19,29 +19,12 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from operator import mul
-from typing import Protocol
 
 from controller import _native
-from controller.policies.grouping.worth import Rounds, Weighed
+from controller.policies.grouping.worth import Item, Rounds
 
 Positions = tuple[int, ...]
-
-
-class Ahead(Protocol):
-    """The rest of a job: its kind, GPUs, iterations, seconds of each alone, and of a start."""
-
-    @property
-    def kind(self) -> int: ...  # noqa: D102
-    @property
-    def gpus(self) -> int: ...  # noqa: D102
-    @property
-    def iterations(self) -> float: ...  # noqa: D102
-    @property
-    def alone_s(self) -> float: ...  # noqa: D102
-    @property
-    def restart_s(self) -> float: ...  # noqa: D102
 
 
 def fill(sizes: Sequence[int], order: Sequence[int], gpus: int) -> list[Positions]:
@@ -61,7 +44,7 @@ def fill(sizes: Sequence[int], order: Sequence[int], gpus: int) -> list[Position
 class Outlook:
     """When jobs end under one draft or another."""
 
-    def __init__(self, jobs: Sequence[Ahead], gpus: int, rounds: Rounds) -> None:
+    def __init__(self, jobs: Sequence[Item], gpus: int, rounds: Rounds) -> None:
         """Take `jobs`, in order of the queue, a cluster of `gpus` GPUs, and lengths of rounds by kinds."""
         self._count, self._gpus, self._rounds = len(jobs), gpus, rounds
         self._columns = (
@@ -120,22 +103,10 @@ class Outlook:
         return math.fsum(map(mul, factors, jcts))
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """What is believed of a job: what to group (its worth per second alone), how long it runs on, its start.
-
-    `left_s` are seconds alone.
-    """
-
-    item: Weighed
-    left_s: float
-    restart_s: float
-
-
 def net_worth(
     draft: Sequence[Positions],
     kept: Set[Positions],
-    jobs: Sequence[Prospect],
+    jobs: Sequence[Item],
     round_s: Callable[[Positions], float],
 ) -> float:
     """Return the draft's worth per second after starts and stops. O(members).
@@ -146,23 +117,22 @@ def net_worth(
         jobs: All jobs that the draft or `kept` names.
         round_s: Returns the length in seconds of a round of these kinds, which are in ascending order.
 
-    >>> from controller.policies.grouping.worth import Item
-    >>> jobs = [Prospect(Item(0, 1, 1.0, 2.0), 30.0, 10.0), Prospect(Item(0, 1, 1.0, 1.0), 100.0, 10.0)]
+    >>> jobs = [Item(0, 1, 1.0, 2.0, left_s=30.0, restart_s=10.0), Item(0, 1, 1.0, 1.0, 0.0, 100.0, 10.0)]
     >>> net_worth([(0,)], {(1,)}, jobs, lambda kinds: 1.0)  # 2 for 30 of 40 s, less 10 s of the other in 30
     1.1666666666666667
     """
     total, lives = 0.0, []
     for group in draft:
-        length_s = round_s(tuple(sorted(jobs[member].item.kind for member in group)))
-        worth = sum(jobs[member].item.weight * jobs[member].item.alone_s for member in group) / length_s
+        length_s = round_s(tuple(sorted(jobs[member].kind for member in group)))
+        worth = sum(jobs[member].weight * jobs[member].alone_s for member in group) / length_s
         if group in kept:
             total += worth
             continue
-        life_s = min(jobs[member].left_s / jobs[member].item.alone_s for member in group) * length_s
+        life_s = min(jobs[member].left_s / jobs[member].alone_s for member in group) * length_s
         total += worth * life_s / (life_s + sum(jobs[member].restart_s for member in group))
         lives.append(life_s)
     runs = {member for group in draft for member in group}
     stopped = [jobs[member] for group in kept for member in group if member not in runs]
     if stopped and lives:
-        total -= sum(job.item.weight * job.restart_s for job in stopped) * len(lives) / sum(lives)
+        total -= sum(job.weight * job.restart_s for job in stopped) * len(lives) / sum(lives)
     return total

@@ -9,16 +9,8 @@ cluster every group that is not larger than all nodes together has a place, what
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
 
 from controller.vocabulary import Cluster
-
-
-class Fit(Enum):
-    """Which of the nodes with enough room is taken."""
-
-    FIRST = "first"
-    BEST = "best"  # the one with the least room: keeps large holes for large jobs
 
 
 def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[int], int]:
@@ -60,11 +52,10 @@ class Slots:
     `take` is monotone: once a size does not fit, it will not fit before GPUs are given back.
     """
 
-    __slots__ = ("_cluster", "_fit", "_free", "_whole", "free")
+    __slots__ = ("_cluster", "_free", "_whole", "free")
 
-    def __init__(self, cluster: Cluster, fit: Fit = Fit.FIRST) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._fit = fit
         # descending, so that the lowest numbers are taken first from the end
         self._free = [
             list(range(first + node.gpus - 1, first - 1, -1))
@@ -130,14 +121,7 @@ class Slots:
             free[node].sort(reverse=True)
 
     def _node_with(self, gpus: int, room: Iterable[int]) -> int | None:
-        found: int | None = None
-        least = self._whole + 1
-        for number, free in enumerate(room):
-            if gpus <= free < least:
-                if self._fit is Fit.FIRST:
-                    return number
-                found, least = number, free
-        return found
+        return next((number for number, free in enumerate(room) if free >= gpus), None)
 
     def _take_across(self, gpus: int) -> tuple[int, ...] | None:
         whole, rest, room = spread([len(free) for free in self._free], self._cluster, gpus)
@@ -158,7 +142,7 @@ class Slots:
 
 
 class Counts:
-    """Like `Slots` with first fit, but only counts: to find out what would fit. Cheap to create."""
+    """Like `Slots`, but only counts: to find out what would fit. Cheap to create."""
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
 

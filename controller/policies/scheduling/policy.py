@@ -306,8 +306,8 @@ class Decision:
         wake_s: When to decide again even if nothing happens; None: not needed.
         reset: Jobs that lose their progress and start from zero (a profiler that keeps no checkpoint).
         notes: Lines for the log: ``(job id, sentence)``.
-        placed: Jobs that start on GPUs of a `Network`, by id, with servers, fallback server and tree; those
-            left out get shortest paths.
+        placed: Jobs that start on GPUs of a `NetworkView`, by id, with servers, fallback server and tree;
+            those left out get shortest paths.
     """
 
     groups: list[Group]
@@ -317,7 +317,7 @@ class Decision:
     placed: Mapping[str, Job] = field(default_factory=dict)
 
 
-class Network(Protocol):
+class NetworkView(Protocol):
     """The network of a cluster whose jobs are where their policy puts them."""
 
     @property
@@ -354,7 +354,7 @@ class View:
     arrived: Sequence[JobState]
     finished: Sequence[JobState]
     groups: Sequence[Group]
-    network: Network | None = None
+    network: NetworkView | None = None
     kept: Sequence[JobState] = ()
 
 

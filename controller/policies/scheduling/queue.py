@@ -26,7 +26,7 @@ Entry = tuple[Rank, int, JobState]
 """Rank, the job's order of arrival (which breaks ties), and the job."""
 
 
-class Waiting:
+class WaitingJobs:
     """The waiting jobs."""
 
     __slots__ = ("_buckets", "_count")
@@ -79,7 +79,7 @@ class Waiting:
 
 
 def walk(
-    waiting: Waiting, running: Iterable[Entry], fits: Callable[[int], bool], *, backfill: bool = True
+    waiting: WaitingJobs, running: Iterable[Entry], fits: Callable[[int], bool], *, backfill: bool = True
 ) -> tuple[list[JobState], dict[int, int]]:
     """Go through running and waiting jobs in order of rank and choose those that fit.
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 from controller.policies.scheduling.placement import Counts, Slots
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import Rank, Waiting, carry_on, walk
+from controller.policies.scheduling.queue import Rank, WaitingJobs, carry_on, walk
 from controller.vocabulary import Cluster
 
 
@@ -44,7 +44,7 @@ class Ranked:
         self._backfill = backfill
         self._stale = False
         self._quantum_s = quantum_s
-        self._waiting = Waiting()
+        self._waiting = WaitingJobs()
         self._slots: Slots | None = None
         self._groups: dict[int, Group] = {}  # by the job's order of arrival
 

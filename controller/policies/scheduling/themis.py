@@ -23,7 +23,6 @@ import math
 from collections.abc import Iterable
 
 from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.placement import Counts
 from controller.policies.scheduling.policy import Decision, JobState, View
 from controller.policies.scheduling.queue import carry_on
@@ -35,10 +34,6 @@ class Themis:
     name = "themis"
 
     def __init__(self, *, fairness: float = 0.8, lease_s: float = 1200.0) -> None:
-        if not 0 <= fairness < 1:
-            raise BadSpec(f"a fairness of {fairness}; it must be at least 0 and below 1")
-        if not (lease_s > 0 and math.isfinite(lease_s)):
-            raise BadSpec(f"leases of {lease_s} s; they must be positive")
         self._fairness = fairness
         self._lease_s = lease_s
         self._leased_until_s = 0.0

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.placement import Slots
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.vocabulary import Cluster
@@ -25,8 +24,6 @@ class Tiresias:
     name = "tiresias"
 
     def __init__(self, limits: Sequence[float] = LIMITS) -> None:
-        if list(limits) != sorted(set(limits)) or any(limit <= 0 for limit in limits):
-            raise BadSpec(f"queue limits {tuple(limits)}; want positive, increasing limits")
         self._limits = tuple(limits)
         self._queues: list[list[JobState]] = [[] for _ in range(len(limits) + 1)]
         self._level: dict[int, int] = {}  # queue of each running job, by order of arrival

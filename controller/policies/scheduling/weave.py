@@ -47,15 +47,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 
 from controller.policies.grouping.efficiency import best
-from controller.policies.grouping.worth import Rounds, group_by_worth
-from controller.policies.scheduling.beliefs import TRUTH, Lengths, Profiler, Profiles, Spread, Told, profile
+from controller.policies.grouping.worth import Item, Rounds, group_by_worth
+from controller.policies.scheduling.beliefs import Lengths, Profiler, Profiles, Spread, profile
 from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.muri import interleaved
-from controller.policies.scheduling.outlook import Outlook, Positions, Prospect, fill, net_worth
+from controller.policies.scheduling.options import PaperOptions
+from controller.policies.scheduling.outlook import Outlook, Positions, fill, net_worth
 from controller.policies.scheduling.policy import Decision, Group, JobState, SpeedModel, View
 from controller.policies.scheduling.queue import carry_on
 
@@ -64,15 +65,6 @@ COMPOSITIONS = 3000
 
 MOST = 512
 """Jobs of one size that are looked at beyond twice as many as fit: the work grows with their square."""
-
-POWER = 0.0
-"""Default weight of the tail."""
-
-SHORT = 0.8
-"""Default weight of short jobs."""
-
-TRUST = 0.25
-"""Default spread of the errors of told durations from which on ends are not foreseen from them."""
 
 STARTS = 0.01
 """Part of a job's time alone that its start takes, on average, from which on ends are always foreseen."""
@@ -84,91 +76,64 @@ LOOK = 128
 GROWTH = 0.5
 """By what part attained service has to grow before running jobs are thought over for it."""
 
+DEFAULT = PaperOptions()
 
-class _Entry:
-    """An unfinished job: what is known of it, and below the line how it stands at this decision.
 
-    `like` is what it shares with similar jobs, `kind` their number (-1: it has none yet), `draft` the job
-    alone. `iterations` are left, or `left_s` seconds alone; `factor` is how much it counts for being short.
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Entry(Item):
+    """An unfinished job, and how it stands at this decision; its kind is -1 until it has one.
+
+    `like` is what it shares with similar jobs, `draft` the job alone; `factor` is how much it counts for
+    being short.
     """
 
-    __slots__ = (
-        *("draft", "gpus", "job", "kind", "like", "restart_s"),
-        *("alone_s", "factor", "iterations", "left_s", "weight"),
-    )
-
-    def __init__(self, job: JobState, like: Hashable, restart_s: float) -> None:
-        self.job, self.like, self.restart_s = job, like, restart_s
-        self.gpus = job.spec.gpus
-        self.kind = -1
-        self.draft = interleaved((job,))
-        self.alone_s = job.alone_s
-        self.factor = self.iterations = self.left_s = self.weight = 0.0
+    job: JobState
+    like: Hashable
+    draft: Draft
+    factor: float = 0.0
 
 
 class Weave:
     """Groups of greatest worth. With `known` durations like Muri-S, else like Muri-L.
 
-    `speed` predicts how fast groups run, from stage times that have errors of up to `noise`; `told` gives
-    durations. `members` is the largest group, `power` is q, `short` is s, `width` by how many times the jobs
-    that are considered may exceed the cluster, all together and size by size.
-    `trust` is the spread of errors of durations above which ends are not predicted, and there are no other
-    drafts: 0 from the start. `exchange=False` leaves out the local search. `quantum_s`: decide again
-    after this time while jobs wait, because attained service changes; later if all running jobs have run for
-    long. `profiles` and `spread` are its estimates of jobs, and of durations' errors; for ablations.
+    `speed` predicts how fast groups run, from stage times that have errors of up to the options' noise. Of
+    the options, `power` is q and `short` is s; `trust` is the spread of errors of durations above which ends
+    are not predicted, and there are no other drafts: 0 from the start. `quantum_s`: decide again after this
+    time while jobs wait, because attained service changes; later if all running jobs have run for long.
     """
+
+    members = len(RESOURCES)
+    """Most jobs in a group."""
 
     def __init__(
         self,
         speed: SpeedModel,
+        options: PaperOptions = DEFAULT,
         name: str = "weave-s",
         *,
         known: bool = True,
-        members: int = len(RESOURCES),
-        power: float = POWER,
-        short: float = SHORT,
-        width: int = 8,
-        exchange: bool = True,
         quantum_s: float | None = None,
-        noise: float = 0.0,
-        seed: int = 0,
-        trust: float = TRUST,
-        told: Told = TRUTH,
-        profiles: Profiles | None = None,
-        spread: Spread | None = None,
     ) -> None:
-        if not 1 <= members <= len(RESOURCES):
-            raise BadSpec(f"groups of {members} jobs; 1 to {len(RESOURCES)} are possible")
-        if not (power >= 0 and math.isfinite(power)) or width < 1:
-            raise BadSpec(f"a power of {power} and a width of {width}; at least 0 and 1 are needed")
-        if not 0 <= short <= 1:
-            raise BadSpec(f"a weight of short jobs of {short}; it must be 0 to 1")
+        self._quantum_s = quantum_s
         self.name = name
-        if not trust >= 0:
-            raise BadSpec(f"a trust of {trust}; it must be at least 0")
-        self._profiles = profiles or Profiles(Profiler(noise, seed))
+        self._options = options
+        self._profiles = Profiles(Profiler(options.noise, options.seed))
         self._entries: dict[int, _Entry] = {}  # of unfinished jobs, by order of arrival
-        self._spread, self._trust = spread or Spread(), trust
+        self._spread = Spread()
         self._longer = Longer()
-        self._short = short
-        self._told = told
+        self._told = options.told
         self._speed = speed
         self._known = known
-        self._members = members
-        self._power = power
-        self._width = width
-        self._exchange = exchange
         self._lengths = Lengths()
         # how many jobs have come, and the sums of their times alone and of their starts
         self._arrived, self._total_s, self._starts_s = 0, 0.0, 0.0
         self._mean_s = 1.0
-        self._quantum_s = quantum_s
         self._forget()
 
     def _forget(self) -> None:
         self._kinds: dict[Hashable, int] = {}
         self._examples: list[JobState] = []
-        self._rounds = Rounds(self._round_s, self._members)
+        self._rounds = Rounds(self._round_s, self.members)
         self._predicted: dict[tuple[int, ...], float] = {}
         for entry in self._entries.values():
             entry.kind = -1
@@ -185,7 +150,7 @@ class Weave:
         for job in view.arrived:  # refuses jobs that nobody profiled
             changed |= self._meet(job, view.now_s)
         if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
-            self._rounds = Rounds(self._round_s, self._members)
+            self._rounds = Rounds(self._round_s, self.members)
         if changed or len(self._rounds) > COMPOSITIONS:
             self._forget()
         queue = self._queue(view)
@@ -200,7 +165,15 @@ class Weave:
         """Note a job that has arrived; return whether it changes what is believed of similar ones."""
         like, changed = self._profiles.measure(job)
         restart_s = self._speed.restart_s(Group((job,), ()))[0]
-        entry = self._entries[job.order] = _Entry(job, like, restart_s)
+        entry = self._entries[job.order] = _Entry(
+            kind=-1,
+            gpus=job.spec.gpus,
+            alone_s=job.alone_s,
+            restart_s=restart_s,
+            job=job,
+            like=like,
+            draft=interleaved((job,)),
+        )
         left_s = self._left_s(entry, now_s)
         self._spread.tell(job, left_s)
         self._arrived += 1
@@ -225,14 +198,14 @@ class Weave:
             self._mean_s = self._total_s / self._arrived if self._arrived else 1.0
         elif alone:
             self._mean_s = math.fsum(alone) / len(alone)
-        least, scale_s = 1 - self._short, self._short * self._mean_s
+        least, scale_s = 1 - self._options.short, self._options.short * self._mean_s
         for entry, alone_s in zip(queue, alone, strict=True):
             entry.factor = least + scale_s / alone_s
         return queue
 
     def _looked_at(self, queue: Sequence[_Entry], view: View) -> list[_Entry]:
         """Return the jobs that may run, in order of the queue, with the worth of a second of each."""
-        gpus_there, width = view.cluster.gpus, self._width
+        gpus_there, width = view.cluster.gpus, self._options.width
         room: dict[int, int] = {}  # how many more of each size are looked at
         looked: list[_Entry] = []
         asked, enough = 0, width * gpus_there
@@ -279,16 +252,15 @@ class Weave:
         ]
         if self._known:
             return self._foreseen(drafts, {*kept}, looked, view)
-        prospects = [Prospect(entry, entry.left_s, entry.restart_s) for entry in looked]
         running = {*kept}
-        return max(drafts, key=lambda draft: net_worth(draft, running, prospects, self._rounds.of))
+        return max(drafts, key=lambda draft: net_worth(draft, running, looked, self._rounds.of))
 
     def _foresees(self) -> bool:
         """Return whether ends are predicted: durations are right, or starts cost more than their errors."""
-        return self._spread.value < self._trust or self._starts_s >= STARTS * self._total_s
+        return self._spread.value < self._options.trust or self._starts_s >= STARTS * self._total_s
 
     def _worthiest(self, choice: Sequence[int], looked: Sequence[_Entry], gpus: int) -> list[Positions]:
-        found = group_by_worth([looked[n] for n in choice], self._rounds, gpus, improve=self._exchange)
+        found = group_by_worth([looked[n] for n in choice], self._rounds, gpus)
         return [tuple(sorted([choice[n] for n in group])) for group in found]
 
     def _foreseen(
@@ -299,7 +271,7 @@ class Weave:
         view: View,
     ) -> Sequence[Positions]:
         """Return the first draft of least Σ u · JCT, over the queue's head and all whom a draft names."""
-        now_s, power, head = view.now_s, 1.0 + self._power, min(LOOK, len(looked))
+        now_s, power, head = view.now_s, 1.0 + self._options.power, min(LOOK, len(looked))
         beyond = sorted({number for draft in drafts for group in draft for number in group if number >= head})
         shown = [*looked[:head], *(looked[number] for number in beyond)]
         place_of = {number: head + at for at, number in enumerate(beyond)}
@@ -329,11 +301,11 @@ class Weave:
 
     def _weights(self, queue: Sequence[_Entry], view: View) -> list[float]:
         urgencies = [entry.factor for entry in queue]
-        if self._power and queue:
+        if self._options.power and queue:
             jcts = [view.now_s - entry.job.spec.arrival_s + entry.left_s for entry in queue]
             mean_s = max(math.fsum(jcts) / len(jcts), 1.0)
             urgencies = [
-                (max(jct_s, 1.0) / mean_s) ** self._power * urgency
+                (max(jct_s, 1.0) / mean_s) ** self._options.power * urgency
                 for jct_s, urgency in zip(jcts, urgencies, strict=True)
             ]
         behind = [*itertools.accumulate(reversed(urgencies), initial=0.0)][-2::-1]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.policies.placement.waterfill import Floats, Flows, Ints
+from controller.policies.placement.waterfill import Floats, Ints, JobFlows
 
 # ---------------------------------------------------------------------------
 # Collisions in a shared region: consecutive packets also collide with runs of other jobs' packets.
@@ -49,7 +49,7 @@ def usable(parts: Floats, pool: np.ndarray, pools: int) -> Floats:
     return np.where((count > 1) & (whole * APART > 1.0), 1.0 - free, 1.0)
 
 
-def crowded(parts: Floats, flows: Flows) -> Ints:
+def crowded(parts: Floats, flows: JobFlows) -> Ints:
     """Return the numbers of jobs that share pools in which some run is `TOO_LONG`, in ascending order.
 
     `parts` is what `run_lengths` returns.
@@ -61,7 +61,7 @@ def crowded(parts: Floats, flows: Flows) -> Ints:
     return np.unique(flows.job[summing[here[pool]]])
 
 
-def run_lengths(flows: Flows) -> Floats:
+def run_lengths(flows: JobFlows) -> Floats:
     """Return for each node the fraction of its pool that its job needs at the rate of its servers' links."""
     fastest = np.full(flows.jobs, np.inf)
     sends = flows.source > 0
@@ -85,7 +85,7 @@ LEAST = 0.8
 """Part of its rate that a link keeps, however many jobs fill it: time-outs grow with round trips."""
 
 
-def link_rates(flows: Flows, senders: np.ndarray, resent: float) -> Floats:
+def link_rates(flows: JobFlows, senders: np.ndarray, resent: float) -> Floats:
     """Return the links' rates without retransmissions: less by `resent` for each sender beside the first.
 
     `senders` says for each job whether it sends. O(nodes log nodes).
@@ -130,7 +130,7 @@ class Work:
         return self.bits / self.iteration_s(rate_bps)
 
 
-def average(flows: Flows, work: Work, runs: Floats) -> Floats:
+def average(flows: JobFlows, work: Work, runs: Floats) -> Floats:
     """Return the rate of each job while it sends, bits per second; infinite for jobs that use no resource.
 
     `runs` is what `collisions.run_lengths` returns for `flows`.
@@ -139,7 +139,7 @@ def average(flows: Flows, work: Work, runs: Floats) -> Floats:
 
 
 class _MeanField:
-    def __init__(self, flows: Flows, runs: Floats) -> None:
+    def __init__(self, flows: JobFlows, runs: Floats) -> None:
         self.flows = flows
         links, pools = len(flows.link_bps), len(flows.pool_bps)
         self.nowhere = links

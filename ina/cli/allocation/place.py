@@ -10,7 +10,7 @@ from controller.core import reasons
 from controller.core.allocator import Allocator
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.explain import explain as explain_placement
-from controller.policies.placement.flows import State
+from controller.policies.placement.flows import FlowState
 from controller.policies.registry import PLACEMENTS, ROUTINGS
 from controller.policies.routing.explain import explain as explain_route
 from controller.policies.routing.policy import Question
@@ -88,7 +88,7 @@ def place_by(inputs: common.Inputs, name: str, seed: int) -> Allocator:
     return common.decided(inputs, AllocationSettings(placement=name, seed=seed), placed=False)
 
 
-def _placed(state: State, waiting: Sequence[str]) -> Iterator[Listing | str]:
+def _placed(state: FlowState, waiting: Sequence[str]) -> Iterator[Listing | str]:
     rows = [_row(state, job, float(bps)) for job, bps in zip(state.jobs, state.steady.rate_bps, strict=True)]
     columns = ["job", "servers", "racks", "fallback", "summed", "rate", "iteration", "bound by"]
     yield Listing("jobs", columns, rows)
@@ -98,7 +98,7 @@ def _placed(state: State, waiting: Sequence[str]) -> Iterator[Listing | str]:
         yield f"too few GPUs are free for {plural(len(waiting), 'job')}: {names}"
 
 
-def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
+def _row(state: FlowState, job: Job, bps: float) -> tuple[str, ...]:
     racks = {state.topology.rack_of[host] for host in job.hosts}
     bound = int(state.steady.bound_by[state.jobs.index(job)])
     return (
@@ -113,7 +113,7 @@ def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
     )
 
 
-def _place_result(states: dict[str, State], waiting: dict[str, list[str]], seed: int) -> Result:
+def _place_result(states: dict[str, FlowState], waiting: dict[str, list[str]], seed: int) -> Result:
     metrics = {f"{name}_gpus_computing": each.value for name, each in states.items()}
     metrics |= {f"{name}_waiting": len(names) for name, names in waiting.items()}
     state = states[list(states)[-1]]
@@ -211,12 +211,12 @@ def route_by(inputs: common.Inputs, name: str, draws: int, seed: int) -> Allocat
     return common.decided(replace(inputs, jobs=free), settings, placed=True)
 
 
-def _rates(state: State) -> tuple[float, float]:
+def _rates(state: FlowState) -> tuple[float, float]:
     rates = [state.rate_bps(job) for job in state.jobs if job.tree is not None]
     return min(rates, default=0.0), sum(rates)
 
 
-def _routed(state: State) -> Listing:
+def _routed(state: FlowState) -> Listing:
     rows = []
     for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True):
         if job.tree is None:
@@ -228,7 +228,7 @@ def _routed(state: State) -> Listing:
     return Listing("jobs", ["job", "root", "summed at", "switches", "rate", "bound by"], rows)
 
 
-def _route_result(states: dict[str, State], draws: int, seed: int) -> Result:
+def _route_result(states: dict[str, FlowState], draws: int, seed: int) -> Result:
     metrics = {}
     for name, state in states.items():
         metrics[f"{name}_smallest_rate_bps"], metrics[f"{name}_total_rate_bps"] = _rates(state)

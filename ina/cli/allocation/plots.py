@@ -6,7 +6,7 @@ from pathlib import Path
 
 from controller.figures import new_figure, save
 from controller.policies.memory.policy import Answer, Question, Standing
-from controller.policies.placement.flows import State
+from controller.policies.placement.flows import FlowState
 from controller.vocabulary import Topology
 
 HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}
@@ -51,7 +51,7 @@ def draw_memory(question: Question, answer: Answer, path: Path) -> None:
     save(figure, path)
 
 
-def draw_placement(state: State, path: Path) -> None:
+def draw_placement(state: FlowState, path: Path) -> None:
     """Draw each server's GPUs by job, the rates, and the load of the links. Raises PlotsMissing."""
     figure, (servers, rates, links) = new_figure(3)
     figure.set_size_inches(9, 7.5)
@@ -99,7 +99,7 @@ def draw_placement(state: State, path: Path) -> None:
 MOST_TREES = 6
 
 
-def draw_trees(state: State, path: Path) -> None:
+def draw_trees(state: FlowState, path: Path) -> None:
     """Draw the trees of the first jobs on the topology; switches that sum are filled. Raises PlotsMissing."""
     routed = [job for job in state.jobs if job.tree is not None][:MOST_TREES]
     figure, panels = new_figure(max(1, len(routed)))

@@ -16,7 +16,7 @@ from controller.policies.registry import family
 from controller.policies.scheduling import RESOURCES, JobState, Submission
 from controller.simulator.files import whole
 from controller.simulator.network.generate import from_trace
-from controller.simulator.record import Ended
+from controller.simulator.record import EndedJob
 from controller.simulator.runs import row_of, write_jobs
 from controller.simulator.traces import read
 from controller.switches.model import SwitchInfo
@@ -131,7 +131,7 @@ def live(asked: LiveSettings) -> Reply:
     core = _decided(asked, submissions, there, network, policies)
     if asked.jobs_csv is not None:
         with whole(asked.jobs_csv) as draft:
-            write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in completed(core)])])
+            write_jobs(draft, [({"policy": name}, [row_of(EndedJob.of(job)) for job in completed(core)])])
     unused_keys = job_files.unused_keys(command, asked.jobs, asked.cluster)
     return _reply(name, core, len(submissions), unused_keys)
 
@@ -235,8 +235,8 @@ def _reply(policy: str, core: Core, submitted: int, unused_keys: list[str]) -> R
             "start_s": job.start_s,
             "finish_s": job.finish_s,
             "waited_s": job.waited_s,
-            "jct_s": Ended.of(job).jct_s,
-            "slowdown": Ended.of(job).slowdown,
+            "jct_s": EndedJob.of(job).jct_s,
+            "slowdown": EndedJob.of(job).slowdown,
             "starts": job.starts,
             "preemptions": job.preemptions,
         }

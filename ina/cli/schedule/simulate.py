@@ -17,7 +17,7 @@ from controller.policies.scheduling.lucid.tuner import Settings, Tuned, tune_set
 from controller.simulator.files import naming, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all, run_on_ray
-from controller.simulator.runs import Outcome, Point, Task, points_of, run, sweep_tasks, write_rows
+from controller.simulator.runs import Outcome, Point, SimulationTask, points_of, run, sweep_tasks, write_rows
 from controller.simulator.traces.rows import brief
 from ina.cli import options
 from ina.cli.declared import Declared, check_output
@@ -71,7 +71,8 @@ def simulate(
     unused_keys = given.note("schedule simulate")
     rows = output is not None or given.jobs_csv is not None
     tasks = [
-        Task(name, source, around, curves=output is not None, verify=verify, rows=rows) for name in names
+        SimulationTask(name, source, around, curves=output is not None, verify=verify, rows=rows)
+        for name in names
     ]
     with Bars([task.policy for task in tasks]) as bars:
         outcomes = run_all(tasks, processes=processes, report=bars.reports)
@@ -295,7 +296,7 @@ def _loads(text: str) -> list[float]:
 
 
 def _swept(
-    planned: Sequence[Task],
+    planned: Sequence[SimulationTask],
     outcomes: Sequence[Outcome],
     points: Sequence[Point],
     unused_keys: Sequence[str],
@@ -403,8 +404,10 @@ def tune(asked: TuneSettings) -> Reply:
     start = {setting: there[setting] for setting in tried}
     most = 1 + asked.rounds * sum(map(len, tried.values()))
 
-    def task(chosen: Settings, *, rows: bool = False) -> Task:
-        return Task(name, source, replace(around, settings=(*around.settings, *chosen.items())), rows=rows)
+    def task(chosen: Settings, *, rows: bool = False) -> SimulationTask:
+        return SimulationTask(
+            name, source, replace(around, settings=(*around.settings, *chosen.items())), rows=rows
+        )
 
     with Bars() as bar:
         done = itertools.count()

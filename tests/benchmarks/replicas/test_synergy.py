@@ -19,10 +19,10 @@ from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
     Infeasible,
-    Option,
     Sensitivity,
     Servers,
     ServerShape,
+    ShareOption,
 )
 from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.vocabulary import Cluster
@@ -41,24 +41,24 @@ def demand(name: object, cpus: float, memory_gb: float, speedup: float = 2.0, gp
 
 
 def test_ideal_shares_are_cut_to_a_server_and_the_speed_follows_the_cpus() -> None:
-    assert demand("a", 6, 25).ideal == Option(6, 25, 2.0)
-    assert demand("a", 6, 25, gpus=2).ideal == Option(6, 25, 2.0)
+    assert demand("a", 6, 25).ideal == ShareOption(6, 25, 2.0)
+    assert demand("a", 6, 25, gpus=2).ideal == ShareOption(6, 25, 2.0)
     # three GPUs want 18 of 12 CPUs; fair are 9; so a third of the way from 1 to 2
-    assert demand("a", 6, 25, gpus=3).ideal == Option(4, 25, pytest.approx(4 / 3))
-    assert demand("a", 6, 25, gpus=4).ideal == Option(3, 25, 1.0)
-    assert demand("a", 6, 25, gpus=8).ideal == Option(3, 25, 1.0)
+    assert demand("a", 6, 25, gpus=3).ideal == ShareOption(4, 25, pytest.approx(4 / 3))
+    assert demand("a", 6, 25, gpus=4).ideal == ShareOption(3, 25, 1.0)
+    assert demand("a", 6, 25, gpus=8).ideal == ShareOption(3, 25, 1.0)
     # memory is cut too, but only CPUs count for the speed
-    assert demand("a", 6, 75, gpus=2).ideal == Option(6, 50, 2.0)
+    assert demand("a", 6, 75, gpus=2).ideal == ShareOption(6, 50, 2.0)
 
 
 def test_a_job_within_its_fair_share_cannot_fall_back() -> None:
     modest = demand("m", 1, 10, 1.0)
     assert modest.floor is modest.ideal
-    assert demand("h", 1, 50).floor == Option(3, 25, 1.0)
+    assert demand("h", 1, 50).floor == ShareOption(3, 25, 1.0)
 
 
 def test_a_cut_without_a_line_to_follow_leaves_the_fair_speed() -> None:
-    assert demand("a", 3, 75, gpus=2).ideal == Option(3, 50, 1.0)
+    assert demand("a", 3, 75, gpus=2).ideal == ShareOption(3, 50, 1.0)
 
 
 def test_gpus_are_the_first_that_have_the_share() -> None:
@@ -138,7 +138,7 @@ def test_unknown_names_are_refused() -> None:
 def test_shapes_other_than_eight_gpus_work() -> None:
     shape = ServerShape(gpus=2, cpus=10, memory_gb=20)
     wants = replica_demand(Submission("j", 0, 1, 1), profile(8, 10, 1.5), shape)
-    assert wants.floor == Option(5, 10, 1.0)
+    assert wants.floor == ShareOption(5, 10, 1.0)
 
 
 OPT_PROFILES = {
@@ -153,9 +153,9 @@ def grid(name: str, model: str, gpus: int = 1) -> Demand:
 
 def test_opt_sees_the_matrix_and_orders_by_the_ideal_share() -> None:
     hungry = grid("h", "hungry", gpus=3)
-    assert hungry.options == (Option(3, 25, 1.0), Option(6, 25, 2.0))  # also beyond one server
+    assert hungry.options == (ShareOption(3, 25, 1.0), ShareOption(6, 25, 2.0))  # also beyond one server
     assert hungry.ideal == demand("h", 6, 25, gpus=3).ideal
-    assert grid("m", "modest").options == (Option(1, 25, 1.0),)
+    assert grid("m", "modest").options == (ShareOption(1, 25, 1.0),)
     above = ModelProfile("big", Sensitivity.build([6], [25], [[1]]), 1, 0.5, 1, 6, 25)
     with pytest.raises(BadDemand, match="the matrix of 'big' begins above the fair share, 3 CPUs and 25 GB"):
         replica_grid(Submission("b", 0, 1, 1), above, SHAPE)

@@ -21,14 +21,14 @@ from softswitch.p4runtime.errors import (
     PermissionDenied,
     ResourceExhausted,
 )
-from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, Standing
+from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, StreamStanding
 from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config
 from tests.softswitch.p4runtime.test_service import exact, probe
 
-PRIMARY, BACKUP, NO_PRIMARY = Standing.PRIMARY, Standing.BACKUP, Standing.NO_PRIMARY
+PRIMARY, BACKUP, NO_PRIMARY = StreamStanding.PRIMARY, StreamStanding.BACKUP, StreamStanding.NO_PRIMARY
 
 
-def told(client: str, standing: Standing, highest: int | None) -> Notification:
+def told(client: str, standing: StreamStanding, highest: int | None) -> Notification:
     return Notification(client, "", standing, highest)
 
 

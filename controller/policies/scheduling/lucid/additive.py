@@ -1,7 +1,7 @@
 """Additive models with interactions (GA²M) as plain data: sums of tables of features and pairs (Lucid, 3.5).
 
-`interpret` trains them (explainable boosting machines); after that a model predicts, explains its
-predictions, takes monotone constraints and is stored without it.
+`interpret` trains them (explainable boosting machines); after that a model predicts and explains
+its predictions without it.
 
 Plots of what additive models have learned: shape functions.
 """
@@ -12,7 +12,7 @@ import math
 import warnings
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ import numpy as np
 
 from controller.figures import new_figure, save
 from controller.policies.scheduling.errors import ExtraMissing
-from controller.policies.scheduling.lucid.isotonic import pool_adjacent_violators
 from controller.policies.scheduling.lucid.usage import BadSample
 
 Value = float | str | None
@@ -95,15 +94,6 @@ class AdditiveModel:
         """Return the names of a term's features."""
         return " x ".join(self.features[axis.feature] for axis in term.axes)
 
-    def importances(self) -> dict[str, float]:
-        """Return the mean absolute score of each term over the training samples, largest first."""
-        found = {}
-        for term in self.terms:
-            scores, weights = np.abs(term.scores), np.array(term.weights)
-            total = float(weights.sum())
-            found[self.name(term)] = float((scores * weights).sum()) / total if total else 0.0
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
-
     def shape(self, feature: str) -> list[tuple[str, float]]:
         """Return the shape function of a feature: where each stretch begins, or the category, and its score.
 
@@ -117,42 +107,38 @@ class AdditiveModel:
         starts = ["-inf", *(f"{cut:g}" for cut in axis.cuts)]
         return list(zip(starts, scores[1:], strict=False))
 
-    def constrain(self, feature: str, *, increasing: bool) -> AdditiveModel:
-        """Return the model with this feature's shape made monotone, by pooling adjacent violators.
-
-        Rows count as often as they were trained on. Only the term of the feature alone changes.
-
-        Raises BadSample for a category, or if there is no such term.
-        """
-        term = self._single(feature)
-        if term.axes[0].rows is not None:
-            raise BadSample(f"feature '{feature}' is a category; only numbers can be constrained")
-        count = len(term.axes[0].cuts) + 2  # the unknown row stays, and so does one for unseen values
-        scores = [row[0] for row in term.scores]
-        weights = [row[0] for row in term.weights]
-        scores[1:count] = pool_adjacent_violators(scores[1:count], weights[1:count], increasing=increasing)
-        changed = replace(term, scores=tuple((score,) for score in scores))
-        return replace(self, terms=tuple(changed if t is term else t for t in self.terms))
-
     def _single(self, feature: str) -> Term:
         for term in self.terms:
             if len(term.axes) == 1 and self.features[term.axes[0].feature] == feature:
                 return term
-        raise BadSample(f"no term of '{feature}' alone; there are {', '.join(self.importances())}")
+        raise BadSample(f"no term of '{feature}' alone; there are {', '.join(map(self.name, self.terms))}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boosting:
+    """How a model is trained.
+
+    Attributes:
+        interactions: Number of tables of pairs of features.
+        max_rounds: Most rounds of boosting.
+        bags: Number of models that are averaged, each trained on other samples.
+        seed: Of training.
+    """
+
+    interactions: int = 0
+    max_rounds: int = 1000
+    bags: int = 4
+    seed: int = 0
 
 
 def train(
     features: Sequence[str],
     samples: Sequence[Sequence[Value]],
     targets: Sequence[float],
+    boosting: Boosting,
     *,
     categories: Sequence[str] = (),
-    interactions: int = 0,
-    learning_rate: float = 0.05,
-    max_rounds: int = 1000,
-    max_bins: int = 64,
-    bags: int = 4,
-    seed: int = 0,
+    rising: Sequence[str] = (),
 ) -> AdditiveModel:
     """Train a model. Deterministic by seed.
 
@@ -160,13 +146,9 @@ def train(
         features: Names of the features; those in `categories` are categories, the others numbers.
         samples: The values of all features, for each sample.
         targets: The value to predict, for each sample.
+        boosting: How it is trained.
         categories: Names of the categorical features.
-        interactions: Number of tables of pairs of features.
-        learning_rate: Step size of boosting.
-        max_rounds: Most rounds of boosting.
-        max_bins: Most bins of a numeric feature.
-        bags: Number of models that are averaged, each trained on other samples.
-        seed: Of training.
+        rising: Features of which a larger value may not lower a prediction (isotonic regression).
 
     Raises BadSample for samples of the wrong length, targets that are not finite, or fewer than ten samples,
     ExtraMissing without `interpret-core`.
@@ -178,26 +160,16 @@ def train(
             raise BadSample(
                 f"sample {number} has {len(sample)} of {len(features)} features and the target {target}"
             )
-    unknown = [name for name in categories if name not in features]
-    if unknown:
-        raise BadSample(f"category '{unknown[0]}' is not among the features {', '.join(features)}")
-    machine = _machine(
-        features,
-        categories,
-        interactions=interactions,
-        learning_rate=learning_rate,
-        max_rounds=max_rounds,
-        max_bins=max_bins,
-        outer_bags=bags,
-        random_state=seed,
-    )
+    machine = _machine(features, categories, boosting)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of features that are unknown in all of a bag's samples
         machine.fit(_matrix(features, samples, categories), np.asarray(targets, dtype=float))
+    for name in rising:
+        machine.monotonize(name, increasing=True)
     return _extract(machine, tuple(features))
 
 
-def _machine(features: Sequence[str], categories: Sequence[str], **options: float) -> Any:
+def _machine(features: Sequence[str], categories: Sequence[str], boosting: Boosting) -> Any:
     try:
         from interpret.glassbox import ExplainableBoostingRegressor
     except ImportError:
@@ -206,7 +178,12 @@ def _machine(features: Sequence[str], categories: Sequence[str], **options: floa
         feature_names=list(features),
         feature_types=["nominal" if name in categories else "continuous" for name in features],
         n_jobs=1,
-        **options,
+        interactions=boosting.interactions,
+        learning_rate=0.05,
+        max_rounds=boosting.max_rounds,
+        max_bins=64,
+        outer_bags=boosting.bags,
+        random_state=boosting.seed,
     )
 
 
@@ -246,7 +223,7 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
 
     Raises PlotsMissing, BadSample for a feature that has none.
     """
-    single = [name for name in model.importances() if " x " not in name]
+    single = [model.name(term) for term in model.terms if len(term.axes) == 1]
     wanted = list(features) or single
     if not wanted:
         raise BadSample("the model has no term of one feature to draw")

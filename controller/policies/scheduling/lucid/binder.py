@@ -7,14 +7,14 @@ Free GPUs of a cluster whose nodes are divided between the profiler and the rest
 
 from __future__ import annotations
 
-import math
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from controller.policies.family import Options, option
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.lucid.usage import GpuUsage, Size
 from controller.policies.scheduling.policy import JobState
 from controller.vocabulary import Cluster
 
@@ -31,56 +31,85 @@ class Sharing(Enum):
 class Candidate:
     """Properties of a job that the binder uses.
 
-    `expected_s` is how long it is expected to run from now on; `unstable` says that its usage varies too
-    much to rely on; `alone` that it must not share for another reason, such as having been evicted once.
+    `expected_s` is how long it is expected to run from now on; `alone` that it must not share, because it was
+    evicted once.
     """
 
     gpus: int
     size: Size
-    usage: Usage
+    usage: GpuUsage
     expected_s: float
-    unstable: bool = False
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BinderRules:
-    """The binder's settings.
+GROW_AT, SHRINK_AT = 10, 5
+"""Jobs in the profiler's queue above which it grows and hurries, and below which it shrinks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LucidOptions(Options):
+    """Options of Lucid, and, not for users, what else its parts need to know.
 
     Attributes:
+        node_gpus: GPUs of a server: larger jobs are not profiled, are distributed and do not share.
         gpu_memory_mb: Memory of a GPU: two jobs have to fit.
-        node_gpus: GPUs of a server: larger jobs are distributed and do not share.
-        patience: A job joins only a partner that is expected to run for at least its own time divided by
-            this, so that it does not leave its partner's GPUs blocked for long once that has ended.
-        unstable_at: Coefficient of variation of the GPU utilisation from which a job counts as unstable.
+        eager: Look for a partner before looking for free GPUs, as the public simulator does. Lucid's lazy
+            packing leaves a job alone if it can.
+        minimum: Ended jobs that a first duration model needs.
+        seed: Of training.
     """
 
-    gpu_memory_mb: float
-    node_gpus: int
-    patience: float = 2.0
-    unstable_at: float = 0.5
+    profiler_nodes: int = option("nodes that profile; 0: results of profiling are known", 1, 0, 1000)
+    lent_nodes: int = option("nodes lent to the profiler while jobs queue for it", 0, 0, 1000)
+    busy_gpus: float = option(
+        "GPUs expected to be asked for in ten minutes above which lucid:online keeps the nodes lent", 1e6
+    )
+    burst_s: float = option(
+        "the longest profiling while more than ten jobs queue for it; 0: as else", 0.0, 0.0, 1e6
+    )
+    monotone: bool = option(
+        "1: lucid:online expects jobs of more GPUs to run no shorter, all else equal", False
+    )
+    profile_s: float = option("longest profiling of a job", 80.0, 1.0, 1e6)
+    capacity: int = option("largest sum of sharing scores; 0: no sharing", 2, 0, 2)
+    patience: float = option("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6)
+    unstable_at: float = option("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6)
+    period_s: float = option("interval at which lucid:online trains its models anew", 86_400.0, 60.0, 1e9)
+    low: float = option("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6)
+    very_low: float = option("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6)
+    node_gpus: int = 8
+    gpu_memory_mb: float = 24_576.0
+    eager: bool = False
+    minimum: int = 100
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        values = self.gpu_memory_mb, self.node_gpus, self.patience, self.unstable_at
-        if not all(math.isfinite(v) and v > 0 for v in values):
-            raise BadSpec(f"{self}: all of these have to be positive")
+        Options.__post_init__(self)
+        if self.burst_s > self.profile_s:
+            raise BadSpec(f"a profiling time of {self.burst_s} s in bursts and {self.profile_s} s else")
+        if self.very_low > self.low:
+            raise BadSpec(f"thresholds {self.very_low} and {self.low}; want 0 <= very low <= low")
+
+    def time_s(self, queue: int) -> float:
+        """Return the profiling time in seconds of a job that starts now (time-aware scaling)."""
+        return self.burst_s if self.burst_s and queue > GROW_AT else self.profile_s
+
+    def wanted_nodes(self, queue: int, now: int, forecast_gpus: Sequence[float] = ()) -> int:
+        """Return how many nodes the profiler should have (time-aware scaling), one more or fewer at a time.
+
+        It borrows while more than `GROW_AT` jobs queue, and returns nodes when fewer than `SHRINK_AT` do and
+        the forecast does not predict the next burst.
+        """
+        if queue > GROW_AT and now < self.profiler_nodes + self.lent_nodes:
+            return now + 1
+        expected = sum(forecast_gpus) / len(forecast_gpus) if forecast_gpus else 0.0
+        if queue < SHRINK_AT and now > self.profiler_nodes and expected <= self.busy_gpus:
+            return now - 1
+        return now
 
 
-class Refusal(Enum):
-    """Reason for which a job may not join another one."""
-
-    OFF = "sharing is off"
-    GPUS = "they ask for different numbers of GPUs"
-    DISTRIBUTED = "their GPUs are on more than one server"
-    UNSTABLE = "the usage of one of them is unstable"
-    ALONE = "one of them has to be alone"
-    MEMORY = "their memory does not fit on a GPU"
-    SCORE = "their sharing scores add up to more than the capacity"
-    TIME = "the newcomer is expected to stay for much longer"
-
-
-def refusal(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: BinderRules) -> Refusal | None:
-    """Return the first reason why a job may not join a partner that runs alone; None: it may.
+def may_join(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: LucidOptions) -> bool:
+    """Return whether a job may join a partner that runs alone.
 
     Args:
         newcomer: The job that is to start.
@@ -88,27 +117,20 @@ def refusal(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: Bi
         sharing: The GPU sharing capacity.
         rules: The binder's settings.
     """
-    if sharing.value is None:
-        return Refusal.OFF
-    if newcomer.gpus != partner.gpus:
-        return Refusal.GPUS
-    if newcomer.gpus > rules.node_gpus:
-        return Refusal.DISTRIBUTED
-    if newcomer.unstable or partner.unstable:
-        return Refusal.UNSTABLE
-    if newcomer.alone or partner.alone:
-        return Refusal.ALONE
-    if newcomer.usage.memory_mb + partner.usage.memory_mb >= rules.gpu_memory_mb:
-        return Refusal.MEMORY
-    if newcomer.size + partner.size > sharing.value:
-        return Refusal.SCORE
-    if newcomer.expected_s > partner.expected_s * rules.patience:
-        return Refusal.TIME
-    return None
+    return (
+        sharing.value is not None
+        and newcomer.gpus == partner.gpus
+        and newcomer.gpus <= rules.node_gpus
+        and not newcomer.alone
+        and not partner.alone
+        and newcomer.usage.memory_mb + partner.usage.memory_mb < rules.gpu_memory_mb
+        and newcomer.size + partner.size <= sharing.value
+        and newcomer.expected_s <= partner.expected_s * rules.patience
+    )
 
 
 def choose(
-    newcomer: Candidate, partners: Sequence[Candidate], sharing: Sharing, rules: BinderRules
+    newcomer: Candidate, partners: Sequence[Candidate], sharing: Sharing, rules: LucidOptions
 ) -> int | None:
     """Return the position of the best partner; None if there is none.
 
@@ -120,91 +142,30 @@ def choose(
         sharing: The GPU sharing capacity.
         rules: The binder's settings.
     """
-    best: tuple[int, float, int] | None = None
-    for position, partner in enumerate(partners):
-        if refusal(newcomer, partner, sharing, rules) is None:
-            rank = (int(partner.size), -partner.expected_s, position)
-            if best is None or rank < best:
-                best = rank
-    return None if best is None else best[2]
+    allowed = [
+        (int(partner.size), -partner.expected_s, position)
+        for position, partner in enumerate(partners)
+        if may_join(newcomer, partner, sharing, rules)
+    ]
+    return min(allowed)[2] if allowed else None
 
 
-def strategy(*, now: float, forecast: Sequence[float], idle: float, low: float, very_low: float) -> Sharing:
+def strategy(rules: LucidOptions, *, now: float, forecast: Sequence[float], idle: float) -> Sharing:
     """Choose how much sharing pays (dynamic strategy).
 
     While few jobs arrive and few are forecast, slowing any of them down does not pay. Sharing is reduced only
     if the forecast does not rise above the threshold: further jobs would have to wait.
 
     Args:
+        rules: The thresholds.
         now: Jobs submitted lately, in the unit of the forecast.
         forecast: Jobs expected in the next intervals.
         idle: Fraction of idle GPUs.
-        low: Up to this many jobs, apathetic sharing is enough.
-        very_low: Up to this many jobs, and while GPUs are idle, no sharing is needed.
     """
-    if not 0 <= very_low <= low or not 0 <= idle <= 1:
-        raise BadSpec(
-            f"thresholds {very_low} and {low}, {idle} idle; all from 0, in order, and idle at most 1"
-        )
     most = max([now, *forecast])
-    if most <= very_low and idle > 0:
+    if most <= rules.very_low and idle > 0:
         return Sharing.OFF
-    return Sharing.APATHETIC if most <= low else Sharing.DEFAULT
-
-
-@dataclass(frozen=True, slots=True)
-class ProfilerRules:
-    """The profiler's settings.
-
-    Attributes:
-        nodes: Servers set aside for profiling.
-        limit_s: Longest profiling time of a job. A job that ends before is done, any other one starts
-            again.
-        max_gpus: Jobs with more GPUs are not profiled.
-        lent_nodes: Servers that the rest of the cluster lends in a burst.
-        grow_at: Jobs in the profiler's queue from which it grows and shortens the profiling time.
-        shrink_at: Jobs in the queue below which it returns servers.
-        burst_limit_s: `limit_s` in a burst.
-        busy_gpus: Forecast of GPUs asked for in the next intervals above which it keeps lent servers.
-    """
-
-    nodes: int
-    limit_s: float
-    max_gpus: int
-    lent_nodes: int = 0
-    grow_at: int = 10
-    shrink_at: int = 5
-    burst_limit_s: float | None = None
-    busy_gpus: float = math.inf
-
-    def __post_init__(self) -> None:
-        if self.nodes < 1 or self.max_gpus < 1 or self.lent_nodes < 0 or not self.limit_s > 0:
-            raise BadSpec(
-                f"a profiler of {self.nodes} nodes, {self.limit_s} s and {self.max_gpus} GPUs at most,"
-                f" {self.lent_nodes} nodes lent; it needs one node, some time and one GPU"
-            )
-        if not 0 <= self.shrink_at <= self.grow_at:
-            raise BadSpec(f"a profiler that shrinks at {self.shrink_at} jobs and grows at {self.grow_at}")
-        if self.burst_limit_s is not None and not 0 < self.burst_limit_s <= self.limit_s:
-            raise BadSpec(f"a profiling time of {self.burst_limit_s} s in bursts and {self.limit_s} s else")
-
-    def time_s(self, queue: int) -> float:
-        """Return the profiling time in seconds of a job that starts now (time-aware scaling)."""
-        hurried = self.burst_limit_s is not None and queue > self.grow_at
-        return self.burst_limit_s if hurried and self.burst_limit_s is not None else self.limit_s
-
-    def wanted_nodes(self, queue: int, now: int, forecast_gpus: Sequence[float] = ()) -> int:
-        """Return how many nodes the profiler should have (time-aware scaling), one more or fewer at a time.
-
-        It borrows while more than `grow_at` jobs queue, and returns nodes when fewer than `shrink_at` do and
-        the forecast does not predict the next burst.
-        """
-        if queue > self.grow_at and now < self.nodes + self.lent_nodes:
-            return now + 1
-        expected = sum(forecast_gpus) / len(forecast_gpus) if forecast_gpus else 0.0
-        if queue < self.shrink_at and now > self.nodes and expected <= self.busy_gpus:
-            return now - 1
-        return now
+    return Sharing.APATHETIC if most <= rules.low else Sharing.DEFAULT
 
 
 class ProfileQueue:

@@ -18,33 +18,16 @@ from datetime import UTC, datetime
 import numpy as np
 
 from controller.policies.scheduling.errors import ExtraMissing
-from controller.policies.scheduling.lucid.additive import AdditiveModel, Value, train
-from controller.policies.scheduling.lucid.usage import BadSample, Usage
+from controller.policies.scheduling.lucid.additive import AdditiveModel, Boosting, Value, train
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage
 from controller.policies.scheduling.model import Submission
 
 
-def levenshtein(a: str, b: str) -> int:
-    """Return the number of letters to insert, delete or replace. O(len(a) · len(b)).
-
-    >>> levenshtein("resnet50", "resnet18")
-    2
-    """
-    if len(a) < len(b):
-        a, b = b, a
-    row = list(range(len(b) + 1))
-    for i, letter in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, other in enumerate(b, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (letter != other))
-    return row[-1]
-
-
-def fastest_distance() -> Callable[[str, str], int]:
-    """Return rapidfuzz's distance if it is installed, else `levenshtein`; they agree."""
+def _distance() -> Callable[[str, str], int]:
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError:
-        return levenshtein
+        raise ExtraMissing("comparing job names", "rapidfuzz") from None
     distance: Callable[[str, str], int] = Levenshtein.distance
     return distance
 
@@ -64,7 +47,7 @@ class NameBuckets:
         """
         if name in self.known:
             return self.known[name]
-        distance = fastest_distance()
+        distance = _distance()
         best, found = -1.0, -1
         for number, exemplar in enumerate(self.exemplars):
             alike = 1 - distance(name, exemplar) / max(1, len(name), len(exemplar))
@@ -112,7 +95,7 @@ def _clusters(names: Sequence[str], damping: float, seed: int) -> list[tuple[str
         from sklearn.cluster import AffinityPropagation
     except ImportError:
         raise ExtraMissing("clustering job names", "scikit-learn") from None
-    distance = fastest_distance()
+    distance = _distance()
     likeness = np.array([[-float(distance(a, b)) for b in names] for a in names])
     off_diagonal = likeness[~np.eye(len(names), dtype=bool)]
     if off_diagonal.min() == off_diagonal.max():  # nothing tells them apart: one bucket
@@ -149,7 +132,7 @@ CATEGORIES = ("user", "name", "vc")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class JobFacts:
     """Features of a job when it is submitted, and, with `usage`, when it has been profiled.
 
     `submit_s` is seconds since 1970, UTC.
@@ -160,16 +143,16 @@ class Facts:
     vc: str
     gpus: int
     submit_s: float
-    usage: Usage | None = None
+    usage: GpuUsage | None = None
 
 
-def submission(spec: Submission, usage: Usage | None = None) -> Facts:
+def submission(spec: Submission, usage: GpuUsage | None = None) -> JobFacts:
     """Return a job's features: the name is the trace's `jobname`, or else the model.
 
     Months, weekdays and hours count as if the trace had begun on 1 January 1970 at midnight.
     """
     name = spec.extra.get("jobname") or spec.model
-    return Facts(spec.user, name, spec.vc, spec.gpus, spec.arrival_s, usage)
+    return JobFacts(spec.user, name, spec.vc, spec.gpus, spec.arrival_s, usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +165,7 @@ class DurationModel:
     means_s: dict[int, float]
     mean_s: float
 
-    def predict_s(self, job: Facts) -> float:
+    def predict_s(self, job: JobFacts) -> float:
         """Return the expected duration in seconds, at least 1.
 
         For an unseen user's job it is the mean of all jobs with as many GPUs.
@@ -191,7 +174,7 @@ class DurationModel:
             return self.means_s.get(job.gpus, self.mean_s)
         return max(1.0, math.exp(min(self.model.predict(features(job, self.names)), 60.0)))
 
-    def explain(self, job: Facts) -> list[str]:
+    def explain(self, job: JobFacts) -> list[str]:
         """Return the reasons for a prediction: the factor by which each term changes the duration."""
         if job.user not in self.users:
             who = f"user {job.user} is new" if job.user else "it names no user"
@@ -203,7 +186,7 @@ class DurationModel:
         return [*lines, f"together: {self.predict_s(job):.0f} s"]
 
 
-def features(job: Facts, names: NameBuckets) -> tuple[Value, ...]:
+def features(job: JobFacts, names: NameBuckets) -> tuple[Value, ...]:
     """Return a job's features in the order of `FEATURES`."""
     when = datetime.fromtimestamp(job.submit_s, UTC)
     usage = job.usage.features() if job.usage is not None else (None,) * 4
@@ -220,15 +203,17 @@ def features(job: Facts, names: NameBuckets) -> tuple[Value, ...]:
     )
 
 
+LONG = Boosting(interactions=5, max_rounds=2000)
+"""For a model that is trained once."""
+
+
 def train_durations(
-    jobs: Sequence[Facts],
+    jobs: Sequence[JobFacts],
     durations_s: Sequence[float],
+    boosting: Boosting = LONG,
     *,
     common_names: int = 100,
-    interactions: int = 5,
-    seed: int = 0,
-    max_rounds: int = 2000,
-    bags: int = 4,
+    monotone: bool = False,
 ) -> DurationModel:
     """Train on jobs that have ended.
 
@@ -238,11 +223,9 @@ def train_durations(
     Args:
         jobs: Features of each job.
         durations_s: The duration of each job in seconds.
+        boosting: How the model is trained.
         common_names: The most common names, this many, have their own buckets; similar others share one.
-        interactions: Number of tables of pairs of features.
-        seed: Of training.
-        max_rounds: Most rounds of boosting.
-        bags: Number of models that are averaged.
+        monotone: Jobs of more GPUs are expected to run no shorter, all else equal (the system tuner, 3.6).
 
     Raises BadSample for durations that are not positive, or too few jobs; ExtraMissing.
     """
@@ -253,16 +236,14 @@ def train_durations(
         if not (math.isfinite(duration_s) and duration_s > 0):
             raise BadSample(f"job '{job.name}' took {duration_s} s; want a positive duration")
         by_gpus[job.gpus].append(duration_s)
-    names = bucket_names([job.name for job in jobs], most_common=common_names, seed=seed)
+    names = bucket_names([job.name for job in jobs], most_common=common_names, seed=boosting.seed)
     model = train(
         FEATURES,
         [features(job, names) for job in jobs],
         [math.log(d) for d in durations_s],
+        boosting,
         categories=CATEGORIES,
-        interactions=interactions,
-        max_rounds=max_rounds,
-        bags=bags,
-        seed=seed,
+        rising=["gpus"] if monotone else [],
     )
     means_s = {gpus: math.fsum(d) / len(d) for gpus, d in by_gpus.items()}
     mean_s = math.fsum(durations_s) / len(durations_s)

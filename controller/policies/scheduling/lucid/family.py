@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
+from controller.policies.family import Family, Setup, SimulationConfig, declared, readable, resolved
 from controller.policies.scheduling import baselines
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing
+from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
 from controller.policies.scheduling.lucid.measured import (
     Config,
     Pair,
@@ -24,38 +24,14 @@ from controller.policies.scheduling.lucid.measured import (
     read_pairs,
     read_usages,
 )
-from controller.policies.scheduling.lucid.online import OnlineLucid, OnlineRules
+from controller.policies.scheduling.lucid.online import OnlineLucid
 from controller.policies.scheduling.lucid.policy import LucidPolicy
-from controller.policies.scheduling.lucid.usage import PackingTree, Size, Usage, grow, sizes_from_pairs
+from controller.policies.scheduling.lucid.usage import GpuUsage, PackingTree, Size, grow, sizes_from_pairs
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState, Policy, SpeedModel
 from controller.policies.scheduling.ranked import Moves, Ranked
 
-GPU_MEMORY_MB = 24_576
-PROFILE_S = 80.0
 TIRESIAS_GPU_S = 18_000
-SETTINGS = {
-    "profiler_nodes": Setting(
-        "nodes that profile; 0: results of profiling are known", 1, 0, 1000, whole=True
-    ),
-    "lent_nodes": Setting("nodes lent to the profiler while jobs queue for it", 0, 0, 1000, whole=True),
-    "busy_gpus": Setting(
-        "GPUs expected to be asked for in ten minutes above which lucid:online keeps the nodes lent", 1e6, 0.0
-    ),
-    "burst_s": Setting(
-        "the longest profiling while more than ten jobs queue for it; 0: as else", 0.0, 0.0, 1e6
-    ),
-    "monotone": Setting(
-        "1: lucid:online expects jobs of more GPUs to run no shorter, all else equal", 0, 0, 1, whole=True
-    ),
-    "profile_s": Setting("longest profiling of a job", PROFILE_S, 1.0, 1e6),
-    "capacity": Setting("largest sum of sharing scores; 0: no sharing", 2, 0, 2, whole=True),
-    "patience": Setting("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6),
-    "unstable_at": Setting("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6),
-    "period_s": Setting("interval at which lucid:online trains its models anew", 86_400.0, 60.0, 1e9),
-    "low": Setting("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6),
-    "very_low": Setting("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6),
-}
 BASELINES: Mapping[str, Callable[[], Policy]] = {
     "fifo": baselines.fifo,
     "sjf": baselines.sjf,
@@ -64,12 +40,12 @@ BASELINES: Mapping[str, Callable[[], Policy]] = {
 }
 
 
-def measurements(config: SimulationConfig) -> tuple[dict[Config, Usage], list[Pair]]:
+def measurements(config: SimulationConfig) -> tuple[dict[Config, GpuUsage], list[Pair]]:
     """Return usage by configuration, and pairs of these. Raises BadSpec and what reading files raises."""
     return _measurements(config.profiles, config.pairs, config.seed)
 
 
-def packing_tree(config: SimulationConfig, usage: Usage | None = None) -> PackingTree:
+def packing_tree(config: SimulationConfig, usage: GpuUsage | None = None) -> PackingTree:
     """Return Lucid's packing tree for a job of this usage, trained on pairs of all other configurations.
 
     The job's own speed beside others is unknown, as for a new job. Raises ExtraMissing.
@@ -78,7 +54,7 @@ def packing_tree(config: SimulationConfig, usage: Usage | None = None) -> Packin
     return _tree(config.profiles, config.pairs, config.seed, without)
 
 
-def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
+def usage_of(spec: Submission, config: SimulationConfig) -> GpuUsage:
     """Return the usage that Lucid's profiler reads: the trace's columns, or else the configuration's profile.
 
     Raises BadSpec if neither is there.
@@ -89,7 +65,7 @@ def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
             gpu, memory, used_mb = (float(spec.extra[column]) for column in columns[:3])
         except ValueError:
             raise BadSpec(f"job {spec.name!r}: {', '.join(columns[:3])} must be numbers") from None
-        return Usage(min(gpu, 100.0), memory, used_mb, spec.extra["amp"] not in ("0", "False"))
+        return GpuUsage(min(gpu, 100.0), memory, used_mb, spec.extra["amp"] not in ("0", "False"))
     usages = measurements(config)[0]
     configuration = config_by_columns(spec)
     if configuration not in usages:
@@ -136,7 +112,7 @@ FAMILY = Family(
     },
     make,
     dress,
-    SETTINGS,
+    declared(LucidOptions),
     main=("lucid", "online"),
 )
 
@@ -144,7 +120,7 @@ FAMILY = Family(
 @lru_cache(maxsize=4)
 def _measurements(
     profiles: Path | None, pairs: Path | None, seed: int
-) -> tuple[dict[Config, Usage], list[Pair]]:
+) -> tuple[dict[Config, GpuUsage], list[Pair]]:
     if profiles is None and pairs is None:
         usages = make_usages(20, seed=seed)
         return usages, make_pairs(usages, seed=seed)
@@ -157,11 +133,11 @@ def _measurements(
 
 
 @lru_cache(maxsize=256)
-def _tree(profiles: Path | None, pairs: Path | None, seed: int, without: Usage | None) -> PackingTree:
+def _tree(profiles: Path | None, pairs: Path | None, seed: int, without: GpuUsage | None) -> PackingTree:
     usages, measured = _measurements(profiles, pairs, seed)
     sizes = sizes_from_pairs(measured)
     known = [(usage, sizes[c]) for c, usage in usages.items() if c in sizes and usage != without]
-    return grow(known, prune=0.02, seed=seed)
+    return grow(known, seed=seed)
 
 
 def _as_config(spec: Submission, configuration: Config, rng: random.Random) -> Submission:
@@ -177,55 +153,28 @@ def _as_config(spec: Submission, configuration: Config, rng: random.Random) -> S
 
 
 def _lucid(name: str, config: SimulationConfig) -> Policy:
-    chosen = resolve_settings(SETTINGS, config)
     node_gpus = config.cluster.servers[0].gpus
-    binder = BinderRules(
-        GPU_MEMORY_MB, node_gpus, patience=chosen["patience"], unstable_at=chosen["unstable_at"]
-    )
-    profiler: ProfilerRules | None = None
-    if chosen["profiler_nodes"]:
-        profiler = ProfilerRules(
-            int(chosen["profiler_nodes"]),
-            chosen["profile_s"],
-            node_gpus,
-            lent_nodes=int(chosen["lent_nodes"]),
-            burst_limit_s=chosen["burst_s"] or None,
-            busy_gpus=chosen["busy_gpus"],
-        )
+    options = replace(resolved(LucidOptions, config), node_gpus=node_gpus, seed=config.seed)
 
     def unstable(job: JobState) -> bool:
-        return _variation(job.spec) >= binder.unstable_at
+        return _variation(job.spec) >= options.unstable_at
 
-    def measure(job: JobState) -> Usage:
+    def measure(job: JobState) -> GpuUsage:
         return usage_of(job.spec, config)
 
     packing_tree(config)  # fails at once where nothing can be trained
 
-    def analyse(usage: Usage) -> Size:
+    def analyse(usage: GpuUsage) -> Size:
         return packing_tree(config, usage).predict(usage)
 
     if name == "online":
-        return OnlineLucid(
-            OnlineRules(
-                period_s=chosen["period_s"],
-                low=chosen["low"],
-                very_low=chosen["very_low"],
-                monotone=bool(chosen["monotone"]),
-                seed=config.seed,
-            ),
-            measure=measure,
-            analyse=analyse,
-            binder=binder,
-            profiler=profiler,
-            unstable=unstable,
-        )
-    sharing = Sharing(int(chosen["capacity"]) or None)
+        return OnlineLucid(options, measure=measure, analyse=analyse, unstable=unstable)
+    sharing = Sharing(options.capacity or None)
     return LucidPolicy(
+        options,
         estimate=lambda job: job.spec.estimate_s or job.spec.duration_s,
         measure=measure,
         analyse=analyse,
-        binder=binder,
-        profiler=profiler,
         sharing=lambda now_s, idle: sharing,
         unstable=unstable,
     )

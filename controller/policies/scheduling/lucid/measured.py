@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.policies.scheduling.errors import BadSpec, BadTrace
-from controller.policies.scheduling.lucid.usage import BadSample, Size, Usage
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group
 
@@ -43,15 +43,15 @@ class Pair(NamedTuple):
     speed_other: float
 
 
-def read_usages(path: Path) -> dict[Config, Usage]:
+def read_usages(path: Path) -> dict[Config, GpuUsage]:
     """Return the measured usage of each configuration. Raises BadTrace, with line and column."""
-    found: dict[Config, Usage] = {}
+    found: dict[Config, GpuUsage] = {}
     for line, row in _rows(path, ("gpu_util", "gmem_util", "gmem")):
         config = _config(path, line, row, "")
         if config in found:
             raise BadTrace(str(path), line, "", f"{config} appears twice")
         try:
-            found[config] = Usage(
+            found[config] = GpuUsage(
                 _number(path, line, row, "gpu_util"),
                 _number(path, line, row, "gmem_util"),
                 _number(path, line, row, "gmem"),
@@ -119,7 +119,7 @@ def _number(path: Path, line: int, row: Mapping[str, str | None], column: str) -
     return value
 
 
-def make_usages(models: int, *, seed: int = 0) -> dict[Config, Usage]:
+def make_usages(models: int, *, seed: int = 0) -> dict[Config, GpuUsage]:
     """Generate `models` models with three batch sizes, with and without mixed precision.
 
     Larger batches use more of a GPU; mixed precision uses less of it and of its memory.
@@ -131,7 +131,7 @@ def make_usages(models: int, *, seed: int = 0) -> dict[Config, Usage]:
         for step, batch in enumerate((32, 64, 128)):
             for mixed in (False, True):
                 gpu = min(100.0, base * (1 + 0.35 * step) * (0.7 if mixed else 1.0) * rng.uniform(0.95, 1.05))
-                found[Config(f"net{number}", "data", batch, mixed)] = Usage(
+                found[Config(f"net{number}", "data", batch, mixed)] = GpuUsage(
                     gpu,
                     gpu * rng.uniform(0.4, 0.7),
                     memory * (1 + 0.4 * step) * (0.8 if mixed else 1.0),
@@ -140,10 +140,10 @@ def make_usages(models: int, *, seed: int = 0) -> dict[Config, Usage]:
     return found
 
 
-def pair_speeds(one: Usage, other: Usage) -> tuple[float, float]:
+def pair_speeds(one: GpuUsage, other: GpuUsage) -> tuple[float, float]:
     """Return synthetic speeds of two jobs on one GPU: kernels take turns, and memory traffic costs extra."""
 
-    def speed(mine: Usage, partner: Usage) -> float:
+    def speed(mine: GpuUsage, partner: GpuUsage) -> float:
         overload = max(0.0, mine.gpu_util + partner.gpu_util - 100) / 200
         traffic = mine.memory_util * partner.memory_util / 100 / 300
         return max(0.3, 1 - overload * partner.gpu_util / 100 - traffic)
@@ -151,7 +151,7 @@ def pair_speeds(one: Usage, other: Usage) -> tuple[float, float]:
     return speed(one, other), speed(other, one)
 
 
-def make_pairs(usages: dict[Config, Usage], *, noise: float = 0.02, seed: int = 0) -> list[Pair]:
+def make_pairs(usages: dict[Config, GpuUsage], *, noise: float = 0.02, seed: int = 0) -> list[Pair]:
     """Measure all pairs of configurations, with some noise."""
     rng = random.Random(seed)
     configs = list(usages)

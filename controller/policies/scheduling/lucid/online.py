@@ -12,15 +12,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing, strategy
-from controller.policies.scheduling.lucid.estimates import DurationModel, Facts, submission, train_durations
+from controller.policies.scheduling.lucid.additive import Boosting
+from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing, strategy
+from controller.policies.scheduling.lucid.estimates import (
+    DurationModel,
+    JobFacts,
+    submission,
+    train_durations,
+)
 from controller.policies.scheduling.lucid.policy import LucidPolicy
 from controller.policies.scheduling.lucid.throughput import ThroughputModel, train_throughput
-from controller.policies.scheduling.lucid.usage import BadSample, Size, Usage
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
 from controller.policies.scheduling.policy import Decision, JobState, View
 
 Sample = TypeVar("Sample")
@@ -84,37 +89,12 @@ QUICK = 400
 """Rounds of boosting, fewer than where a model is trained once: these are trained again and again."""
 
 
-@dataclass(frozen=True, slots=True)
-class OnlineRules:
-    """Settings of the learning parts.
-
-    Attributes:
-        period_s: How long a model is used before it is retrained.
-        minimum: Ended jobs that a first duration model needs.
-        unknown_s: Expected duration of jobs before any has ended.
-        interval_s: The intervals in which arrivals are counted; divides an hour.
-        ahead: How many intervals are forecast.
-        low: Jobs per interval up to which apathetic sharing is enough.
-        very_low: Jobs per interval up to which, while GPUs are idle, no sharing is needed.
-        monotone: Jobs of more GPUs are expected to run no shorter, all else equal (the system tuner, 3.6).
-        seed: Of training.
-    """
-
-    period_s: float = 86_400.0
-    minimum: int = 100
-    unknown_s: float = 3600.0
-    interval_s: int = 600
-    ahead: int = 5
-    low: float = 1.0
-    very_low: float = 0.5
-    monotone: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.unknown_s > 0 or self.ahead < 1:
-            raise BadSpec(f"{self.unknown_s} s and {self.ahead} intervals ahead; both have to be positive")
-        if not 0 <= self.very_low <= self.low:
-            raise BadSpec(f"thresholds {self.very_low} and {self.low}; want 0 <= very low <= low")
+UNKNOWN_S = 3600.0
+"""Expected duration of jobs before any has ended."""
+INTERVAL_S = 600
+"""The intervals in which arrivals are counted; divides an hour."""
+AHEAD = 5
+"""How many intervals are forecast."""
 
 
 class OnlineLucid:
@@ -123,8 +103,6 @@ class OnlineLucid:
     Args:
         measure: Returns the usage that the profiler reads.
         analyse: The packing analyser.
-        binder: The binder's rules.
-        profiler: The profiler's rules; None: jobs are not profiled but known from the start.
         unstable: As for `LucidPolicy`.
     """
 
@@ -132,30 +110,27 @@ class OnlineLucid:
 
     def __init__(
         self,
-        rules: OnlineRules,
+        options: LucidOptions,
         *,
-        measure: Callable[[JobState], Usage],
-        analyse: Callable[[Usage], Size],
-        binder: BinderRules,
-        profiler: ProfilerRules | None = None,
+        measure: Callable[[JobState], GpuUsage],
+        analyse: Callable[[GpuUsage], Size],
         unstable: Callable[[JobState], bool] = lambda job: False,
     ) -> None:
-        self._rules = rules
+        self._options = options
         self._measure = measure
         self._now_s = 0.0
-        self._usages: dict[int, Usage] = {}  # of unfinished jobs that were profiled, by order of arrival
+        self._usages: dict[int, GpuUsage] = {}  # of unfinished jobs that were profiled, by order of arrival
         self._ended: dict[int, tuple[int, float]] = {}  # how many jobs, and seconds, by GPU count
-        self._durations: UpdateEngine[tuple[Facts, float], DurationModel] = UpdateEngine(
-            self._train, period_s=rules.period_s, minimum=rules.minimum
+        self._durations: UpdateEngine[tuple[JobFacts, float], DurationModel] = UpdateEngine(
+            self._train, period_s=options.period_s, minimum=options.minimum
         )
-        self._jobs = Arrivals(rules, lambda job: 1)
-        self._gpus = Arrivals(rules, lambda job: job.spec.gpus)
+        self._jobs = Arrivals(options, lambda job: 1)
+        self._gpus = Arrivals(options, lambda job: job.spec.gpus)
         self._policy = LucidPolicy(
+            options,
             estimate=self._expected_s,
             measure=self._profile,
             analyse=analyse,
-            binder=binder,
-            profiler=profiler,
             sharing=self._sharing,
             unstable=unstable,
             forecast_gpus=self._gpus.forecast,
@@ -186,14 +161,10 @@ class OnlineLucid:
         self._ended[job.spec.gpus] = (count + 1, total_s + alone_s)
         self._durations.observe((submission(job.spec, usage), alone_s))
 
-    def _train(self, samples: Sequence[tuple[Facts, float]]) -> DurationModel:
+    def _train(self, samples: Sequence[tuple[JobFacts, float]]) -> DurationModel:
         jobs, durations_s = zip(*samples, strict=True)
-        found = train_durations(
-            jobs, durations_s, interactions=3, max_rounds=QUICK, bags=2, seed=self._rules.seed
-        )
-        if not self._rules.monotone:
-            return found
-        return replace(found, model=found.model.constrain("gpus", increasing=True))
+        boosting = Boosting(interactions=3, max_rounds=QUICK, bags=2, seed=self._options.seed)
+        return train_durations(jobs, durations_s, boosting, monotone=self._options.monotone)
 
     def _expected_s(self, job: JobState) -> float:
         """Return the model's prediction; without a model, the mean of jobs with as many GPUs, or of all."""
@@ -203,34 +174,33 @@ class OnlineLucid:
         same = self._ended.get(job.spec.gpus)
         found = [same] if same else list(self._ended.values())
         count = sum(number for number, _ in found)
-        return sum(total_s for _, total_s in found) / count if count else self._rules.unknown_s
+        return sum(total_s for _, total_s in found) / count if count else UNKNOWN_S
 
-    def _profile(self, job: JobState) -> Usage:
+    def _profile(self, job: JobState) -> GpuUsage:
         usage = self._usages[job.order] = self._measure(job)
         return usage
 
     def _sharing(self, now_s: float, idle: float) -> Sharing:
-        rules = self._rules
         lately, forecast = self._jobs.latest(now_s), self._jobs.forecast(now_s)
         if not forecast:
             return Sharing.DEFAULT  # nothing is known of what will come
-        return strategy(now=lately, forecast=forecast, idle=idle, low=rules.low, very_low=rules.very_low)
+        return strategy(self._options, now=lately, forecast=forecast, idle=idle)
 
 
 class Arrivals:
     """Arrivals by interval, and forecasts once two days have been seen."""
 
-    def __init__(self, rules: OnlineRules, weight: Callable[[JobState], float]) -> None:
-        self._rules = rules
+    def __init__(self, options: LucidOptions, weight: Callable[[JobState], float]) -> None:
+        self._seed = options.seed
         self._weight = weight
         self._begin_s: float | None = None
         self._over: list[float] = []  # counts of the intervals that are over
         self._now = 0.0  # that of the one that is not
         self._engine: UpdateEngine[float, ThroughputModel] = UpdateEngine(
             self._train,
-            period_s=rules.period_s,
+            period_s=options.period_s,
             window=MOST_INTERVALS,
-            minimum=2 * 86_400 // rules.interval_s,
+            minimum=2 * 86_400 // INTERVAL_S,
         )
         self._said: tuple[int, list[float]] = (-1, [])  # intervals over at the last forecast, and that
 
@@ -251,13 +221,13 @@ class Arrivals:
             model = self._engine.model(now_s)
             found = []
             if model is not None:
-                found = model.predict(self._over, self._start_s(len(self._over)), steps=self._rules.ahead)
+                found = model.predict(self._over, self._start_s(len(self._over)), steps=AHEAD)
             self._said = (len(self._over), found)
         return self._said[1]
 
     def _until(self, now_s: float) -> None:
         if self._begin_s is None:
-            self._begin_s = math.floor(now_s / self._rules.interval_s) * self._rules.interval_s
+            self._begin_s = math.floor(now_s / INTERVAL_S) * INTERVAL_S
         if now_s > self._start_s(MOST_INTERVALS):
             raise BadSpec(f"arrivals until {now_s:g} s: at most {MOST_INTERVALS:,} intervals can be counted")
         while now_s >= self._start_s(len(self._over) + 1):
@@ -267,14 +237,8 @@ class Arrivals:
 
     def _start_s(self, interval: int) -> float:
         assert self._begin_s is not None
-        return self._begin_s + interval * self._rules.interval_s
+        return self._begin_s + interval * INTERVAL_S
 
     def _train(self, counts: Sequence[float]) -> ThroughputModel:
-        return train_throughput(
-            counts,
-            self._start_s(0),
-            interval_s=self._rules.interval_s,
-            max_rounds=QUICK,
-            bags=2,
-            seed=self._rules.seed,
-        )
+        boosting = Boosting(interactions=3, max_rounds=QUICK, bags=2, seed=self._seed)
+        return train_throughput(counts, self._start_s(0), boosting, interval_s=INTERVAL_S)

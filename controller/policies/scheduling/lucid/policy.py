@@ -9,22 +9,21 @@ from dataclasses import dataclass
 
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.binder import (
-    BinderRules,
     Candidate,
     DividedNodes,
+    LucidOptions,
     ProfileQueue,
-    ProfilerRules,
     Sharing,
     choose,
 )
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.lucid.usage import GpuUsage, Size
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.vocabulary import Cluster
 
 Estimate = Callable[[JobState], float]
 """Predicts a job's duration alone, in seconds."""
 
-Measure = Callable[[JobState], Usage]
+Measure = Callable[[JobState], GpuUsage]
 """Measures a running job, as the profiler does."""
 
 Forecast = Callable[[float], Sequence[float]]
@@ -36,7 +35,7 @@ class _Known:
     job: JobState
     expected_s: float
     size: Size | None = None
-    usage: Usage | None = None
+    usage: GpuUsage | None = None
     until_s: float = 0.0  # end of its profiling
     evicted: bool = False
 
@@ -56,43 +55,36 @@ class LucidPolicy:
     large to be profiled are measured while they run, and can be joined from then on.
 
     Args:
+        options: Without a profiler jobs are not profiled but known from the start.
         estimate: The workload estimate model; called when a job arrives, and when it has been measured.
         measure: Returns the usage that the profiler reads.
         analyse: The packing analyser.
-        binder: The binder's rules.
-        profiler: The profiler's rules; None: jobs are not profiled but known from the start.
         sharing: The dynamic strategy: how much sharing there is at a time and a fraction of idle GPUs.
         unstable: Whether a sharing job varies so much that the one that joined last has to leave; that one
             starts again, and never shares again.
         forecast_gpus: GPUs expected to be asked for in the next intervals, for the profiler's scaling.
-        eager: Look for a partner before looking for free GPUs, as the public simulator does. Lucid's lazy
-            packing leaves a job alone if it can.
     """
 
     name = "lucid"
 
     def __init__(
         self,
+        options: LucidOptions,
         *,
         estimate: Estimate,
         measure: Measure,
-        analyse: Callable[[Usage], Size],
-        binder: BinderRules,
-        profiler: ProfilerRules | None = None,
+        analyse: Callable[[GpuUsage], Size],
         sharing: Callable[[float, float], Sharing] = lambda now_s, idle: Sharing.DEFAULT,
         unstable: Callable[[JobState], bool] = lambda job: False,
         forecast_gpus: Forecast = lambda now_s: (),
-        eager: bool = False,
     ) -> None:
+        self._options = options
         self._estimate = estimate
         self._measure = measure
         self._analyse = analyse
-        self._binder = binder
-        self._profiler = profiler
         self._sharing = sharing
         self._unstable = unstable
         self._forecast_gpus = forecast_gpus
-        self._eager = eager
         self._nodes: DividedNodes | None = None
         self._most_gpus: int | None = None  # that a job can have beside the profiler
         self._unread: dict[int, _Known] = {}  # they run, were too large for the profiler, and are read later
@@ -118,9 +110,9 @@ class LucidPolicy:
             self._classify(self._unread.pop(order))
         decision = Decision([])
         self._anew = self._evict(decision)
-        if self._profiler is not None:
+        if self._options.profiler_nodes:
             self._anew += self._end_profiling(now_s, self._nodes)
-            self._start_profiling(now_s, self._nodes, self._profiler)
+            self._start_profiling(now_s, self._nodes)
             ends = [self._known[order].until_s for order in (*self._profiling, *self._unread)]
             decision.wake_s = min(ends, default=None)
         if self._anew:
@@ -138,20 +130,18 @@ class LucidPolicy:
         return f"{size}; expected to run {known.expected_s:.0f} s, so its priority is {priority:.0f} GPU s"
 
     def _divide(self, cluster: Cluster) -> DividedNodes:
-        rules = self._profiler
-        if rules is None:
+        nodes, size = self._options.profiler_nodes, self._options.node_gpus
+        if not nodes:
             return DividedNodes(cluster, 0)
-        if rules.nodes >= len(cluster.servers):
+        if nodes >= len(cluster.servers):
             raise BadSpec(
-                f"the profiler takes {rules.nodes} of {len(cluster.servers)} nodes; want at least one left"
+                f"the profiler takes {nodes} of {len(cluster.servers)} nodes; want at least one left"
             )
-        there = sum(node.gpus for node in cluster.servers[-rules.nodes :])
-        if rules.max_gpus > there:
-            raise BadSpec(
-                f"jobs of {rules.max_gpus} GPUs cannot be profiled on {rules.nodes} nodes with {there}"
-            )
+        there = sum(node.gpus for node in cluster.servers[-nodes:])
+        if size > there:
+            raise BadSpec(f"jobs of {size} GPUs cannot be profiled on {nodes} nodes with {there}")
         self._most_gpus = len(cluster.node_of) - there
-        return DividedNodes(cluster, rules.nodes)
+        return DividedNodes(cluster, nodes)
 
     def _admit(self, job: JobState) -> None:
         if self._most_gpus is not None and job.spec.gpus > self._most_gpus:
@@ -159,11 +149,10 @@ class LucidPolicy:
                 f"job {job.spec.name!r} asks for {job.spec.gpus} GPUs; the profiler leaves {self._most_gpus}"
             )
         known = self._known[job.order] = _Known(job, self._estimate(job))
-        rules = self._profiler
-        if rules is not None and job.spec.gpus <= rules.max_gpus:
+        if self._options.profiler_nodes and job.spec.gpus <= self._options.node_gpus:
             self._to_profile.add(job)
             return
-        if rules is None:
+        if not self._options.profiler_nodes:
             self._classify(known)
         self._enqueue(job)
 
@@ -209,8 +198,8 @@ class LucidPolicy:
             jobs.append(known.job)
         return jobs
 
-    def _start_profiling(self, now_s: float, nodes: DividedNodes, rules: ProfilerRules) -> None:
-        queue = len(self._to_profile)
+    def _start_profiling(self, now_s: float, nodes: DividedNodes) -> None:
+        rules, queue = self._options, len(self._to_profile)
         if rules.lent_nodes:  # else no forecast, which may train a model, could change anything
             nodes.lend(rules.wanted_nodes(queue, nodes.profiler_nodes, self._forecast_gpus(now_s)))
         time_s = rules.time_s(queue)
@@ -219,7 +208,7 @@ class LucidPolicy:
             self._known[job.order].until_s = now_s + time_s
 
     def _orchestrate(self, now_s: float, nodes: DividedNodes, decision: Decision) -> None:
-        hosts = _Hosts(self._sharing(now_s, nodes.idle_fraction()), self._binder)
+        hosts = _Hosts(self._sharing(now_s, nodes.idle_fraction()), self._options)
         for group in self._running.values():
             if len(group.jobs) == 1:
                 hosts.add(group, self._known[group.jobs[0].order].candidate(now_s))
@@ -228,7 +217,7 @@ class LucidPolicy:
         for position, entry in enumerate(self._queue):
             job = entry[2]
             known = self._known[job.order]
-            if self._eager and self._join(known, hosts, now_s, decision):
+            if self._options.eager and self._join(known, hosts, now_s, decision):
                 continue
             gpus = None if job.spec.gpus in refused else nodes.take(job.spec.gpus, profiler=False)
             if gpus is not None:
@@ -240,14 +229,14 @@ class LucidPolicy:
                 break
             else:
                 refused.add(job.spec.gpus)
-                if self._eager or not self._join(known, hosts, now_s, decision):
+                if self._options.eager or not self._join(known, hosts, now_s, decision):
                     waiting.append(entry)
         self._queue = waiting
 
     def _read_later(self, known: _Known, now_s: float, decision: Decision) -> None:
         """Measure a job that was too large for the profiler while it runs."""
-        if known.size is None and self._profiler is not None:
-            known.until_s = now_s + self._profiler.limit_s
+        if known.size is None and self._options.profiler_nodes:
+            known.until_s = now_s + self._options.profile_s
             self._unread[known.job.order] = known
             decision.wake_s = min(decision.wake_s or math.inf, known.until_s)
 
@@ -268,12 +257,12 @@ class LucidPolicy:
 class _Hosts:
     """Jobs that are alone on their GPUs, by GPU count, during one decision."""
 
-    def __init__(self, sharing: Sharing, rules: BinderRules) -> None:
+    def __init__(self, sharing: Sharing, rules: LucidOptions) -> None:
         self.sharing = sharing
         self._rules = rules
         self._groups: dict[int, list[Group]] = {}
         self._candidates: dict[int, list[Candidate]] = {}
-        self._nobody: set[tuple[int, Size, Usage]] = (
+        self._nobody: set[tuple[int, Size, GpuUsage]] = (
             set()
         )  # what found no host; later ones are expected longer
 

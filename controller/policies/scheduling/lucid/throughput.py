@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from controller.policies.scheduling.lucid.additive import AdditiveModel, Value, train
+from controller.policies.scheduling.lucid.additive import AdditiveModel, Boosting, Value, train
 from controller.policies.scheduling.lucid.usage import BadSample
 
 WINDOWS_H = (1, 3, 24)
@@ -72,26 +72,20 @@ class ThroughputModel:
         return found
 
 
+LONG = Boosting(interactions=3)
+"""For a model that is trained once."""
+
+
 def train_throughput(
-    counts: Sequence[float],
-    first_s: float,
-    *,
-    interval_s: int = 600,
-    interactions: int = 3,
-    seed: int = 0,
-    max_rounds: int = 1000,
-    bags: int = 4,
+    counts: Sequence[float], first_s: float, boosting: Boosting = LONG, *, interval_s: int = 600
 ) -> ThroughputModel:
     """Train on a series of counts.
 
     Args:
         counts: Jobs that arrived in each interval.
         first_s: Beginning of the first interval, seconds since 1970, UTC.
+        boosting: How the model is trained.
         interval_s: Length of an interval in seconds; divides an hour.
-        interactions: Number of tables of pairs of features.
-        seed: Of training.
-        max_rounds: Most rounds of boosting.
-        bags: Number of models that are averaged.
 
     Raises BadSample unless the interval divides an hour, the counts are not negative, and they cover two days
     at least (the features look back one day); ExtraMissing.
@@ -111,13 +105,4 @@ def train_throughput(
         )
         for i in range(day, len(counts))
     ]
-    model = train(
-        FEATURES,
-        rows,
-        counts[day:],
-        interactions=interactions,
-        max_rounds=max_rounds,
-        bags=bags,
-        seed=seed,
-    )
-    return ThroughputModel(model, interval_s)
+    return ThroughputModel(train(FEATURES, rows, counts[day:], boosting), interval_s)

@@ -12,21 +12,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
+from controller.policies.family import Family, Setup, SimulationConfig, declared, readable, resolved
 from controller.policies.scheduling.baselines import fifo, las_2d, srtf
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.measured import config_by_columns
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.sharing.antman import AntMan
-from controller.policies.scheduling.sharing.forests import Forests, Profiler, choose, train
+from controller.policies.scheduling.sharing.forests import CoRunProfiler, Forests, choose, train
 from controller.policies.scheduling.sharing.interference import (
-    FixedInterval,
     InterferenceModel,
-    IntervalRule,
+    InterferenceSpeed,
     Load,
     PreemptionCost,
-    SharedSpeed,
     load_of,
 )
 from controller.policies.scheduling.sharing.packing import Packer
@@ -41,7 +39,7 @@ from controller.policies.scheduling.sharing.pairs import (
     read_gavel_pairs,
     read_lucid_pairs,
 )
-from controller.policies.scheduling.sharing.policy import SharingPolicy
+from controller.policies.scheduling.sharing.policy import SharingOptions, SharingPolicy
 from controller.policies.scheduling.tiresias import Tiresias
 
 MADE_UP_KINDS = 30
@@ -52,7 +50,7 @@ SIZES = (2, 4, 8, 16)
 """GPU counts of the multi-GPU jobs that are trained on."""
 
 
-class Scenario:
+class PairScenario:
     """The true interference, its measurements, and, on first use, the models learned from these.
 
     Args:
@@ -79,7 +77,7 @@ class Scenario:
     @cached_property
     def forests(self) -> Forests:
         """The models that predict speeds. Raises as `choose` and `train`, also ExtraMissing."""
-        profiler = Profiler(self.measured, choose(self.measured, self._references, self.seen))
+        profiler = CoRunProfiler(self.measured, choose(self.measured, self._references, self.seen))
         return train(profiler, kinds=self.seen, sizes=SIZES, samples=self.samples, seed=self.seed)
 
 
@@ -92,40 +90,17 @@ def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list
 
 @dataclass(frozen=True, slots=True)
 class SharingConfig:
-    """Parts and settings of the policies.
+    """The true speeds with the models learned from measurements, the policy's options, and jobs' loads."""
 
-    Attributes:
-        scenario: The true speeds, and the models learned from measurements.
-        cost: Cost of a preemption.
-        load_of: Returns a job's load.
-        speeds_known: Speeds are known instead of predicted.
-        interval_s: How often jobs may be preempted; None: by load and cost.
-        profile_s: How long a new kind and size is profiled before it may start.
-        collect: Speeds are learned from running jobs, too.
-    """
-
-    scenario: Scenario
-    cost: PreemptionCost
+    scenario: PairScenario
+    options: SharingOptions
     load_of: Callable[[Submission], Load] = load_of
-    speeds_known: bool = False
-    interval_s: float | None = None
-    profile_s: float = 0.0
-    collect: bool = True
 
     def sharing(self) -> SharingPolicy:
         """Return the scheduler."""
-        believed = self.scenario.truth if self.speeds_known else self.scenario.forests.fresh()
-        return self._ours(Packer(believed, load_of=self.load_of, seed=self.scenario.seed))
-
-    def no_sharing(self) -> SharingPolicy:
-        """Return the scheduler where GPUs are never shared."""
-        return self._ours(None)
-
-    def _ours(self, packer: Packer | None) -> SharingPolicy:
-        interval = IntervalRule(self.cost) if self.interval_s is None else FixedInterval(self.interval_s)
-        return SharingPolicy(
-            packer, cost=self.cost, interval=interval, profile_s=self.profile_s, collect=self.collect
-        )
+        known = self.options.speeds_known
+        believed = self.scenario.truth if known else self.scenario.forests.fresh()
+        return SharingPolicy(Packer(believed, load_of=self.load_of), self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +120,9 @@ POLICIES: Mapping[str, NamedPolicy] = {
     "sharing": NamedPolicy(
         "jobs of different sizes share GPUs by predicted speeds; ours", SharingConfig.sharing
     ),
-    "no-sharing": NamedPolicy("the same, but GPUs are never shared", SharingConfig.no_sharing),
+    "no-sharing": NamedPolicy(
+        "the same, but GPUs are never shared", lambda n: SharingPolicy(None, n.options)
+    ),
 }
 """Fresh policies by name."""
 
@@ -159,20 +136,6 @@ def of_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) ->
     ]
 
 
-WITHIN_S, BEYOND_S = 40.0, 60.0
-"""Cost of a preemption for jobs of one node and for larger ones."""
-
-PROFILE_S = 80.0
-"""A profile beside four reference jobs, 20 s each."""
-
-SETTINGS = {
-    "speeds_known": Setting("1: speeds are known instead of predicted", 0, 0, 1, whole=True),
-    "profile_s": Setting("how long a new kind and size is profiled before it may start", PROFILE_S, 0, 1e6),
-    "collect": Setting("1: speeds are learnt from jobs that run, too", 1, 0, 1, whole=True),
-    "interval_s": Setting("interval between preemptions; 0: by load and cost", 0, 0, 1e6),
-}
-
-
 def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with kinds that are known in pairs."""
     kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
@@ -182,20 +145,11 @@ def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submiss
 def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh policy with its speed model and interval."""
     scenario = _scenario(config.pairs, config.seed)
-    cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.servers[0].gpus)
     load_of = _loads(scenario, made_up=config.pairs is None)
-    chosen = resolve_settings(SETTINGS, config)
-    needs = SharingConfig(
-        scenario,
-        cost,
-        load_of,
-        speeds_known=bool(chosen["speeds_known"]),
-        interval_s=chosen["interval_s"] or None,
-        profile_s=chosen["profile_s"],
-        collect=bool(chosen["collect"]),
-    )
-    policy = POLICIES[name].make(needs)
-    return Setup(policy, SharedSpeed(scenario.truth, load_of=load_of, cost=cost))
+    cost = PreemptionCost(node_gpus=config.cluster.servers[0].gpus)
+    options = replace(resolved(SharingOptions, config), cost=cost)
+    policy = POLICIES[name].make(SharingConfig(scenario, options, load_of))
+    return Setup(policy, InterferenceSpeed(scenario.truth, load_of=load_of, cost=cost))
 
 
 FAMILY = Family(
@@ -203,22 +157,22 @@ FAMILY = Family(
     {name: known.about for name, known in POLICIES.items()},
     make,
     dress,
-    SETTINGS,
+    declared(SharingOptions),
     main=("sharing",),
 )
 
 
 @lru_cache(maxsize=4)
-def _scenario(pairs: Path | None, seed: int) -> Scenario:
+def _scenario(pairs: Path | None, seed: int) -> PairScenario:
     if pairs is None:
-        return Scenario(None, seed=seed)
+        return PairScenario(None, seed=seed)
     with readable(pairs):
         measured = read_gavel_pairs(pairs) if pairs.suffix == ".json" else read_lucid_pairs(pairs)
     few = max(1, len(measured.kinds) // 2)  # a small file has not enough kinds for all reference jobs
-    return Scenario(measured, seed=seed, references=min(REFERENCES, few))
+    return PairScenario(measured, seed=seed, references=min(REFERENCES, few))
 
 
-def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[Submission], Load]:
+def _loads(scenario: PairScenario, *, made_up: bool) -> Callable[[Submission], Load]:
     """Return the function that gives a job's kind: its model's name, or, in Lucid's logs, its configuration.
 
     Among synthetic kinds any other model is assigned one too, always the same.

@@ -42,7 +42,6 @@ from controller.policies.scheduling.sharing.interference import (
     BadTraining,
     InterferenceModel,
     Load,
-    UnknownModel,
     require,
 )
 
@@ -57,21 +56,11 @@ Features = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class CoRunProfile:
     """Features of a job from n co-runs: speeds relative to running alone, one for each reference job."""
 
     sensitivity: tuple[float, ...]
     impact: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.sensitivity) != len(self.impact) or not self.sensitivity:
-            raise BadMeasurement(
-                f"{len(self.sensitivity)} sensitivities and {len(self.impact)} impacts;"
-                " a profile has one of each for every reference job"
-            )
-        bad = [speed for speed in self.features if not (speed >= 0 and math.isfinite(speed))]
-        if bad:
-            raise BadMeasurement(f"a speed of {bad[0]} beside a reference job; it must not be negative")
 
     @property
     def features(self) -> Features:
@@ -79,62 +68,25 @@ class Profile:
         return self.sensitivity + self.impact
 
 
-def profile_of(
-    alone: float, beside: Sequence[float], ref_alone: Sequence[float], ref: Sequence[float]
-) -> Profile:
-    """Return the profile from throughputs in any unit.
-
-    Args:
-        alone: The job's throughput alone.
-        beside: Its throughput with each reference job.
-        ref_alone: Each reference job's throughput alone.
-        ref: Each reference job's throughput with the job.
-
-    Raises BadMeasurement for lengths that differ or throughputs that are not positive.
-
-    >>> profile_of(200.0, [150.0], [10.0], [9.0])
-    Profile(sensitivity=(0.75,), impact=(0.9,))
-    """
-    if not len(beside) == len(ref_alone) == len(ref):
-        raise BadMeasurement(
-            f"{len(beside)}, {len(ref_alone)} and {len(ref)} throughputs; want one per reference job"
-        )
-    if not all(value > 0 for value in (alone, *ref_alone)):
-        raise BadMeasurement(f"throughputs alone of {alone} and {list(ref_alone)}; all have to be positive")
-    return Profile(
-        tuple(value / alone for value in beside),
-        tuple(value / own for value, own in zip(ref, ref_alone, strict=True)),
-    )
-
-
-class Profiler:
-    """Profiles jobs on a source of measurements; jobs of one kind and size are profiled once.
-
-    Raises BadMeasurement for no reference jobs or a duplicate, UnknownModel for an unknown one.
-    """
+class CoRunProfiler:
+    """Profiles jobs on a source of measurements; jobs of one kind and size are profiled once."""
 
     def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
-        if not references:
-            raise BadMeasurement("no reference job; at least 1 is needed")
-        if len(set(references)) != len(references):
-            raise BadMeasurement(f"a reference job appears twice: {', '.join(references)}")
-        for kind in references:
-            require(measured, Load(kind, 1))
         self.references = tuple(references)
         self._measured = measured
-        self._profiles: dict[Load, Profile] = {}
+        self._profiles: dict[Load, CoRunProfile] = {}
 
     @property
     def measured(self) -> InterferenceModel:
         """Source of its measurements."""
         return self._measured
 
-    def profile(self, load: Load) -> Profile:
+    def profile(self, load: Load) -> CoRunProfile:
         """Return the profile of `load`. Raises UnknownModel."""
         if load not in self._profiles:
             require(self._measured, load)
             references = [Load(kind, 1) for kind in self.references]
-            self._profiles[load] = Profile(
+            self._profiles[load] = CoRunProfile(
                 tuple(self._measured.speed(load, (ref,)) for ref in references),
                 tuple(self._measured.speed(ref, (load,)) for ref in references),
             )
@@ -152,9 +104,6 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
     names = list(measured.kinds if kinds is None else kinds)
     if not 1 <= count <= len(names):
         raise BadMeasurement(f"{count} reference jobs of {len(names)} kinds; 1 to {len(names)} are possible")
-    unknown = [name for name in names if name not in measured.kinds]
-    if unknown:
-        raise UnknownModel(unknown[0], measured.kinds)
     loads = [Load(name, 1) for name in names]
     vectors = [
         [measured.speed(load, (o,)) for o in loads] + [measured.speed(o, (load,)) for o in loads]
@@ -172,6 +121,9 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
 
 Rows = Sequence[Sequence[float]]
 
+LEAF = 2
+"""Fewest samples in a leaf of a tree."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Forest:
@@ -185,7 +137,6 @@ class Forest:
         value: Predictions of leaves, nodes x outputs.
         roots: Each tree's first node.
         depth: Depth of the deepest tree.
-        inputs: Number of inputs.
     """
 
     feature: NDArray[np.intp]
@@ -195,16 +146,10 @@ class Forest:
     value: NDArray[np.float64]
     roots: NDArray[np.intp]
     depth: int
-    inputs: int
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
-        """Return predictions, rows x outputs: the mean of the trees'. O(rows trees depth).
-
-        Raises BadTraining if the rows do not have the length that it was trained on.
-        """
+        """Return predictions, rows x outputs: the mean of the trees'. O(rows trees depth)."""
         x = np.asarray(rows, dtype=np.float32)  # thresholds were chosen between float32 values
-        if x.ndim != 2 or x.shape[1] != self.inputs:
-            raise BadTraining(f"rows of shape {x.shape}; the forest was trained on {self.inputs} inputs")
         lines = np.arange(len(x))[:, None]
         node = np.broadcast_to(self.roots, (len(x), len(self.roots)))
         for _ in range(self.depth):
@@ -214,28 +159,20 @@ class Forest:
         return mean
 
 
-def grow(x: Rows, y: Rows, *, trees: int = 60, leaf: int = 2, seed: int = 0) -> Forest:
+def grow(x: Rows, y: Rows, *, trees: int = 60, seed: int = 0) -> Forest:
     """Train a random forest. Deterministic by seed.
 
     Args:
         x: Inputs, samples x inputs.
         y: Outputs to predict, samples x outputs.
         trees: Number of trees.
-        leaf: Fewest samples in a leaf.
         seed: Of training.
 
-    Raises BadTraining for an empty training set, rows that do not match or options out of range; ExtraMissing
-    without scikit-learn.
+    Raises ExtraMissing without scikit-learn.
     """
-    if not len(x):
-        raise BadTraining("an empty training set; at least 1 sample is needed")
-    if len(x) != len(y):
-        raise BadTraining(f"{len(x)} inputs and {len(y)} outputs to train on; want equal numbers")
-    if trees < 1 or leaf < 1:
-        raise BadTraining(f"{trees} trees with leaves of {leaf}; both have to be at least 1")
     model = (
         _sklearn()
-        .RandomForestRegressor(n_estimators=trees, min_samples_leaf=leaf, max_features=0.5, random_state=seed)
+        .RandomForestRegressor(n_estimators=trees, min_samples_leaf=LEAF, max_features=0.5, random_state=seed)
         .fit(np.asarray(x), np.asarray(y) if len(y[0]) > 1 else np.asarray(y)[:, 0])
     )
     grown: list[Any] = [estimator.tree_ for estimator in model.estimators_]
@@ -243,7 +180,7 @@ def grow(x: Rows, y: Rows, *, trees: int = 60, leaf: int = 2, seed: int = 0) -> 
     parts = [_shift(tree, int(root)) for tree, root in zip(grown, roots, strict=True)]
     feature, threshold, below, above, value = (np.concatenate(part) for part in zip(*parts, strict=True))
     depth = max(tree.max_depth for tree in grown)
-    return Forest(feature, threshold, below, above, value, roots, depth, len(x[0]))
+    return Forest(feature, threshold, below, above, value, roots, depth)
 
 
 def _shift(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
@@ -337,8 +274,6 @@ def draw(
     sizes = sorted(set(sizes))
     if not kinds or count < 1:
         raise BadTraining(f"{count} samples of {len(kinds)} kinds; at least 1 of both is needed")
-    if model is not Model.SGCM and (not sizes or sizes[0] < 2):
-        raise BadTraining(f"multi-GPU jobs of {sizes} GPUs; at least one size, all of 2 GPUs or more")
     rng = random.Random(f"{seed} {model.name}")
     must = sorted(fresh)
     samples: list[Sample] = []
@@ -391,7 +326,7 @@ class Forests:
     into memory together is known, not predicted: a job's profile has its memory.
     """
 
-    def __init__(self, profiler: Profiler, forests: Mapping[Model, Forest]) -> None:
+    def __init__(self, profiler: CoRunProfiler, forests: Mapping[Model, Forest]) -> None:
         self._profiler = profiler
         self._forests = dict(forests)
         self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
@@ -434,13 +369,12 @@ class Forests:
 
 
 def train(
-    profiler: Profiler,
+    profiler: CoRunProfiler,
     *,
     kinds: Sequence[str] | None = None,
     sizes: Sequence[int] = SIZES,
     samples: int = 1500,
     trees: int = 60,
-    leaf: int = 2,
     seed: int = 0,
 ) -> Forests:
     """Measure random groups of jobs for each model, and train the forests. Deterministic by seed.
@@ -451,7 +385,6 @@ def train(
         sizes: Numbers of GPUs of jobs of several GPUs; empty: only SGCM is trained.
         samples: Number of groups per model.
         trees: Number of trees of a forest.
-        leaf: Fewest samples in a leaf.
         seed: Of draws and training.
 
     Raises BadTraining for an empty training set or options out of range, ExtraMissing without scikit-learn.
@@ -460,17 +393,16 @@ def train(
     forests = {}
     for model in Model if sizes else (Model.SGCM,):
         drawn = draw(profiler.measured, model, samples, kinds=names, sizes=sizes, seed=seed)
-        forests[model] = fit(profiler, model, drawn, trees=trees, leaf=leaf, seed=seed)
+        forests[model] = fit(profiler, model, drawn, trees=trees, seed=seed)
     return Forests(profiler, forests)
 
 
 def fit(
-    profiler: Profiler,
+    profiler: CoRunProfiler,
     model: Model,
     samples: Sequence[Sample],
     *,
     trees: int = 60,
-    leaf: int = 2,
     seed: int = 0,
 ) -> Forest:
     """Train one forest on measured samples.
@@ -480,26 +412,21 @@ def fit(
         model: Which of the forests.
         samples: Groups of jobs with their speeds.
         trees: Number of trees.
-        leaf: Fewest samples in a leaf.
         seed: Of training.
 
-    Raises as `train`, also for a speed that is not positive.
+    Raises as `train`.
     """
     inputs, outputs = [], []
     for sample in samples:
-        if not all(speed > 0 and math.isfinite(speed) for speed in sample.speeds):
-            raise BadTraining(
-                f"{sample.load} beside {list(sample.beside)}: speeds {sample.speeds}, not positive"
-            )
         inputs.append(_inputs(profiler, model, sample.load, sample.beside))
         outputs.append(sample.speeds)
         if len(sample.speeds) == 2:  # a pair says as much the other way round
             inputs.append(_inputs(profiler, model, sample.beside[0], (sample.load,)))
             outputs.append(sample.speeds[::-1])
-    return grow(inputs, outputs, trees=trees, leaf=leaf, seed=seed)
+    return grow(inputs, outputs, trees=trees, seed=seed)
 
 
-def _inputs(profiler: Profiler, model: Model, load: Load, beside: Sequence[Load]) -> Features:
+def _inputs(profiler: CoRunProfiler, model: Model, load: Load, beside: Sequence[Load]) -> Features:
     mine = profiler.profile(load).features
     if model is not Model.DTSPM:
         theirs = profiler.profile(beside[0]).features
@@ -511,37 +438,3 @@ def _inputs(profiler: Profiler, model: Model, load: Load, beside: Sequence[Load]
         for number in range(len(mine))
     )
     return (*mine, *mean, load.gpus, shared)
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """Accuracy of a forest on samples that it was not trained on.
-
-    Attributes:
-        samples: Number of samples.
-        mae: Mean absolute error, in speeds.
-        r2: Explained part of the variance; 1: all.
-        mean_mae: The error of always predicting the mean of these samples.
-    """
-
-    samples: int
-    mae: float
-    r2: float
-    mean_mae: float
-
-
-def accuracy(believed: InterferenceModel, samples: Sequence[Sample]) -> Accuracy:
-    """Compare the predictions of `believed` with measured samples. Raises BadTraining if there is none."""
-    if not samples:
-        raise BadTraining("an accuracy on no samples")
-    real = [sample.speeds[0] for sample in samples]
-    guessed = [believed.speed(sample.load, sample.beside) for sample in samples]
-    mean = math.fsum(real) / len(real)
-    variance = math.fsum((value - mean) ** 2 for value in real)
-    squares = math.fsum((value - guess) ** 2 for value, guess in zip(real, guessed, strict=True))
-    return Accuracy(
-        samples=len(samples),
-        mae=math.fsum(abs(value - guess) for value, guess in zip(real, guessed, strict=True)) / len(samples),
-        r2=1.0 - squares / variance if variance else float(squares == 0),
-        mean_mae=math.fsum(abs(value - mean) for value in real) / len(samples),
-    )

@@ -23,7 +23,7 @@ there are, the more GPUs change hands at a boundary, so c is multiplied by that 
 
     SI = sqrt( 2 c horizon min(limit, max(1, TRG / TCG)) )
 
-By ablation (docs/results/sharing.md) the load's part gains nothing; a limit of 1 leaves it out.
+By ablation (docs/results/sharing.md) the load's part gains nothing.
 
 Speeds of jobs that share GPUs: an interference model as the simulator's speed model.
 """
@@ -35,7 +35,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from controller.policies.scheduling.errors import BadInput, BadSpec, SchedulingError
+from controller.policies.scheduling.errors import BadInput, SchedulingError
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group
 
@@ -110,14 +110,6 @@ class PreemptionCost:
     beyond_s: float = 60.0
     node_gpus: int = 8
 
-    def __post_init__(self) -> None:
-        if not all(value >= 0 and math.isfinite(value) for value in (self.within_s, self.beyond_s)):
-            raise BadSpec(
-                f"preemptions cost {self.within_s} s and {self.beyond_s} s; neither may be negative"
-            )
-        if self.node_gpus < 1:
-            raise BadSpec(f"nodes of {self.node_gpus} GPUs; at least 1 is needed")
-
     def of(self, gpus: int) -> float:
         """Return the cost in seconds for a job with this number of GPUs."""
         return self.within_s if gpus <= self.node_gpus else self.beyond_s
@@ -126,63 +118,27 @@ class PreemptionCost:
 USUAL_COST = PreemptionCost()
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalRule:
-    """The rule of the module's docstring.
+HORIZON_S = 8000.0
+"""How often a job has to wait for a boundary."""
+LIMIT = 4.0
+"""The load above which the interval does not grow further."""
+LEAST_S = 60.0
+"""Shortest interval, even if preemptions are free."""
 
-    Attributes:
-        cost: m1 and m2.
-        horizon_s: How often a job has to wait for a boundary.
-        limit: The load above which the interval does not grow further.
-        least_s: Shortest interval, even if preemptions are free.
+
+def interval_s(cost: PreemptionCost, asked: Sequence[int], cluster_gpus: int) -> float:
+    """Return SI in seconds; `asked` has the GPUs that each job asks for. O(jobs).
+
+    >>> cost = PreemptionCost(40, 60, node_gpus=8)
+    >>> interval_s(cost, [8, 8], 64), interval_s(cost, [8] * 32, 64)
+    (800.0, 1600.0)
     """
-
-    cost: PreemptionCost = USUAL_COST
-    horizon_s: float = 8000.0
-    limit: float = 4.0
-    least_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if not (self.horizon_s > 0 and math.isfinite(self.horizon_s)):
-            raise BadSpec(f"a horizon of {self.horizon_s} s; it must be positive")
-        if not (self.limit >= 1 and math.isfinite(self.limit)):
-            raise BadSpec(f"a load of at most {self.limit}; the limit must be at least 1")
-        if not (self.least_s > 0 and math.isfinite(self.least_s)):
-            raise BadSpec(f"a shortest interval of {self.least_s} s; it must be positive")
-
-    def interval_s(self, asked: Iterable[int], cluster_gpus: int) -> float:
-        """Return SI in seconds; `asked` has the GPUs that each job asks for. O(jobs).
-
-        >>> rule = IntervalRule(PreemptionCost(40, 60, node_gpus=8))
-        >>> rule.interval_s([8, 8], 64), rule.interval_s([8] * 32, 64)
-        (800.0, 1600.0)
-        """
-        sizes = list(asked)
-        jobs = max(1, len(sizes))
-        mean_s = math.fsum(self.cost.of(gpus) for gpus in sizes or (1,)) / jobs
-        load = min(self.limit, max(1.0, sum(sizes) / cluster_gpus))
-        return max(self.least_s, math.sqrt(2.0 * mean_s * self.horizon_s * load))
+    mean_s = math.fsum(cost.of(gpus) for gpus in asked or (1,)) / max(1, len(asked))
+    load = min(LIMIT, max(1.0, sum(asked) / cluster_gpus))
+    return max(LEAST_S, math.sqrt(2.0 * mean_s * HORIZON_S * load))
 
 
-BY_LOAD = IntervalRule()
-
-
-@dataclass(frozen=True, slots=True)
-class FixedInterval:
-    """A constant interval, to compare the rule with."""
-
-    length_s: float
-
-    def __post_init__(self) -> None:
-        if not (self.length_s > 0 and math.isfinite(self.length_s)):
-            raise BadSpec(f"an interval of {self.length_s} s; it must be positive")
-
-    def interval_s(self, asked: Iterable[int], cluster_gpus: int) -> float:
-        """Return the interval."""
-        return self.length_s
-
-
-class SharedSpeed:
+class InterferenceSpeed:
     """Jobs run at the speeds of `interference`, beside the members and neighbours of their group.
 
     A first start is free; every other one costs as much as a preemption. Jobs that do not fit into the memory

@@ -15,12 +15,10 @@ starve any job (every speed at least ``least_speed``).
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
-from controller.policies.scheduling.errors import BadDecision, BadSpec
+from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.placement import spread
 from controller.policies.scheduling.policy import JobState
@@ -119,14 +117,6 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
     return tuple(taken)
 
 
-class Choice(Enum):
-    """Which of the allowed packings is taken."""
-
-    BEST = "the one with the largest gain"
-    FIRST = "the first one (first fit)"
-    RANDOM = "any one, at random"
-
-
 @dataclass(frozen=True, slots=True)
 class Packing:
     """GPUs for a job, the jobs on them, the gain, and the job's own speed."""
@@ -137,6 +127,14 @@ class Packing:
     speed: float = 1.0
 
 
+Choose = Callable[[Sequence[Packing]], Packing]
+
+
+def best(allowed: Sequence[Packing]) -> Packing:
+    """Return the packing with the largest gain."""
+    return max(allowed, key=lambda packing: packing.gain)
+
+
 class Packer:
     """Finds packings by the speeds that `believed` predicts.
 
@@ -145,9 +143,8 @@ class Packer:
         load_of: Returns the load of a submitted job, on which interference depends.
         least_gain: Below this gain a job waits.
         least_speed: No job may become slower than this.
-        choice: Which packing is taken.
+        choose: Which of the allowed packings is taken.
         mixed: Jobs of different sizes may share.
-        seed: For random choices.
     """
 
     def __init__(
@@ -157,21 +154,15 @@ class Packer:
         load_of: Callable[[Submission], Load] = load_of,
         least_gain: float = 0.2,
         least_speed: float = 0.5,
-        choice: Choice = Choice.BEST,
+        choose: Choose = best,
         mixed: bool = True,
-        seed: int = 0,
     ) -> None:
-        if not 0 <= least_gain < 1:
-            raise BadSpec(f"a least gain of {least_gain}; it must be at least 0 and below 1")
-        if not 0 <= least_speed < 1:
-            raise BadSpec(f"a least speed of {least_speed}; it must be at least 0 and below 1")
         self._believed = believed
         self._load_of = load_of
         self._least_gain = least_gain
         self._least_speed = least_speed
-        self._choice = choice
+        self._choose = choose
         self._mixed = mixed
-        self._rng = random.Random(seed)
 
     def load(self, job: JobState) -> Load:
         """Return the load by which interference is predicted. Raises UnknownModel for an unknown model."""
@@ -181,21 +172,13 @@ class Packer:
 
     def find(self, job: JobState, layout: Layout) -> Packing | None:
         """Return GPUs that `job` may share, or None. O(placed jobs)."""
-        allowed: list[Packing] = []
-        for gpus, beside in candidates(job, layout, self._affinity):
-            if not self._mixed and beside[0].spec.gpus != job.spec.gpus:
-                continue
-            packing = self.judge(job, gpus, beside, layout)
-            if packing is None:
-                continue
-            if self._choice is Choice.FIRST:
-                return packing
-            allowed.append(packing)
-        if not allowed:
-            return None
-        if self._choice is Choice.RANDOM:
-            return self._rng.choice(allowed)
-        return max(allowed, key=lambda packing: packing.gain)
+        allowed = [
+            packing
+            for gpus, beside in candidates(job, layout, self._affinity)
+            if self._mixed or beside[0].spec.gpus == job.spec.gpus
+            if (packing := self.judge(job, gpus, beside, layout)) is not None
+        ]
+        return self._choose(allowed) if allowed else None
 
     def judge(
         self, job: JobState, gpus: tuple[int, ...], beside: tuple[JobState, ...], layout: Layout

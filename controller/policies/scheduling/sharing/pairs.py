@@ -134,7 +134,7 @@ def read_gavel_pairs(path: Path, *, gpu: str = "v100") -> MeasuredPairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class KindDemand:
     """A synthetic kind of job: the fractions of an iteration in which it uses each resource of a GPU.
 
     Attributes:
@@ -153,17 +153,6 @@ class Demand:
     impact: float = 1.0
     held: float = 0.0
 
-    def __post_init__(self) -> None:
-        fractions = (self.compute, self.memory, self.host)
-        if any(not 0 <= part <= 1 for part in fractions) or not 0 < sum(fractions) <= 1 + 1e-9:
-            raise BadMeasurement(f"a job uses its resources for {fractions} of its time; want at most 1")
-        if not 0 <= self.held <= 1:
-            raise BadMeasurement(f"a job holds {self.held} of a GPU's memory; 0 to 1 is possible")
-        if self.sensitivity <= 0 or self.impact <= 0:
-            raise BadMeasurement(
-                f"sensitivity {self.sensitivity}, impact {self.impact}; both must be positive"
-            )
-
 
 CONTENTION = (1.0, 1.6, 0.7)
 """Cost of an overlap: multiprocessors take turns, bandwidth thrashes, hosts have some to spare."""
@@ -178,9 +167,7 @@ class MadeUpPairs:
     half each. Two that together hold more than a GPU's memory do not fit.
     """
 
-    def __init__(self, demands: Mapping[str, Demand]) -> None:
-        if not demands:
-            raise BadMeasurement("no kind of job; at least 1 is needed")
+    def __init__(self, demands: Mapping[str, KindDemand]) -> None:
         self._demands = dict(demands)
         self.kinds = tuple(self._demands)
 
@@ -200,14 +187,14 @@ class MadeUpPairs:
         )
         return 1.0 / (1.0 + mine.sensitivity * theirs.impact * overlap)
 
-    def _demand(self, kind: str) -> Demand:
+    def _demand(self, kind: str) -> KindDemand:
         try:
             return self._demands[kind]
         except KeyError:
             raise UnknownModel(kind, self._demands) from None
 
 
-def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, Demand]:
+def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, KindDemand]:
     """Generate a demand for each kind: some are bound by one resource, some are light, some mixed.
 
     They hold 8 to 83 % of a GPU's memory, most of them little, like the configurations that Lucid's authors
@@ -220,7 +207,7 @@ def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, Demand]:
         parts = [rng.gammavariate(0.5, 1.0) for _ in range(3)]
         busy = rng.uniform(0.5, 1.0) / sum(parts)
         compute, memory, host = (part * busy for part in parts)
-        demands[kind] = Demand(
+        demands[kind] = KindDemand(
             compute,
             memory,
             host,
@@ -234,7 +221,7 @@ def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, Demand]:
 class Scaling:
     """The interference model of the module's docstring.
 
-    `sync` is each kind's ``s``; other kinds have 0.1. Raises BadMeasurement for negative ones.
+    `sync` is each kind's ``s``; other kinds have 0.1.
     """
 
     def __init__(
@@ -244,11 +231,6 @@ class Scaling:
         self._sync = dict(sync or {})
         self._jitter = jitter
         self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
-        bad = [kind for kind, share in self._sync.items() if not (share >= 0 and math.isfinite(share))]
-        if bad:
-            raise BadMeasurement(f"sync of {bad[0]} is {self._sync[bad[0]]}; it must not be negative")
-        if not (jitter >= 0 and math.isfinite(jitter)):
-            raise BadMeasurement(f"a jitter of {jitter}; it must not be negative")
 
     @property
     def kinds(self) -> Collection[str]:
@@ -295,8 +277,6 @@ class Noisy:
     """Measurements of an interference model: each speed has an error by a random factor, always the same."""
 
     def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:
-        if not 0 <= noise < 1:
-            raise BadMeasurement(f"a noise of {noise}; it must be at least 0 and below 1")
         self._interference = interference
         self._noise = noise
         self._seed = seed

@@ -27,37 +27,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
-from controller.policies.scheduling.errors import BadSpec
+from controller.policies.family import Options, option
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.sharing.interference import BY_LOAD, USUAL_COST, Load, PreemptionCost
+from controller.policies.scheduling.sharing.interference import USUAL_COST, Load, PreemptionCost, interval_s
 from controller.policies.scheduling.sharing.packing import Layout, Packer, consolidated
 
+WIDER = 4.0
+"""Ratio of the upper ends of consecutive levels."""
 
-class Ledger:
+
+class Charges:
     """Charges of jobs so far, in GPU-seconds.
 
     Args:
-        sharing: Sharing makes a job's service cheaper.
         aging: Preemptions count.
         first: Upper end of the first level, in GPU-seconds.
-        factor: Ratio of the upper ends of consecutive levels.
-
-    Raises BadSpec for levels that do not widen.
     """
 
-    def __init__(
-        self, *, sharing: bool = True, aging: bool = True, first: float = 3600.0, factor: float = 4.0
-    ) -> None:
-        if not (first > 0 and math.isfinite(first) and factor > 1):
-            raise BadSpec(
-                f"levels from {first} GPU s on, each {factor} times as far; more than 0 and 1 is needed"
-            )
-        self._sharing = sharing
+    def __init__(self, *, aging: bool = True, first: float = 3600.0) -> None:
         self._aging = aging
         self._first = first
-        self._factor = factor
         self._charged: dict[int, float] = {}
         self._until_s = 0.0
 
@@ -76,8 +67,7 @@ class Ledger:
         self._until_s = now_s
         if elapsed_s > 0:
             for order, job in layout.jobs.items():
-                held = layout.share(job) if self._sharing else job.spec.gpus
-                self._charged[order] += elapsed_s * held
+                self._charged[order] += elapsed_s * layout.share(job)
 
     def priority(self, job: JobState) -> float:
         """Return P; the lowest comes first."""
@@ -87,55 +77,46 @@ class Ledger:
     def level(self, job: JobState) -> int:
         """Return the level of P; the lowest comes first."""
         part = self.priority(job) / self._first
-        return 0 if part < 1.0 else 1 + int(math.log(part, self._factor))
+        return 0 if part < 1.0 else 1 + int(math.log(part, WIDER))
 
 
-class Interval(Protocol):
-    """Determines how long until jobs may be preempted again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingOptions(Options):
+    """Options of the policy, and, not for users, what a preemption costs.
 
-    def interval_s(self, asked: Iterable[int], cluster_gpus: int) -> float:
-        """Return the interval in seconds; `asked` has the GPUs that each job asks for."""
+    With `by_gain`, jobs of one level that gain most start to share first; else those of lowest priority.
+    """
+
+    speeds_known: bool = option("1: speeds are known instead of predicted", False)
+    profile_s: float = option("how long a new kind and size is profiled before it may start", 80.0, 0.0, 1e6)
+    interval_s: float = option("interval between preemptions; 0: by load and cost", 0.0, 0.0, 1e6)
+    cost: PreemptionCost = USUAL_COST
+    by_gain: bool = True
+
+
+DEFAULT = SharingOptions(profile_s=0.0)
 
 
 class SharingPolicy:
     """Shares GPUs among jobs of different sizes.
 
     Args:
-        packer: Chooses the partners of a job; None: jobs do not share.
-        name: Name in tables.
-        interval: When jobs may be preempted.
-        cost: Cost of a preemption: a job that shares moves only if it gains more.
+        packer: Chooses the partners of a job; None: jobs do not share. It learns the speeds of sharing jobs.
+        options: A new kind and size is profiled on separate machines; a job that shares moves only if it
+            gains more than a preemption costs.
         ledger: The priorities.
-        by_gain: Within a level, jobs that gain most start to share first; else those of lowest priority.
-        profile_s: How long a new kind and size is profiled, on separate machines, before the job may start.
-        collect: Speeds of sharing jobs are recorded as they run, and used from then on.
 
-    Raises BadSpec for options out of range, and UnknownModel for a job that `packer` does not know, when it
-    arrives.
+    Raises UnknownModel for a job that `packer` does not know, when it arrives.
     """
 
+    name = "sharing"
+
     def __init__(
-        self,
-        packer: Packer | None,
-        *,
-        name: str = "sharing",
-        interval: Interval = BY_LOAD,
-        cost: PreemptionCost = USUAL_COST,
-        ledger: Ledger | None = None,
-        by_gain: bool = True,
-        profile_s: float = 0.0,
-        collect: bool = True,
+        self, packer: Packer | None, options: SharingOptions = DEFAULT, ledger: Charges | None = None
     ) -> None:
-        if not (profile_s >= 0 and math.isfinite(profile_s)):
-            raise BadSpec(f"a profile that takes {profile_s} s; it must not be negative")
-        self.name = name
         self._packer = packer
-        self._interval = interval
-        self._cost = cost
-        self._ledger = Ledger() if ledger is None else ledger
-        self._by_gain = by_gain
-        self._profile_s = profile_s
-        self._collect = collect
+        self._options = options
+        self._ledger = ledger or Charges()
         self._layout: Layout | None = None
         self._waiting: dict[int, JobState] = {}  # by the job's order of arrival, as all below
         self._loads: dict[int, Load] = {}
@@ -151,31 +132,30 @@ class SharingPolicy:
             self._layout = Layout(view.cluster)
         layout = self._layout
         self._ledger.charge(layout, now_s)
-        if self._collect and self._packer is not None:
+        if self._packer is not None:
             _note_speeds(self._packer, view.groups)
         for job in view.finished:
             self._forget(job, layout)
         for job in view.arrived:
             self._admit(job, view)
-        interval_s = self._interval.interval_s(
-            (job.spec.gpus for job in view.jobs.values()), view.cluster.gpus
-        )
-        boundary = now_s >= self._boundary_s + interval_s
+        asked = [job.spec.gpus for job in view.jobs.values()]
+        interval = self._options.interval_s or interval_s(self._options.cost, asked, view.cluster.gpus)
+        boundary = now_s >= self._boundary_s + interval
         if boundary:
             self._boundary_s = now_s
         decision = Decision([], notes=[*self._unprofiled(view)])
         self._place(layout, now_s, boundary, decision)
         if not self._waiting:
-            self._spread(layout, interval_s, decision)
+            self._spread(layout, interval, decision)
         decision.groups = self._as_groups(layout)
-        decision.wake_s = self._wake_s(now_s, interval_s)
+        decision.wake_s = self._wake_s(now_s, interval)
         return decision
 
     def _admit(self, job: JobState, view: View) -> None:
         view.cluster.check_room(job.spec.name, job.spec.gpus)
         load = Load("", job.spec.gpus) if self._packer is None else self._packer.load(job)
         self._loads[job.order] = load
-        self._ready_s.setdefault(load, view.now_s + self._profile_s)
+        self._ready_s.setdefault(load, view.now_s + self._options.profile_s)
         self._waiting[job.order] = job
         self._ledger.open((job,))
 
@@ -262,7 +242,7 @@ class SharingPolicy:
             refused |= first.keys() - {self._loads[job.order] for job, _ in found}
             job, packing = (
                 max(found, key=lambda pair: (pair[1].gain, -pair[0].order))
-                if self._by_gain
+                if self._options.by_gain
                 else min(found, key=lambda pair: left.index(pair[0]))
             )
             names = ", ".join(other.spec.name for other in packing.beside)
@@ -327,7 +307,7 @@ class SharingPolicy:
             gpus = consolidated(layout.free(), job.spec.gpus, layout.cluster)
             if gpus is None:
                 continue
-            cost = self._cost.of(job.spec.gpus) * job.spec.gpus
+            cost = self._options.cost.of(job.spec.gpus) * job.spec.gpus
             if self._packer.gained_by_leaving(job, layout) * interval_s > cost:
                 layout.remove(job)
                 self._settle(job, gpus, layout, "alone: GPUs have become free")

@@ -20,28 +20,35 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from controller.policies.scheduling.synergy.demand import BadDemand, Demand, Option, Servers, Split, within
+from controller.policies.scheduling.synergy.demand import (
+    BadDemand,
+    Demand,
+    Servers,
+    ShareOption,
+    Split,
+    within,
+)
 
-NOTHING = Option(0.0, 0.0, 0.0)
+NOTHING = ShareOption(0.0, 0.0, 0.0)
 
 SLACK = 1e-6
 """Rounding allowed where shares are added up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class ShareGrant:
     """A job that runs: its share for each GPU, and where its GPUs are; CPUs and memory go with them."""
 
     demand: Demand
-    option: Option
+    option: ShareOption
     split: Split
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SharePlan:
     """One round: the jobs that run, and those that wait, both in the order in which they were considered."""
 
-    grants: tuple[Grant, ...]
+    grants: tuple[ShareGrant, ...]
     waiting: tuple[Demand, ...] = ()
 
     @property
@@ -49,12 +56,12 @@ class Plan:
         """The sum of the speeds of all GPUs in use; GPU-proportional shares give 1 each."""
         return sum(g.demand.gpus * g.option.speed for g in self.grants)
 
-    def options(self) -> dict[Hashable, Option]:
+    def options(self) -> dict[Hashable, ShareOption]:
         """Return each running job's share."""
         return {g.demand.job: g.option for g in self.grants}
 
 
-class Fleet:
+class FreeShares:
     """Free GPUs, CPUs and memory of servers.
 
     Jobs go to the server with the fewest free GPUs, then CPUs, then memory, that holds them; with `spread`,
@@ -69,7 +76,7 @@ class Fleet:
         ]
         self._spread = spread
         self._order = sorted(self._rank(state) for state in self._free)  # those with a free GPU, best first
-        self._nowhere: set[tuple[int, Option]] = set()  # what `find` could not find
+        self._nowhere: set[tuple[int, ShareOption]] = set()  # what `find` could not find
 
     def free(self, server: int) -> tuple[int, float, float]:
         """Return a server's free GPUs, CPUs and memory in GB."""
@@ -80,19 +87,19 @@ class Fleet:
         """Number of free GPUs."""
         return sum(state[0] for state in self._free)
 
-    def fits(self, server: int, gpus: int, option: Option) -> bool:
+    def fits(self, server: int, gpus: int, option: ShareOption) -> bool:
         """Return whether a server has `gpus` free GPUs, and this share for each."""
         free, cpus, memory, _ = self._free[server]
         return (
             free >= gpus and cpus + SLACK >= gpus * option.cpus and memory + SLACK >= gpus * option.memory_gb
         )
 
-    def take(self, split: Split, option: Option) -> None:
+    def take(self, split: Split, option: ShareOption) -> None:
         """Take a share for each GPU of a split."""
         for server, gpus in split:
             self._change(server, gpus, gpus * option.cpus, gpus * option.memory_gb)
 
-    def give_back(self, split: Split, option: Option) -> None:
+    def give_back(self, split: Split, option: ShareOption) -> None:
         """Undo `take`."""
         self._nowhere.clear()
         for server, gpus in split:
@@ -110,7 +117,7 @@ class Fleet:
     def _rank(self, state: tuple[int, float, float, int]) -> tuple[float, float, float, int]:
         return (-state[1], state[0], state[2], state[3]) if self._spread else state
 
-    def find(self, job: Demand, option: Option) -> Split | None:
+    def find(self, job: Demand, option: ShareOption) -> Split | None:
         """Choose servers for a job.
 
         The servers that it is on; else the best one that holds all of it; else the fewest that together do.
@@ -120,7 +127,7 @@ class Fleet:
             return job.here
         return self._anywhere(job.gpus, option)
 
-    def _anywhere(self, gpus: int, option: Option) -> Split | None:
+    def _anywhere(self, gpus: int, option: ShareOption) -> Split | None:
         if (gpus, option) in self._nowhere:
             return None
         need_cpus, need_memory = gpus * option.cpus - SLACK, gpus * option.memory_gb - SLACK
@@ -137,7 +144,7 @@ class Fleet:
         """Choose servers as `find` does, but for the GPUs alone."""
         return self.find(job, NOTHING)
 
-    def _fewest(self, gpus: int, option: Option) -> Split | None:
+    def _fewest(self, gpus: int, option: ShareOption) -> Split | None:
         rooms = []
         for _, _, _, server in self._order:
             free, cpus, memory, _ = self._free[server]
@@ -177,13 +184,13 @@ def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[D
     return chosen, waiting
 
 
-def proportional(demands: Sequence[Demand], servers: Servers) -> Plan:
+def proportional(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Give each job, in priority order, its GPUs with their fair share. O(jobs · servers).
 
     Jobs are placed largest first, which keeps servers whole; every job that finds GPUs runs. Where servers
     differ, a GPU comes with its own server's part, and the least of them counts for a job on several.
     """
-    fleet = Fleet(servers)
+    fleet = FreeShares(servers)
     chosen, waiting = runnable(demands, fleet.free_gpus)
     grants = {}
     for job in sorted(chosen, key=lambda d: -d.gpus):
@@ -191,23 +198,23 @@ def proportional(demands: Sequence[Demand], servers: Servers) -> Plan:
         assert split is not None  # `runnable` has counted the GPUs
         fair = _fair(job, servers, split)
         fleet.take(split, fair)
-        grants[job.job] = Grant(job, fair, split)
-    return Plan(tuple(grants[job.job] for job in chosen), tuple(waiting))
+        grants[job.job] = ShareGrant(job, fair, split)
+    return SharePlan(tuple(grants[job.job] for job in chosen), tuple(waiting))
 
 
-def _fair(job: Demand, servers: Servers, split: Split) -> Option:
+def _fair(job: Demand, servers: Servers, split: Split) -> ShareOption:
     shapes = [servers.shapes[server] for server, _ in split]
     cpus = min(shape.fair_cpus for shape in shapes)
     memory_gb = min(shape.fair_memory_gb for shape in shapes)
-    return Option(cpus, memory_gb, job.speed(cpus, memory_gb))
+    return ShareOption(cpus, memory_gb, job.speed(cpus, memory_gb))
 
 
-def greedy(demands: Sequence[Demand], servers: Servers) -> Plan:
+def greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Place each job, in priority order, where its ideal share is free; skip it if that is nowhere.
 
     O(jobs · servers). GPUs can stay idle because CPUs or memory are used up: that is its weakness.
     """
-    fleet = Fleet(servers)
+    fleet = FreeShares(servers)
     runnable(demands, 0)  # for its check
     grants, waiting = [], []
     for job in demands:
@@ -216,11 +223,11 @@ def greedy(demands: Sequence[Demand], servers: Servers) -> Plan:
             waiting.append(job)
             continue
         fleet.take(split, job.ideal)
-        grants.append(Grant(job, job.ideal, split))
-    return Plan(tuple(grants), tuple(waiting))
+        grants.append(ShareGrant(job, job.ideal, split))
+    return SharePlan(tuple(grants), tuple(waiting))
 
 
-def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -> Plan:
+def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -> SharePlan:
     """Allocate as Synergy-TUNE.
 
     Jobs run in priority order as long as the cluster has their GPUs. They are placed with the largest demand
@@ -243,19 +250,19 @@ def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -
     tuning = Tuning(servers, spread=spread)
     for job in sorted(chosen, key=lambda d: (-d.gpus, -d.ideal.cpus, -d.ideal.memory_gb)):
         tuning.add(job, job.ideal)
-    return Plan(tuple(tuning.grant(job) for job in chosen), tuple(waiting))
+    return SharePlan(tuple(tuning.grant(job) for job in chosen), tuple(waiting))
 
 
 class Tuning:
     """An allocation under construction, whose jobs can still be made to fall back."""
 
     def __init__(self, servers: Servers, *, spread: bool = False) -> None:
-        self._fleet = Fleet(servers, spread=spread)
-        self._options: dict[Hashable, Option] = {}
+        self._fleet = FreeShares(servers, spread=spread)
+        self._options: dict[Hashable, ShareOption] = {}
         self._splits: dict[Hashable, Split] = {}
         self._on_server: list[list[Demand]] = [[] for _ in range(len(servers))]
 
-    def add(self, job: Demand, wish: Option) -> None:
+    def add(self, job: Demand, wish: ShareOption) -> None:
         """Place one job, with the share that it asks for if possible; its GPUs must be free."""
         for option in (wish,) if wish is job.floor else (wish, job.floor):
             split = self._fleet.find(job, option)
@@ -264,16 +271,16 @@ class Tuning:
                 return
         self._squeeze_in(job)
 
-    def run(self, job: Demand, option: Option, split: Split) -> None:
+    def run(self, job: Demand, option: ShareOption, split: Split) -> None:
         """Place one job with this share on these servers, which have it."""
         self._fleet.take(split, option)
         self._options[job.job], self._splits[job.job] = option, split
         for server, _ in split:
             self._on_server[server].append(job)
 
-    def grant(self, job: Demand) -> Grant:
+    def grant(self, job: Demand) -> ShareGrant:
         """Return the resources granted to a job."""
-        return Grant(job, self._options[job.job], self._splits[job.job])
+        return ShareGrant(job, self._options[job.job], self._splits[job.job])
 
     def _squeeze_in(self, job: Demand) -> None:
         split = self._fleet.find_gpus(job)
@@ -300,7 +307,7 @@ class Tuning:
         self._options[job.job] = job.floor
 
 
-def top_up(plan: Plan, servers: Servers) -> Plan:
+def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
     """Raise shares with unused CPUs and memory of the jobs' servers, while that speeds a job up.
 
     The step with the most speed for its part of the servers comes first; ties go to the job that is earlier
@@ -308,14 +315,14 @@ def top_up(plan: Plan, servers: Servers) -> Plan:
     job loses anything. At most one step per job and option; each looks at the jobs on the servers that the
     last one changed.
     """
-    fleet = Fleet(servers)
+    fleet = FreeShares(servers)
     current = list(plan.grants)
     on_server: list[list[int]] = [[] for _ in range(len(servers))]
     for position, grant in enumerate(current):
         fleet.take(grant.split, grant.option)
         for server, _ in grant.split:
             on_server[server].append(position)
-    steps: dict[int, tuple[float, Option]] = {}
+    steps: dict[int, tuple[float, ShareOption]] = {}
     stale: Iterable[int] = range(len(current))
     while True:
         for position in stale:
@@ -325,21 +332,21 @@ def top_up(plan: Plan, servers: Servers) -> Plan:
             else:
                 steps[position] = step
         if not steps:
-            return Plan(tuple(current), plan.waiting)
+            return SharePlan(tuple(current), plan.waiting)
         position = max(steps, key=lambda p: (steps[p][0], -p))
         grant, option = current[position], steps[position][1]
         fleet.give_back(grant.split, grant.option)
         fleet.take(grant.split, option)
-        current[position] = Grant(grant.demand, option, grant.split)
+        current[position] = ShareGrant(grant.demand, option, grant.split)
         stale = {other for server, _ in grant.split for other in on_server[server]}
 
 
-def _best_step(grant: Grant, fleet: Fleet) -> tuple[float, Option] | None:
+def _best_step(grant: ShareGrant, fleet: FreeShares) -> tuple[float, ShareOption] | None:
     """Return the gain per fair share, and the share, of the best larger share that is free."""
     now, servers = grant.option, fleet.servers
     if now.speed >= grant.demand.ideal.speed:
         return None
-    best: tuple[float, Option] | None = None
+    best: tuple[float, ShareOption] | None = None
     for option in grant.demand.options:
         cpus, memory = option.cpus - now.cpus, option.memory_gb - now.memory_gb
         if option.speed <= now.speed or not all(
@@ -363,14 +370,14 @@ def dominant_share(job: Demand, servers: Servers) -> float:
     )
 
 
-def drf(demands: Sequence[Demand], servers: Servers) -> Plan:
+def drf(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Fill progressively: the tenant with the smallest dominant share places the next of its jobs.
 
     Jobs of one tenant keep their order; ties between tenants are broken by the share that their next job
     would take. Demands are ideal shares and are not tuned; a job that fits nowhere is skipped. Where
     every job is its own tenant, this takes jobs by dominant share. O(jobs · (tenants + servers)).
     """
-    fleet = Fleet(servers)
+    fleet = FreeShares(servers)
     runnable(demands, 0)  # for its check
     queues: dict[Hashable, deque[Demand]] = {}
     for index, job in enumerate(demands):
@@ -388,11 +395,11 @@ def drf(demands: Sequence[Demand], servers: Servers) -> Plan:
             continue
         fleet.take(split, job.ideal)
         shares[tenant] += dominant_share(job, servers)
-        grants.append(Grant(job, job.ideal, split))
-    return Plan(tuple(grants), tuple(waiting))
+        grants.append(ShareGrant(job, job.ideal, split))
+    return SharePlan(tuple(grants), tuple(waiting))
 
 
-def tetris(demands: Sequence[Demand], servers: Servers) -> Plan:
+def tetris(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Place repeatedly the job and server with the highest score; demands are ideal shares, not tuned.
 
     The score is the dot product of the job's demand and the server's free resources, each as a part of the
@@ -401,7 +408,7 @@ def tetris(demands: Sequence[Demand], servers: Servers) -> Plan:
     as possible.
     O(jobs² + jobs · servers): after each placement only that server's column is scored again.
     """
-    fleet = Fleet(servers)
+    fleet = FreeShares(servers)
     runnable(demands, 0)  # for its check
     open_jobs = dict(enumerate(demands))
     work = {i: j.remaining_s * sum(_parts(j, servers)) for i, j in open_jobs.items()}
@@ -416,11 +423,11 @@ def tetris(demands: Sequence[Demand], servers: Servers) -> Plan:
             left_over.append(index)
             continue
         fleet.take(split, job.ideal)
-        grants.append(Grant(job, job.ideal, split))
+        grants.append(ShareGrant(job, job.ideal, split))
         for server, _ in split:
             for i, other in open_jobs.items():
                 scores[i][server] = _alignment(other, server, fleet)
-    return Plan(tuple(grants), tuple(demands[i] for i in sorted(left_over)))
+    return SharePlan(tuple(grants), tuple(demands[i] for i in sorted(left_over)))
 
 
 def _parts(job: Demand, servers: Servers) -> tuple[float, float, float]:
@@ -429,7 +436,7 @@ def _parts(job: Demand, servers: Servers) -> tuple[float, float, float]:
     return gpus / shape.gpus, gpus * job.ideal.cpus / shape.cpus, gpus * job.ideal.memory_gb / shape.memory_gb
 
 
-def _alignment(job: Demand, server: int, fleet: Fleet) -> float:
+def _alignment(job: Demand, server: int, fleet: FreeShares) -> float:
     shape = fleet.servers.largest
     gpus, cpus, memory = _parts(job, fleet.servers)
     free_gpus, free_cpus, free_memory = fleet.free(server)
@@ -443,7 +450,7 @@ def _weight(alignments: list[float], work: list[float]) -> float:
     return sum(alignments) / total if total > 0 else 0.0
 
 
-def _place(job: Demand, scores: list[float], fleet: Fleet) -> Split | None:
+def _place(job: Demand, scores: list[float], fleet: FreeShares) -> Split | None:
     if job.gpus > fleet.free_gpus:
         return None
     if job.here:

@@ -238,7 +238,7 @@ class Servers:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ShareOption:
     """A share for each GPU of a job, and the job's speed with it; 1 is the speed at the fair share."""
 
     cpus: float
@@ -258,9 +258,9 @@ class Demand:
 
     job: Hashable
     gpus: int
-    options: tuple[Option, ...]
-    floor: Option
-    ideal: Option
+    options: tuple[ShareOption, ...]
+    floor: ShareOption
+    ideal: ShareOption
     tenant: Hashable = ""
     remaining_s: float = 0.0
     here: Split = ()
@@ -309,13 +309,13 @@ def demand(
         )
     most_cpus, most_memory = server.most(gpus)
     points = [
-        Option(c, m, speed / fair)
+        ShareOption(c, m, speed / fair)
         for c, row in zip(sensitivity.cpus, sensitivity.throughput, strict=True)
         for m, speed in zip(sensitivity.memory_gb, row, strict=True)
         if within(c, most_cpus) and within(m, most_memory) and speed >= fair
     ]
 
-    def cost(option: Option) -> tuple[float, float]:
+    def cost(option: ShareOption) -> tuple[float, float]:
         a, b = option.cpus / fair_cpus, option.memory_gb / fair_memory
         return a + b, a
 
@@ -334,9 +334,9 @@ def within(need: float, available: float) -> bool:
     return need <= available + 1e-6
 
 
-def undominated(points: list[Option]) -> list[Option]:
+def undominated(points: list[ShareOption]) -> list[ShareOption]:
     """Return the points that no other point matches in speed with as little of every resource."""
-    kept: list[Option] = []
+    kept: list[ShareOption] = []
     for point in sorted(points, key=lambda o: (o.cpus, o.memory_gb, -o.speed)):
         if not any(k.memory_gb <= point.memory_gb and k.speed >= point.speed for k in kept):
             kept.append(point)

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from controller.policies.family import Family, Setting, Setup, SimulationConfig, readable, resolve_settings
+from controller.policies.family import (
+    Family,
+    Options,
+    Setup,
+    SimulationConfig,
+    declared,
+    option,
+    readable,
+    resolved,
+)
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.synergy.allocators import (
-    Plan,
+    SharePlan,
     drf,
     greedy,
     proportional,
@@ -26,9 +35,10 @@ from controller.policies.scheduling.synergy.matrix_csv import ModelProfile, read
 from controller.policies.scheduling.synergy.opt import opt
 from controller.policies.scheduling.synergy.policy import (
     RANKS,
+    ROUND_S,
     Allocator,
     DemandOf,
-    SharedSpeed,
+    ShareSpeed,
     SynergyPolicy,
     by_arrival,
     demands_by_matrix,
@@ -37,11 +47,11 @@ from controller.policies.scheduling.synergy.policy import (
 from controller.policies.scheduling.synergy.profiling import model_profiles
 
 
-def _opt(demands: Sequence[Demand], servers: Servers) -> Plan:
+def _opt(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     return opt(demands, servers).plan
 
 
-def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> Plan:
+def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Allocate as TUNE on full or on empty servers, whichever is better, and distribute what is left over.
 
     Not part of Synergy. Like TUNE it leaves no job slower than its fair share, and its throughput is no less.
@@ -61,16 +71,13 @@ ALLOCATORS: Mapping[str, Allocator] = {
 }
 
 
-def synergy(
-    order: str, allocator: str, demand_of: DemandOf, *, round_s: float = 300.0, stay: bool = False
-) -> SynergyPolicy:
+def synergy(order: str, allocator: str, demand_of: DemandOf, *, stay: bool = False) -> SynergyPolicy:
     """Return a fresh policy, such as `srtf` with `tune`.
 
     Args:
         order: One of `RANKS`. DRF and Tetris, which have their own order, use it only to break ties.
         allocator: One of `ALLOCATORS`.
         demand_of: Returns a job's demand; `demands_by_matrix` makes it.
-        round_s: Length of a round.
         stay: Running jobs stay where they are, if their share is there.
 
     Raises BadSpec for an unknown name.
@@ -84,14 +91,11 @@ def synergy(
         rank,
         ALLOCATORS[allocator],
         demand_of,
-        round_s=round_s,
         drifts=rank is not by_arrival or allocator == "tetris",
-        by_work=allocator == "tetris",
         stay=stay,
     )
 
 
-ROUND_S = 300.0
 ORDERS = {
     "fifo": "by arrival",
     "srtf": "by remaining time",
@@ -109,12 +113,17 @@ ABOUT = {
 }
 """Descriptions of the orders and the allocators."""
 
-SETTINGS = {
-    "restart_scale": Setting("factor on the cost of restarts; 0: free, as in Synergy's paper", 1.0, 0.0, 1e6),
-    "stay": Setting(
-        "1: jobs that go on stay where they are if their share is there; 0: as published", 1, 0, 1, whole=True
-    ),
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynergyOptions(Options):
+    """Options of the family."""
+
+    restart_scale: float = option(
+        "factor on the cost of restarts; 0: free, as in Synergy's paper", 1.0, 0.0, 1e6
+    )
+    stay: bool = option(
+        "1: jobs that go on stay where they are if their share is there; 0: as published", True
+    )
 
 
 def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
@@ -138,9 +147,9 @@ def make(name: str, config: SimulationConfig) -> Setup:
     matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
     demand_of = demands_by_matrix(matrices, servers_of(config.cluster))
     order, _, allocator = name.partition("+")
-    chosen = resolve_settings(SETTINGS, config)
-    policy = synergy(order, allocator, demand_of, round_s=ROUND_S, stay=bool(chosen["stay"]))
-    speed = SharedSpeed(demand_of, restart_scale=chosen["restart_scale"])
+    options = resolved(SynergyOptions, config)
+    policy = synergy(order, allocator, demand_of, stay=options.stay)
+    speed = ShareSpeed(demand_of, restart_scale=options.restart_scale)
     return Setup(policy, speed, interval_s=ROUND_S)
 
 
@@ -153,6 +162,6 @@ FAMILY = Family(
     },
     make,
     dress,
-    settings=SETTINGS,
+    settings=declared(SynergyOptions),
     main=("srtf+tune",),
 )

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controller.policies.scheduling.errors import ExtraMissing
-from controller.policies.scheduling.synergy.allocators import SLACK, Grant, Plan, Tuning, runnable, top_up
-from controller.policies.scheduling.synergy.demand import Demand, Infeasible, Option, Servers, Split
+from controller.policies.scheduling.synergy.allocators import (
+    SLACK,
+    ShareGrant,
+    SharePlan,
+    Tuning,
+    runnable,
+    top_up,
+)
+from controller.policies.scheduling.synergy.demand import Demand, Infeasible, Servers, ShareOption, Split
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -29,7 +36,7 @@ class Optimum:
     `fractional` counts the jobs that the second program spread over servers in parts of GPUs.
     """
 
-    plan: Plan
+    plan: SharePlan
     bound: float
     fractional: int
 
@@ -46,20 +53,20 @@ def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
     """
     chosen, waiting = runnable(demands, servers.gpus)
     if not chosen:
-        return Optimum(Plan((), tuple(waiting)), 0.0, 0)
+        return Optimum(SharePlan((), tuple(waiting)), 0.0, 0)
     options, bound = share_out(chosen, servers)
     try:
         parts = spread(chosen, options, servers)
     except Infeasible:  # the super-machine does not know where servers that differ have their CPUs
         parts = np.zeros((len(servers), len(chosen)))
     grants, fractional = _round(chosen, options, parts, servers)
-    plan = top_up(Plan(tuple(grants), tuple(waiting)), servers)
+    plan = top_up(SharePlan(tuple(grants), tuple(waiting)), servers)
     return Optimum(plan, bound, fractional)
 
 
 def share_out(
     demands: Sequence[Demand], servers: Servers, *, counts: Sequence[int] = ()
-) -> tuple[list[Option], float]:
+) -> tuple[list[ShareOption], float]:
     """Solve the first program: choose an option for each job so that the sum of speeds is largest.
 
     maximise Σ gpus · speed[j, o] · y[j, o], with y 0 or 1, subject to Σ_o y[j, o] = 1 for each job, and Σ
@@ -72,22 +79,17 @@ def share_out(
     cluster, or the solver gives up.
     """
     weights = counts or [d.gpus for d in demands]
-    columns, y, value = _first_program(demands, servers, weights, integer=True)
-    chosen: list[tuple[float, Option | None]] = [(0.0, None)] * len(demands)
+    columns, y, value = _first_program(demands, servers, weights)
+    chosen: list[tuple[float, ShareOption | None]] = [(0.0, None)] * len(demands)
     for (j, option), weight in zip(columns, y, strict=True):
         if weight > chosen[j][0]:
             chosen[j] = (float(weight), option)
     return [option for _, option in chosen if option is not None], value
 
 
-def relaxed_bound(demands: Sequence[Demand], servers: Servers) -> float:
-    """Return the value of the first program when jobs may mix options: no less than that of `share_out`."""
-    return _first_program(demands, servers, [d.gpus for d in demands], integer=False)[2]
-
-
 def _first_program(
-    demands: Sequence[Demand], servers: Servers, weights: Sequence[int], *, integer: bool
-) -> tuple[list[tuple[int, Option]], NDArray[np.float64], float]:
+    demands: Sequence[Demand], servers: Servers, weights: Sequence[int]
+) -> tuple[list[tuple[int, ShareOption]], NDArray[np.float64], float]:
     optimize = _scipy_optimize()
     gpus = sum(d.gpus for d in demands)
     if gpus > servers.gpus:
@@ -103,7 +105,7 @@ def _first_program(
     result = optimize.milp(
         -np.array([weights[j] * o.speed for j, o in columns]),
         constraints=optimize.LinearConstraint(_sparse(rows), low, high),
-        integrality=np.full(len(columns), int(integer)),
+        integrality=np.ones(len(columns)),
         bounds=optimize.Bounds(0, 1),
         options={"mip_rel_gap": 1e-9},
     )
@@ -112,7 +114,9 @@ def _first_program(
     return columns, result.x, -float(result.fun)
 
 
-def spread(demands: Sequence[Demand], options: Sequence[Option], servers: Servers) -> NDArray[np.float64]:
+def spread(
+    demands: Sequence[Demand], options: Sequence[ShareOption], servers: Servers
+) -> NDArray[np.float64]:
     """Solve the second program: the part of each job on each server, as a matrix of servers by jobs.
 
     Any feasible point is good enough; a vertex has at most three jobs for each server in parts, and the
@@ -156,10 +160,10 @@ def spread(demands: Sequence[Demand], options: Sequence[Option], servers: Server
 
 def _round(
     demands: Sequence[Demand],
-    options: Sequence[Option],
+    options: Sequence[ShareOption],
     parts: NDArray[np.float64],
     servers: Servers,
-) -> tuple[list[Grant], int]:
+) -> tuple[list[ShareGrant], int]:
     """Keep the jobs whose parts are whole GPUs; place the others, largest first, where there is room."""
     tuning = Tuning(servers)
     broken = []

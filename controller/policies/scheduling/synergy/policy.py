@@ -12,13 +12,13 @@ from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.queue import carry_on
-from controller.policies.scheduling.synergy.allocators import Grant, Plan
+from controller.policies.scheduling.synergy.allocators import ShareGrant, SharePlan, tetris
 from controller.policies.scheduling.synergy.demand import (
     Demand,
-    Option,
     Sensitivity,
     Servers,
     ServerShape,
+    ShareOption,
     Split,
     demand,
 )
@@ -28,7 +28,7 @@ DemandOf = Callable[[Submission], Demand]
 """A job's demand; the same for equal jobs."""
 
 
-class SharedSpeed:
+class ShareSpeed:
     """Speed by sensitivity: a job takes `spec.iteration_s` with its fair share, less with more by its matrix.
 
     A grant counts as the fastest option of the job's demand within it, and at least as the floor, below which
@@ -63,10 +63,13 @@ class SharedSpeed:
         return self._demand_of(spec).speed(group.cpus[0] / spec.gpus, group.memory_gb[0] / spec.gpus)
 
 
+ROUND_S = 300.0
+"""Length of a round."""
+
 Rank = Callable[[JobState, float, float], float]
 """Rank of a job, lower first, from the job, the time and the speed that it had in the last round."""
 
-Allocator = Callable[[Sequence[Demand], Servers], Plan]
+Allocator = Callable[[Sequence[Demand], Servers], SharePlan]
 
 
 def by_arrival(job: JobState, now_s: float, speed: float) -> float:
@@ -142,10 +145,8 @@ class SynergyPolicy:
         rank: The order of the jobs; ties go to the earlier.
         allocate: Makes a plan of the jobs' demands in this order.
         demand_of: Returns a job's demand.
-        round_s: Length of a round.
         drifts: The rank changes with time, so that every round needs a decision; else only rounds after an
             arrival or an end do.
-        by_work: The allocator uses remaining work, so demands must have its present value.
         stay: Running jobs stay on their servers where these have their share, which saves restarts; else a
             round is planned as if no job ran yet, as published.
     """
@@ -157,23 +158,20 @@ class SynergyPolicy:
         allocate: Allocator,
         demand_of: DemandOf,
         *,
-        round_s: float = 300.0,
         drifts: bool = True,
-        by_work: bool = False,
         stay: bool = False,
     ) -> None:
         self.name = name
         self._rank = rank
         self._allocate = allocate
         self._demand_of = demand_of
-        self._round_s = round_s
         self._drifts = drifts
-        self._by_work = by_work
+        self._by_work = allocate is tetris  # it uses remaining work
         self._stay = stay
         self._servers: Servers | None = None
         self._demands: dict[int, Demand] = {}  # by the job's order of arrival, as all below
         self._speeds: dict[int, float] = {}  # where it was not the ideal one
-        self._groups: dict[int, tuple[Split, Option, Group]] = {}
+        self._groups: dict[int, tuple[Split, ShareOption, Group]] = {}
 
     def decide(self, view: View) -> Decision:
         """Return the plan of this round."""
@@ -198,7 +196,7 @@ class SynergyPolicy:
         self._speeds = {_job(g).order: g.option.speed for g in plan.grants if g.option is not g.demand.ideal}
         wake_s = None
         if self._drifts and view.jobs:
-            wake_s = (now_s // self._round_s + 1) * self._round_s
+            wake_s = (now_s // ROUND_S + 1) * ROUND_S
         return Decision([group for _, _, group in self._groups.values()], wake_s)
 
     def _note_places(self, view: View) -> None:
@@ -222,14 +220,14 @@ class SynergyPolicy:
 
 
 def place(
-    grants: Sequence[Grant], before: Mapping[int, tuple[Split, Option, Group]], cluster: Cluster
-) -> dict[int, tuple[Split, Option, Group]]:
+    grants: Sequence[ShareGrant], before: Mapping[int, tuple[Split, ShareOption, Group]], cluster: Cluster
+) -> dict[int, tuple[Split, ShareOption, Group]]:
     """Assign GPU numbers to a plan's jobs.
 
     A job that stays on its servers keeps its GPUs, and its group if its share is the same too. Results are
     by the jobs' order of arrival.
     """
-    now: dict[int, tuple[Split, Option, Group]] = {}
+    now: dict[int, tuple[Split, ShareOption, Group]] = {}
     taken: set[int] = set()
     for grant in grants:
         job = _job(grant)
@@ -256,13 +254,13 @@ def place(
     return now
 
 
-def _job(grant: Grant) -> JobState:
+def _job(grant: ShareGrant) -> JobState:
     job = grant.demand.job
     assert isinstance(job, JobState)
     return job
 
 
-def _group(job: JobState, gpus: tuple[int, ...], option: Option) -> Group:
+def _group(job: JobState, gpus: tuple[int, ...], option: ShareOption) -> Group:
     count = job.spec.gpus
     return Group(
         (job,),

@@ -9,15 +9,12 @@ Synthetic training tasks, to try the allocators without traces.
 from __future__ import annotations
 
 import math
-import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.policies.scheduling.synergy.demand import (
-    BadDemand,
     BadMatrix,
-    Demand,
     Sensitivity,
     Servers,
     ServerShape,
@@ -58,7 +55,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Profile:
+class SensitivityProfile:
     """A matrix in samples per second and GPU, and the CPU counts at which it was measured."""
 
     sensitivity: Sensitivity
@@ -73,7 +70,7 @@ def profile(
     dataset: Dataset,
     bandwidth_mbps: float,
     threshold: float = 0.1,
-) -> Profile:
+) -> SensitivityProfile:
     """Build the matrix of a job from few measurements.
 
     Takes O(log max_cpus) measurements for a job that is linear up to a knee and flat beyond. Counts that were
@@ -100,7 +97,7 @@ def profile(
     bounds = [dataset.storage_bound(m, bandwidth_mbps) for m in memory_gb]
     curve = [interpolate(measured, c) for c in cpus]
     grid = [[min(speed, bound) for bound in bounds] for speed in curve]
-    return Profile(Sensitivity.build(cpus, memory_gb, grid, name="the profile"), measured)
+    return SensitivityProfile(Sensitivity.build(cpus, memory_gb, grid, name="the profile"), measured)
 
 
 def measure_cpus(measure: Callable[[int], float], max_cpus: int, threshold: float) -> dict[int, float]:
@@ -150,7 +147,7 @@ def interpolate(measured: dict[int, float], cpus: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class MadeUpTask:
     """A sample takes `prepare_ms` on one CPU and `train_ms` on one GPU, which overlap."""
 
     kind: str
@@ -167,14 +164,14 @@ IMAGES = Dataset(samples=1_200_000, sample_mb=0.11)
 SOUNDS = Dataset(samples=300_000, sample_mb=0.6)
 TEXTS = Dataset(samples=4_000_000, sample_mb=0.002)
 
-TASKS: Mapping[str, Task] = {
-    "image-small": Task("image", 6.0, 0.5, IMAGES),
-    "image-medium": Task("image", 6.0, 0.8, IMAGES),
-    "image-large": Task("image", 6.0, 1.6, IMAGES),
-    "text-recurrent": Task("text", 0.4, 3.0, TEXTS),
-    "text-attention": Task("text", 0.5, 5.0, TEXTS),
-    "sound-small": Task("sound", 15.0, 2.5, SOUNDS),
-    "sound-large": Task("sound", 15.0, 5.0, SOUNDS),
+TASKS: Mapping[str, MadeUpTask] = {
+    "image-small": MadeUpTask("image", 6.0, 0.5, IMAGES),
+    "image-medium": MadeUpTask("image", 6.0, 0.8, IMAGES),
+    "image-large": MadeUpTask("image", 6.0, 1.6, IMAGES),
+    "text-recurrent": MadeUpTask("text", 0.4, 3.0, TEXTS),
+    "text-attention": MadeUpTask("text", 0.5, 5.0, TEXTS),
+    "sound-small": MadeUpTask("sound", 15.0, 2.5, SOUNDS),
+    "sound-large": MadeUpTask("sound", 15.0, 5.0, SOUNDS),
 }
 
 
@@ -203,48 +200,3 @@ def model_profiles(server: ServerShape | Servers) -> dict[str, ModelProfile]:
         ideal = demand(name, 1, matrix, server).ideal
         made[name] = ModelProfile(name, matrix, 1, 1.0, ideal.speed, ideal.cpus, ideal.memory_gb)
     return made
-
-
-def draw(
-    matrices: Mapping[str, Sensitivity],
-    kinds: Mapping[str, Sequence[str]],
-    mix: Mapping[str, float],
-    *,
-    gpus: int,
-    server: ServerShape,
-    seed: int,
-    sizes: Sequence[int] = (1,),
-    prune: bool = True,
-) -> list[Demand]:
-    """Draw random jobs until they have `gpus` GPUs.
-
-    A job's kind is drawn by `mix`, one of its matrices and a size uniformly. The last job is reduced to one
-    GPU if it would be too large.
-
-    Args:
-        matrices: Sensitivity matrices by name.
-        kinds: Names of the matrices of each kind.
-        mix: Weight of each kind.
-        gpus: Number of GPUs that the jobs have together.
-        server: The shape of the servers.
-        seed: Of the draws.
-        sizes: Numbers of GPUs of a job.
-        prune: Leave out pointless options; see `demand`.
-
-    Raises BadDemand if the mix names no kind.
-    """
-    unknown = [k for k in mix if not kinds.get(k)]
-    if unknown or sum(mix.values()) <= 0:
-        raise BadDemand(
-            f"a mix of {dict(mix)}; want positive weights for some of the kinds {', '.join(kinds)}"
-        )
-    rng = random.Random(seed)
-    jobs: list[Demand] = []
-    left = gpus
-    while left > 0:
-        name = rng.choice(kinds[rng.choices(list(mix), list(mix.values()))[0]])
-        size = rng.choice(sizes)
-        size = size if size <= left else 1
-        left -= size
-        jobs.append(demand(f"{len(jobs)}-{name}", size, matrices[name], server, prune=prune))
-    return jobs

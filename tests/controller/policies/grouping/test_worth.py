@@ -6,6 +6,7 @@ import itertools
 import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_groups_are_those_of_the_twin(
     seed: int, jobs: int, gpus: int, members: int, improve: bool, alike: bool
 ) -> None:
     case, other = (Case(seed, jobs, (1, 2, 4), members) for _ in range(2))
-    items = [item._replace(weight=1.0) for item in case.items] if alike else case.items
+    items = [replace(item, weight=1.0) for item in case.items] if alike else case.items
     theirs = twin.Rounds(other.length_s, members)
     for count in (jobs, jobs // 2):  # the second time most lengths are known
         some = items[:count]

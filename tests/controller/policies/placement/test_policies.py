@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from controller.errors import BadSpec
 from controller.policies.placement import netpack
 from controller.policies.placement.flows import steady_state
-from controller.policies.placement.policy import Policy, Question, efficiency, place, without_useless_sums
+from controller.policies.placement.policy import (
+    PlacementPolicy,
+    Question,
+    efficiency,
+    place,
+    without_useless_sums,
+)
 from controller.policies.registry import PLACEMENTS
 from controller.simulator.network import generate
 from controller.vocabulary import Job, Topology, fabrics
@@ -32,7 +38,7 @@ def test_netpack_is_within_five_percent_of_the_optimum_of_one_more_job(seed: int
     *before, last = jobs(4, seed)
     running = place(SMALL, before, PLACEMENTS["optimus"], seed=seed).state.jobs
     best = place(SMALL, [last], PLACEMENTS["exact"], running=running).state.value
-    mine = place(SMALL, [last], Policy(netpack.netpack), running=running).state.value
+    mine = place(SMALL, [last], PlacementPolicy(netpack.netpack), running=running).state.value
     assert mine >= 0.95 * best
 
 
@@ -128,7 +134,7 @@ def test_answers_of_policies_from_outside_are_looked_at() -> None:
         (["h1", "h2", "h3", "h99"], "1 worker of 'job1' on 'h99', which has room for 0"),
     ):
         with pytest.raises(BadSpec, match=said):
-            place(SMALL, [job], Policy(lambda question, job, servers=servers: servers))  # type: ignore[misc]
+            place(SMALL, [job], PlacementPolicy(lambda question, job, servers=servers: servers))  # type: ignore[misc]
 
 
 def test_exact_refuses_large_cases() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.policies.placement.flows import flows_of, steady_state
 from controller.policies.placement.trees import tree_of
-from controller.policies.placement.waterfill import Flows, Node, Reading, waterfill
+from controller.policies.placement.waterfill import FlowNode, JobFlows, Reading, waterfill
 from controller.vocabulary import Job, Topology, fabrics
 from tests import effort
 from tests.twins import waterfill as twin
@@ -20,7 +20,7 @@ from tests.twins import waterfill as twin
 READINGS: tuple[Reading, ...] = ("freeze", "spill")
 
 
-def brute_force(flows: Flows, reading: Reading) -> list[Fraction]:
+def brute_force(flows: JobFlows, reading: Reading) -> list[Fraction]:
     """Fill progressively, with every load summed up anew at every event, in fractions."""
     links, nodes = len(flows.link_bps), range(len(flows.job))
     capacity = [Fraction(float(c)) for c in (*flows.link_bps, *flows.pool_bps)]
@@ -168,21 +168,23 @@ def test_what_a_full_switch_does_not_sum_takes_all_its_flows_to_the_server() -> 
 
 
 def test_a_job_of_several_trees_has_its_share_in_each() -> None:
-    flows = Flows.of(
+    flows = JobFlows.of(
         jobs=2,
         link_bps=[10.0, 2.0, 8.0],
         nodes=[
-            Node(job=0, link=0, share=0.5),
-            Node(job=0, link=1, share=0.5),
-            Node(job=1, link=0),
-            Node(job=1, link=2),
+            FlowNode(job=0, link=0, share=0.5),
+            FlowNode(job=0, link=1, share=0.5),
+            FlowNode(job=1, link=0),
+            FlowNode(job=1, link=2),
         ],
     )
     assert waterfill(flows).rate_bps == pytest.approx([4.0, 8.0])
 
 
 def test_a_jobs_own_limit_leaves_the_rest_to_others() -> None:
-    flows = Flows.of(jobs=2, link_bps=[10.0], nodes=[Node(0, 0), Node(1, 0)], limit_bps=[3.0, np.inf])
+    flows = JobFlows.of(
+        jobs=2, link_bps=[10.0], nodes=[FlowNode(0, 0), FlowNode(1, 0)], limit_bps=[3.0, np.inf]
+    )
     steady = waterfill(flows)
     assert steady.rate_bps == pytest.approx([3.0, 7.0])
     assert list(steady.bound_by) == [-1, 0]

@@ -1,16 +1,22 @@
+""" """
+
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.policies.scheduling import BadSpec, Group, JobState, Submission
+from benchmarks.replicas.muri.family import POLICIES
+from controller.policies.scheduling import BadSpec, Group, JobState, Submission, View
 from controller.policies.scheduling.beliefs import profile
-from controller.policies.scheduling.muri import Muri
-from controller.policies.scheduling.placement import Counts, Fit, Slots
-from controller.policies.scheduling.queue import Waiting, walk
+from controller.policies.scheduling.drafts import Draft, place
+from controller.policies.scheduling.options import PaperOptions
+from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.queue import WaitingJobs, walk
 from controller.policies.scheduling.sharing.packing import consolidated
-from controller.policies.scheduling.tiresias import Tiresias
+from controller.simulator import measure
+from controller.simulator.generate import generate
+from controller.simulator.record import given as gpus_given
 from controller.vocabulary import Cluster, Server
 
 
@@ -98,12 +104,6 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     assert slots.take(1) is None
 
 
-def test_best_fit_keeps_the_large_hole() -> None:
-    slots = Slots(Cluster((Server(gpus=8), Server(gpus=2))), Fit.BEST)
-    assert slots.take(2) == (8, 9)
-    assert slots.take(8) == tuple(range(8))
-
-
 def test_scattered_gpus_come_from_the_emptiest_nodes() -> None:
     slots = Slots(Cluster.uniform(2, 4))
     slots.keep([0, 1])
@@ -115,7 +115,7 @@ def test_scattered_gpus_come_from_the_emptiest_nodes() -> None:
 def test_a_walk_chooses_what_going_through_everything_would(
     entries: list[tuple[int, int]], free: int
 ) -> None:
-    waiting = Waiting()
+    waiting = WaitingJobs()
     ranked = []
     for order, (rank, gpus) in enumerate(entries):
         one = job(order, gpus)
@@ -158,9 +158,8 @@ def test_three_stages_become_four() -> None:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Muri(members=5), "groups of 5 jobs"),
-        (lambda: Muri(noise=1.0), "noise of 1.0"),
-        (lambda: Tiresias((5.0, 3.0)), "want positive, increasing limits"),
+        (lambda: PaperOptions(members=5), "setting members=5: want 1 to 4"),
+        (lambda: PaperOptions(noise=1.0), "setting noise=1: want 0 to 0.99"),
         (lambda: Submission("a", 0, 0, 1), "at least 1"),
         (lambda: Submission("a", -1, 1, 1), "arrival_s"),
         (lambda: Submission("a", 0, 1, 0), "iterations"),
@@ -192,3 +191,60 @@ def test_a_group_goes_on_without_a_member() -> None:
     assert (rest.jobs, rest.gpus, rest.cpus, rest.memory_gb) == ((b,), (3,), (2.0,), (6.0,))
     assert (rest.fused, rest.reason) == (True, "why")
     assert rest.without(b) is None
+
+
+def view(cluster: Cluster, *groups: Group) -> View:
+    jobs = {job.spec.name: job for group in groups for job in group.jobs}
+    return View(0.0, cluster, jobs, (), (), groups)
+
+
+def test_who_runs_together_stays_and_the_others_get_what_is_free() -> None:
+    a, b, c = job(0), job(1), job(2)
+    old = Group((a, b), (2,), fused=True)
+    kept, fresh = place([Draft((b, a), fused=True), Draft((c,))], view(Cluster.uniform(1, 4), old))
+    assert kept is old
+    assert (fresh.jobs, fresh.gpus) == ((c,), (0,))
+
+
+def test_a_host_stays_when_a_guest_comes_unless_they_are_to_be_fused() -> None:
+    host, guest = job(0), job(1)
+    now = view(Cluster.uniform(1, 4), Group((host,), (3,)))
+    (packed,) = place([Draft((host, guest))], now)
+    (fused,) = place([Draft((host, guest), fused=True)], now)
+    assert (packed.jobs, packed.gpus) == ((host, guest), (3,))
+    assert (fused.jobs, fused.gpus) == ((host, guest), (0,))
+
+
+def test_partners_that_part_do_not_both_stay() -> None:
+    a, b = job(0), job(1)
+    one, other = place([Draft((b,)), Draft((a,))], view(Cluster.uniform(1, 4), Group((a, b), (2,))))
+    assert (one.gpus, other.gpus) == ((2,), (0,))
+
+
+def test_all_move_if_the_holes_are_too_small() -> None:
+    small, large = job(0), job(1, 4)
+    now = view(Cluster.uniform(2, 4), Group((job(2),), (4,)), Group((small,), (0,)))
+    moved = place([Draft((now.groups[0].jobs[0],)), Draft((small,)), Draft((large,))], now)
+    assert [group.gpus for group in moved] == [(4,), (5,), (0, 1, 2, 3)]
+
+
+def test_the_less_important_is_left_out() -> None:
+    groups = place([Draft((job(0, 4),)), Draft((job(1),))], view(Cluster.uniform(1, 4)))
+    assert [group.jobs[0].order for group in groups] == [0]
+
+
+def test_a_gpu_that_groups_share_counts_once() -> None:
+    a, b, c = job(0), job(1), job(2)
+    assert gpus_given([Group((a,), (0, 1)), Group((b,), (2, 3))]) == 4
+    assert gpus_given([Group((a,), (0, 1), neighbours=(b,)), Group((b,), (1, 2), neighbours=(a,))]) == 3
+    assert gpus_given([Group((a, b, c), (0, 1), fused=True)]) == 2
+    assert gpus_given([]) == 0
+
+
+def test_no_more_gpus_are_given_than_there_are() -> None:
+    cluster = Cluster.uniform(2, 4)
+    jobs = generate(80, cluster, load=2, seed=3, three_stages=True)
+    result = POLICIES["antman"][1]({}).run(jobs, cluster, detail=True)
+    assert result.curves is not None
+    assert max(result.curves.gpus) <= cluster.gpus
+    assert 0.5 < measure(result).gpu_busy <= 1

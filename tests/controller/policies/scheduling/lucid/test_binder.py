@@ -1,4 +1,4 @@
-import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -6,17 +6,16 @@ from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadSpec
 from controller.policies.scheduling.lucid.binder import (
-    BinderRules,
     Candidate,
-    Refusal,
+    LucidOptions,
     Sharing,
     choose,
-    refusal,
+    may_join,
     strategy,
 )
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.lucid.usage import GpuUsage, Size
 
-RULES = BinderRules(gpu_memory_mb=24_000, node_gpus=8)
+RULES = LucidOptions(gpu_memory_mb=24_000)
 
 
 def job(
@@ -25,35 +24,33 @@ def job(
     gpus: int = 1,
     memory_mb: float = 3000,
     expected_s: float = 100,
-    unstable: bool = False,
     alone: bool = False,
 ) -> Candidate:
-    return Candidate(gpus, size, Usage(50, 20, memory_mb), expected_s, unstable, alone)
+    return Candidate(gpus, size, GpuUsage(50, 20, memory_mb), expected_s, alone)
 
 
 @pytest.mark.parametrize(
-    ("newcomer", "partner", "sharing", "reason"),
+    ("newcomer", "partner", "sharing", "allowed"),
     [
-        (job(), job(), Sharing.DEFAULT, None),
-        (job(), job(), Sharing.OFF, Refusal.OFF),
-        (job(gpus=2), job(), Sharing.DEFAULT, Refusal.GPUS),
-        (job(gpus=8), job(gpus=8), Sharing.DEFAULT, None),
-        (job(gpus=16), job(gpus=16), Sharing.DEFAULT, Refusal.DISTRIBUTED),
-        (job(unstable=True), job(), Sharing.DEFAULT, Refusal.UNSTABLE),
-        (job(), job(alone=True), Sharing.DEFAULT, Refusal.ALONE),
-        (job(memory_mb=12_000), job(memory_mb=11_999), Sharing.DEFAULT, None),
-        (job(memory_mb=12_000), job(memory_mb=12_000), Sharing.DEFAULT, Refusal.MEMORY),
-        (job(Size.JUMBO), job(Size.TINY), Sharing.DEFAULT, None),
-        (job(Size.JUMBO), job(Size.MEDIUM), Sharing.DEFAULT, Refusal.SCORE),
-        (job(Size.MEDIUM), job(Size.MEDIUM), Sharing.DEFAULT, None),
-        (job(Size.MEDIUM), job(Size.MEDIUM), Sharing.APATHETIC, Refusal.SCORE),
-        (job(Size.MEDIUM), job(Size.TINY), Sharing.APATHETIC, None),
-        (job(expected_s=200), job(expected_s=100), Sharing.DEFAULT, None),
-        (job(expected_s=201), job(expected_s=100), Sharing.DEFAULT, Refusal.TIME),
+        (job(), job(), Sharing.DEFAULT, True),
+        (job(), job(), Sharing.OFF, False),
+        (job(gpus=2), job(), Sharing.DEFAULT, False),
+        (job(gpus=8), job(gpus=8), Sharing.DEFAULT, True),
+        (job(gpus=16), job(gpus=16), Sharing.DEFAULT, False),
+        (job(), job(alone=True), Sharing.DEFAULT, False),
+        (job(memory_mb=12_000), job(memory_mb=11_999), Sharing.DEFAULT, True),
+        (job(memory_mb=12_000), job(memory_mb=12_000), Sharing.DEFAULT, False),
+        (job(Size.JUMBO), job(Size.TINY), Sharing.DEFAULT, True),
+        (job(Size.JUMBO), job(Size.MEDIUM), Sharing.DEFAULT, False),
+        (job(Size.MEDIUM), job(Size.MEDIUM), Sharing.DEFAULT, True),
+        (job(Size.MEDIUM), job(Size.MEDIUM), Sharing.APATHETIC, False),
+        (job(Size.MEDIUM), job(Size.TINY), Sharing.APATHETIC, True),
+        (job(expected_s=200), job(expected_s=100), Sharing.DEFAULT, True),
+        (job(expected_s=201), job(expected_s=100), Sharing.DEFAULT, False),
     ],
 )
-def test_the_rules(newcomer: Candidate, partner: Candidate, sharing: Sharing, reason: Refusal | None) -> None:
-    assert refusal(newcomer, partner, sharing, RULES) is reason
+def test_the_rules(newcomer: Candidate, partner: Candidate, sharing: Sharing, allowed: bool) -> None:
+    assert may_join(newcomer, partner, sharing, RULES) is allowed
 
 
 candidates = st.builds(
@@ -62,7 +59,6 @@ candidates = st.builds(
     gpus=st.sampled_from([1, 2, 8, 16]),
     memory_mb=st.floats(0, 30_000),
     expected_s=st.floats(0, 1e6),
-    unstable=st.booleans(),
     alone=st.booleans(),
 )
 
@@ -71,8 +67,7 @@ candidates = st.builds(
 @given(candidates, candidates)
 def test_less_sharing_never_allows_more(newcomer: Candidate, partner: Candidate) -> None:
     allowed = [
-        refusal(newcomer, partner, s, RULES) is None
-        for s in (Sharing.OFF, Sharing.APATHETIC, Sharing.DEFAULT)
+        may_join(newcomer, partner, s, RULES) for s in (Sharing.OFF, Sharing.APATHETIC, Sharing.DEFAULT)
     ]
     assert allowed == sorted(allowed)
 
@@ -82,7 +77,7 @@ def test_less_sharing_never_allows_more(newcomer: Candidate, partner: Candidate)
 def test_the_chosen_partner_is_allowed_and_the_smallest(
     newcomer: Candidate, partners: list[Candidate]
 ) -> None:
-    allowed = [p for p in partners if refusal(newcomer, p, Sharing.DEFAULT, RULES) is None]
+    allowed = [p for p in partners if may_join(newcomer, p, Sharing.DEFAULT, RULES)]
     best = choose(newcomer, partners, Sharing.DEFAULT, RULES)
     if not allowed:
         assert best is None
@@ -103,17 +98,23 @@ def test_among_equal_partners_the_one_that_stays_longest_is_chosen() -> None:
 
 
 def test_sharing_relaxes_only_while_little_is_going_on_and_to_come() -> None:
-    limits = {"low": 5.0, "very_low": 2.0}
-    assert strategy(now=1, forecast=[1, 2], idle=0.5, **limits) is Sharing.OFF
-    assert strategy(now=1, forecast=[1, 2], idle=0.0, **limits) is Sharing.APATHETIC
-    assert strategy(now=1, forecast=[1, 4], idle=0.5, **limits) is Sharing.APATHETIC
-    assert strategy(now=1, forecast=[1, 9], idle=0.5, **limits) is Sharing.DEFAULT
-    assert strategy(now=9, forecast=[], idle=0.5, **limits) is Sharing.DEFAULT
-    with pytest.raises(BadSpec, match="thresholds 3 and 2"):
-        strategy(now=1, forecast=[], idle=0, low=2, very_low=3)
+    rules = LucidOptions(low=5.0, very_low=2.0)
+    assert strategy(rules, now=1, forecast=[1, 2], idle=0.5) is Sharing.OFF
+    assert strategy(rules, now=1, forecast=[1, 2], idle=0.0) is Sharing.APATHETIC
+    assert strategy(rules, now=1, forecast=[1, 4], idle=0.5) is Sharing.APATHETIC
+    assert strategy(rules, now=1, forecast=[1, 9], idle=0.5) is Sharing.DEFAULT
+    assert strategy(rules, now=9, forecast=[], idle=0.5) is Sharing.DEFAULT
 
 
-@pytest.mark.parametrize("value", [0, -1, math.nan])
-def test_bad_rules_are_refused(value: float) -> None:
-    with pytest.raises(BadSpec, match="have to be positive"):
-        BinderRules(gpu_memory_mb=value, node_gpus=8)
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"low": 2.0, "very_low": 3.0}, r"thresholds 3\.0 and 2\.0"),
+        ({"profile_s": 10.0, "burst_s": 20.0}, r"20\.0 s in bursts and 10\.0 s else"),
+        ({"patience": 0.0}, r"setting patience=0: want 0\.01 to"),
+        ({"profiler_nodes": -1}, "setting profiler_nodes=-1: want 0 to 1000"),
+    ],
+)
+def test_options_out_of_range_are_refused(wrong: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadSpec, match=complaint):
+        LucidOptions(**wrong)

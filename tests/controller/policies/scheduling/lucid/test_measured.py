@@ -4,7 +4,7 @@ import pytest
 
 from controller.policies.scheduling import BadTrace
 from controller.policies.scheduling.lucid.measured import Config, Pair, read_pairs, read_usages
-from controller.policies.scheduling.lucid.usage import Usage
+from controller.policies.scheduling.lucid.usage import GpuUsage
 
 USAGES = "model,dataset,batchsize,amp,speed,gpu_util,gmem_util,gmem\nnet,data,32,0,9.9,50,20,3000\n"
 PAIRS = (
@@ -21,7 +21,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_files_are_read(tmp_path: Path) -> None:
     assert read_usages(written(tmp_path, USAGES)) == {
-        Config("net", "data", 32, False): Usage(50, 20, 3000, False)
+        Config("net", "data", 32, False): GpuUsage(50, 20, 3000, False)
     }
     pair = Pair(Config("a", "d", 32, False), Config("b", "d", 64, True), 0.9, 0.8)
     assert read_pairs(written(tmp_path, PAIRS)) == [pair]

@@ -14,16 +14,17 @@ from controller.policies.scheduling.lucid import estimates as durations_module
 from controller.policies.scheduling.lucid.additive import (
     AdditiveModel,
     Axis,
+    Boosting,
     Term,
     _extract,
     _machine,
     _matrix,
     train,
 )
-from controller.policies.scheduling.lucid.estimates import DurationModel, Facts, train_durations
+from controller.policies.scheduling.lucid.estimates import DurationModel, JobFacts, train_durations
 from controller.policies.scheduling.lucid.throughput import features as throughput_features
 from controller.policies.scheduling.lucid.throughput import train_throughput
-from controller.policies.scheduling.lucid.usage import BadSample, Usage
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage
 from tests.extras import needs
 
 pytestmark = needs("interpret")
@@ -47,9 +48,7 @@ def target(row: tuple[float | None, str, float]) -> float:
 @pytest.fixture(scope="module")
 def trained() -> tuple[object, AdditiveModel]:
     cases = rows(240)
-    machine = _machine(
-        FEATURES, ["user"], interactions=1, max_rounds=100, max_bins=32, outer_bags=2, random_state=1
-    )
+    machine = _machine(FEATURES, ["user"], Boosting(interactions=1, max_rounds=100, bags=2, seed=1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's own, about unknown values
         machine.fit(_matrix(FEATURES, cases, ["user"]), np.array([target(case) for case in cases]))
@@ -71,9 +70,8 @@ def test_an_explanation_adds_up_to_the_prediction(trained: tuple[object, Additiv
         assert [abs(p.score) for p in parts] == sorted((abs(p.score) for p in parts), reverse=True)
 
 
-def test_importances_and_shapes_show_what_matters(trained: tuple[object, AdditiveModel]) -> None:
+def test_shapes_show_what_matters(trained: tuple[object, AdditiveModel]) -> None:
     _, model = trained
-    assert next(iter(model.importances())) == "gpus"
     user = dict(model.shape("user"))
     assert max(user, key=lambda name: user[name]) == "b"
     gpus = [score for _, score in model.shape("gpus")]
@@ -82,17 +80,22 @@ def test_importances_and_shapes_show_what_matters(trained: tuple[object, Additiv
         model.shape("vc")
 
 
-def test_a_constrained_shape_is_monotone_and_the_rest_stays(trained: tuple[object, AdditiveModel]) -> None:
-    _, model = trained
-    wavy = [score for _, score in model.shape("hour")]
-    assert any(a > b for a, b in pairwise(wavy))
-    assert any(a < b for a, b in pairwise(wavy))
-    fixed = model.constrain("hour", increasing=False)
-    flat = [score for _, score in fixed.shape("hour")]
-    assert all(a >= b - 1e-12 for a, b in pairwise(flat))
-    assert fixed.shape("gpus") == model.shape("gpus")
-    with pytest.raises(BadSample, match="'user' is a category"):
-        model.constrain("user", increasing=True)
+def test_a_shape_that_may_only_rise_does_and_the_rest_stays() -> None:
+    cases = rows(240)
+    shapes = []
+    for rising in ([], ["hour"]):
+        model = train(
+            FEATURES,
+            cases,
+            [target(case) for case in cases],
+            Boosting(max_rounds=100, bags=1),
+            categories=["user"],
+            rising=rising,
+        )
+        shapes.append((model.shape("gpus"), [score for _, score in model.shape("hour")]))
+    assert any(b < a for a, b in pairwise(shapes[0][1]))
+    assert all(b >= a - 1e-12 for a, b in pairwise(shapes[1][1]))
+    assert shapes[0][0] == shapes[1][0]
 
 
 def test_rows_of_an_axis() -> None:
@@ -106,31 +109,29 @@ def test_a_hand_made_model_adds_up() -> None:
     line = Term((Axis(0, cuts=(5.0,)),), ((0.0,), (1.0,), (2.0,), (0.0,)), ((0,), (3,), (1,), (0,)))
     model = AdditiveModel(("x",), 10.0, (line,))
     assert [model.predict((v,)) for v in (4, 6, None)] == [11, 12, 10]
-    assert model.importances() == {"x": (3 * 1 + 1 * 2) / 4}
     assert model.shape("x") == [("-inf", 1.0), ("5", 2.0)]
 
 
 @pytest.mark.parametrize(
-    ("samples", "targets", "categories", "message"),
+    ("samples", "targets", "message"),
     [
-        ([(1.0,)] * 9, [1.0] * 9, (), "9 samples with 9 targets; want equal numbers, 10 or more"),
-        ([(1.0,)] * 12, [1.0] * 11, (), "12 samples with 11 targets"),
-        ([(1.0,)] * 11 + [(1.0, 2.0)], [1.0] * 12, (), "sample 11 has 2 of 1 features"),
-        ([(1.0,)] * 12, [math.nan] + [1.0] * 11, (), "sample 0 has 1 of 1 features and the target nan"),
-        ([(1.0,)] * 12, [1.0] * 12, ("y",), "category 'y' is not among the features x"),
+        ([(1.0,)] * 9, [1.0] * 9, "9 samples with 9 targets; want equal numbers, 10 or more"),
+        ([(1.0,)] * 12, [1.0] * 11, "12 samples with 11 targets"),
+        ([(1.0,)] * 11 + [(1.0, 2.0)], [1.0] * 12, "sample 11 has 2 of 1 features"),
+        ([(1.0,)] * 12, [math.nan] + [1.0] * 11, "sample 0 has 1 of 1 features and the target nan"),
     ],
 )
 def test_bad_training_data_is_refused(
-    samples: list[tuple[float, ...]], targets: list[float], categories: tuple[str, ...], message: str
+    samples: list[tuple[float, ...]], targets: list[float], message: str
 ) -> None:
     with pytest.raises(BadSample, match=message):
-        train(("x",), samples, targets, categories=categories)
+        train(("x",), samples, targets, Boosting())
 
 
 @pytest.fixture(scope="module")
 def duration_model() -> DurationModel:
     jobs, seconds = make_history(400, seed=1)
-    return train_durations(jobs, seconds, common_names=0, interactions=0, bags=1)
+    return train_durations(jobs, seconds, Boosting(max_rounds=2000, bags=1), common_names=0)
 
 
 def test_recurring_jobs_are_predicted_far_better_than_by_the_mean(duration_model: DurationModel) -> None:
@@ -143,10 +144,10 @@ def test_recurring_jobs_are_predicted_far_better_than_by_the_mean(duration_model
 
 
 def test_a_new_user_gets_the_mean_of_equal_gpu_counts(duration_model: DurationModel) -> None:
-    job = Facts("nobody", "x", "vc", 8, 0.0)
+    job = JobFacts("nobody", "x", "vc", 8, 0.0)
     assert duration_model.predict_s(job) == duration_model.means_s[8]
     assert "user nobody is new" in duration_model.explain(job)[0]
-    odd = Facts("nobody", "x", "vc", 3, 0.0)
+    odd = JobFacts("nobody", "x", "vc", 3, 0.0)
     assert duration_model.predict_s(odd) == duration_model.mean_s
 
 
@@ -163,9 +164,9 @@ def test_factors_of_an_explanation_multiply_to_the_prediction(duration_model: Du
 def test_profiled_usage_and_time_are_features() -> None:
     when = datetime(2024, 5, 6, 13, tzinfo=UTC).timestamp()  # a Monday
     names = durations_module.bucket_names(["a"], most_common=1)
-    job = Facts("u", "a", "vc", 2, when, Usage(40, 20, 1000, True))
+    job = JobFacts("u", "a", "vc", 2, when, GpuUsage(40, 20, 1000, True))
     assert durations_module.features(job, names) == ("u", "0", "vc", 2.0, 5.0, 0.0, 13.0, 40, 20, 1000, 1.0)
-    bare = Facts("u", "never-seen", "vc", 2, when)
+    bare = JobFacts("u", "never-seen", "vc", 2, when)
     assert durations_module.features(bare, names)[1] is None
     assert durations_module.features(bare, names)[-4:] == (None,) * 4
 
@@ -181,7 +182,7 @@ def test_bad_durations_are_refused() -> None:
 def test_the_daily_pattern_is_learned() -> None:
     counts = make_counts(6)
     day = 144
-    model = train_throughput(counts[: 5 * day], 0.0, interactions=0, max_rounds=150, bags=1)
+    model = train_throughput(counts[: 5 * day], 0.0, Boosting(max_rounds=150, bags=1))
     predicted = model.predict(counts[: 5 * day], 5 * 86400.0, steps=day)
     actual = counts[5 * day :]
     assert len(predicted) == day

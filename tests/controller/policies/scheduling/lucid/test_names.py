@@ -1,29 +1,7 @@
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from controller.policies.scheduling.lucid.estimates import bucket_names, fastest_distance, levenshtein
+from controller.policies.scheduling.lucid.estimates import bucket_names
 from controller.policies.scheduling.lucid.usage import BadSample
-
-words = st.text("abcd", max_size=8)
-
-
-@settings(deadline=None)
-@given(words, words, words)
-def test_the_distance_is_a_metric(a: str, b: str, c: str) -> None:
-    assert levenshtein(a, a) == 0
-    assert levenshtein(a, b) == levenshtein(b, a)
-    assert (levenshtein(a, b) == 0) == (a == b)
-    assert levenshtein(a, c) <= levenshtein(a, b) + levenshtein(b, c)
-    assert abs(len(a) - len(b)) <= levenshtein(a, b) <= max(len(a), len(b))
-
-
-@settings(deadline=None)
-@given(words, words)
-def test_rapidfuzz_says_the_same(a: str, b: str) -> None:
-    pytest.importorskip("rapidfuzz")
-    assert fastest_distance() is not levenshtein
-    assert fastest_distance()(a, b) == levenshtein(a, b)
 
 
 def test_similar_names_share_a_bucket() -> None:

@@ -1,23 +1,29 @@
+""" """
+
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from benchmarks.schedulers.lucid import make_counts, make_history
 from controller.policies.scheduling import BadSpec, Decision, JobState, Submission, View
-from controller.policies.scheduling.lucid.binder import BinderRules, ProfilerRules, Sharing
-from controller.policies.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
-from controller.policies.scheduling.lucid.usage import Size, Usage
+from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
+from controller.policies.scheduling.lucid.online import AHEAD, INTERVAL_S, Arrivals, OnlineLucid, UpdateEngine
+from controller.policies.scheduling.lucid.tuner import tune_settings
+from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
 from controller.vocabulary import Cluster
 from tests.extras import needs
 
-pytestmark = needs("interpret")
+learning = needs("interpret")
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-USAGE = Usage(90.0, 60.0, 8000.0, False)
+USAGE = GpuUsage(90.0, 60.0, 8000.0, False)
 
 
 def habits(count: int, *, gap_s: float) -> list[Submission]:
@@ -29,27 +35,26 @@ def habits(count: int, *, gap_s: float) -> list[Submission]:
     ]
 
 
-def lucid(rules: OnlineRules, *, profiler: ProfilerRules | None = None) -> OnlineLucid:
-    return OnlineLucid(
-        rules,
-        measure=lambda job: USAGE,
-        analyse=lambda usage: Size.JUMBO,
-        binder=BinderRules(24_000, 8),
-        profiler=profiler,
-    )
+PARTS = {"measure": lambda job: USAGE, "analyse": lambda usage: Size.JUMBO}
+
+
+def lucid(*, profiler_nodes: int = 0, of: type[OnlineLucid] = OnlineLucid, **options: Any) -> OnlineLucid:
+    return of(LucidOptions(gpu_memory_mb=24_000, profiler_nodes=profiler_nodes, **options), **PARTS)
 
 
 def run(specs: list[Submission], policy: OnlineLucid, nodes: int = 2) -> Result:
     return simulate(specs, Cluster.uniform(nodes, 8), policy, Exclusive(), verify=True)
 
 
+@learning
 def test_what_is_learned_shortens_completion_times() -> None:
     specs = habits(250, gap_s=600.0)
-    means_only = measure(run(specs, lucid(OnlineRules(minimum=10_000))))
-    learned = measure(run(specs, lucid(OnlineRules(minimum=40, period_s=12 * HOUR_S))))
+    means_only = measure(run(specs, lucid(minimum=10_000)))
+    learned = measure(run(specs, lucid(minimum=40, period_s=12 * HOUR_S)))
     assert learned.avg_jct_s < 0.9 * means_only.avg_jct_s
 
 
+@learning
 def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
     falling: list[bool] = []
 
@@ -63,12 +68,7 @@ def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
 
     def shapes(*, monotone: bool) -> list[bool]:
         falling.clear()
-        policy = Shapes(
-            OnlineRules(minimum=40, period_s=DAY_S, monotone=monotone),
-            measure=lambda job: USAGE,
-            analyse=lambda usage: Size.JUMBO,
-            binder=BinderRules(24_000, 8),
-        )
+        policy = lucid(of=Shapes, minimum=40, period_s=DAY_S, monotone=monotone)
         run(habits(80, gap_s=600.0), policy)
         return list(falling)
 
@@ -78,13 +78,16 @@ def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
     assert not any(found)
 
 
+@learning
 def test_it_is_deterministic() -> None:
     specs = habits(150, gap_s=300.0)
-    rules = OnlineRules(minimum=50, period_s=6 * HOUR_S)
-    ends = [[job.finish_s for job in run(specs, lucid(rules)).jobs] for _ in range(2)]
+    ends = [
+        [job.finish_s for job in run(specs, lucid(minimum=50, period_s=6 * HOUR_S)).jobs] for _ in range(2)
+    ]
     assert ends[0] == ends[1]
 
 
+@learning
 def test_a_profiled_job_is_estimated_with_its_usage() -> None:
     said: set[str] = set()
 
@@ -94,18 +97,13 @@ def test_a_profiled_job_is_estimated_with_its_usage() -> None:
             said.update(line for job in view.jobs.values() for line in self.explain(job))
             return decision
 
-    policy = Asking(
-        OnlineRules(minimum=20, period_s=HOUR_S),
-        measure=lambda job: USAGE,
-        analyse=lambda usage: Size.JUMBO,
-        binder=BinderRules(24_000, 8),
-        profiler=ProfilerRules(1, 60.0, 8),
-    )
+    policy = lucid(of=Asking, minimum=20, period_s=HOUR_S, profiler_nodes=1, profile_s=60.0)
     run(habits(40, gap_s=900.0), policy)
     assert any(line.startswith("gpu_util = None") for line in said)
     assert any(line.startswith(f"gpu_util = {USAGE.gpu_util}") for line in said)
 
 
+@learning
 def test_a_prediction_is_explained() -> None:
     explained: list[list[str]] = []
 
@@ -115,27 +113,23 @@ def test_a_prediction_is_explained() -> None:
             explained.extend(self.explain(job) for job in view.arrived)
             return decision
 
-    policy = Asking(
-        OnlineRules(minimum=30, period_s=12 * HOUR_S),
-        measure=lambda job: USAGE,
-        analyse=lambda usage: Size.JUMBO,
-        binder=BinderRules(24_000, 8),
-    )
+    policy = lucid(of=Asking, minimum=30, period_s=12 * HOUR_S)
     run(habits(120, gap_s=600.0), policy)
     assert explained[0][0].startswith("Jumbo; expected to run 3600 s")
     assert any(line.startswith("user = ") for line in explained[-1])
     assert explained[-1][-1].startswith("together: ")
 
 
-def arrivals(counts: list[int], *, interval_s: int = 600) -> Arrivals:
-    found = Arrivals(OnlineRules(interval_s=interval_s, ahead=3), lambda job: 1)
+def arrivals(counts: list[int]) -> Arrivals:
+    found = Arrivals(LucidOptions(), lambda job: 1)
     for interval, count in enumerate(counts):
         for number in range(count):
-            submit_s = (interval + number / (count + 1)) * interval_s
+            submit_s = (interval + number / (count + 1)) * INTERVAL_S
             found.count(JobState(Submission(f"{interval}-{number}", submit_s, 1, 1), 0, 1.0, submit_s))
     return found
 
 
+@learning
 def test_arrivals_are_counted_by_interval() -> None:
     seen = arrivals([2, 0, 0, 5, 1])
     assert seen.latest(4 * 600 + 1) == 5
@@ -144,18 +138,21 @@ def test_arrivals_are_counted_by_interval() -> None:
     assert seen.forecast(7 * 600) == []
 
 
+@learning
 def test_a_gap_of_centuries_is_refused() -> None:
     with pytest.raises(BadSpec, match=r"arrivals until 1e\+10 s: at most 1,048,576 intervals"):
         arrivals([1]).latest(1e10)
 
 
+@learning
 def test_after_two_days_arrivals_are_expected() -> None:
     counts = [round(count) for count in make_counts(3, seed=2)]
     expected = arrivals(counts).forecast(3 * DAY_S)
-    assert len(expected) == 3
+    assert len(expected) == AHEAD
     assert all(0 <= count <= max(counts) for count in expected)
 
 
+@learning
 def test_sharing_ends_when_nothing_comes_and_gpus_are_idle() -> None:
     seen: list[Sharing] = []
 
@@ -164,21 +161,87 @@ def test_sharing_ends_when_nothing_comes_and_gpus_are_idle() -> None:
             seen.append(super()._sharing(now_s, idle))
             return seen[-1]
 
-    policy = Watched(
-        OnlineRules(),
-        measure=lambda job: USAGE,
-        analyse=lambda usage: Size.TINY,
-        binder=BinderRules(24_000, 8),
-    )
+    policy = Watched(LucidOptions(profiler_nodes=0), **{**PARTS, "analyse": lambda usage: Size.TINY})
     quiet = habits(40, gap_s=2 * HOUR_S)
     run(quiet, policy)
     assert seen[0] is Sharing.DEFAULT
     assert Sharing.OFF in seen
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"unknown_s": 0.0}, {"ahead": 0}, {"low": 1.0, "very_low": 2.0}, {"very_low": -1.0}]
-)
-def test_rules_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(BadSpec):
-        OnlineRules(**wrong)  # type: ignore[arg-type]
+CHOICES = {"limit": [50, 100, 200], "nodes": [1, 2, 3]}
+
+
+def bowl(settings: Mapping[str, float]) -> float:
+    return (settings["limit"] - 100) ** 2 + 1000 * (settings["nodes"] - 3) ** 2 + 10
+
+
+def test_the_descent_finds_the_bottom_and_replays_nothing_twice() -> None:
+    asked: list[Mapping[str, float]] = []
+
+    def replay(settings: Mapping[str, float]) -> float:
+        asked.append(dict(settings))
+        return bowl(settings)
+
+    found = tune_settings(CHOICES, {"limit": 200, "nodes": 1, "other": 7}, replay)
+    assert found.best.settings == {"limit": 100, "nodes": 3, "other": 7}
+    assert found.best.cost == 10
+    assert len(asked) == len(found.trials)
+    assert all(asked.count(s) == 1 for s in asked)
+    assert found.trials[0].settings == {"limit": 200, "nodes": 1, "other": 7}
+
+
+def test_settings_in_use_stay_unless_it_pays() -> None:
+    found = tune_settings({"x": [1, 2]}, {"x": 1}, lambda s: {1: 100.0, 2: 99.0}[s["x"]], min_gain=0.05)
+    assert found.best.settings == {"x": 1}
+
+
+def test_what_cannot_be_tuned_is_refused() -> None:
+    with pytest.raises(BadSpec, match="setting 'x' has 1 choices, and it is not in use"):
+        tune_settings({"x": [1]}, {}, bowl)
+    with pytest.raises(BadSpec, match="setting 'x' has 0 choices, and it is in use"):
+        tune_settings({"x": []}, {"x": 1}, bowl)
+    with pytest.raises(BadSpec, match="costs nan"):
+        tune_settings({"x": [1]}, {"x": 1}, lambda s: math.nan)
+    with pytest.raises(BadSpec, match="a minimal gain of 1"):
+        tune_settings({"x": [1]}, {"x": 1}, bowl, min_gain=1)
+
+
+def mean(samples: Sequence[float]) -> float:
+    return sum(samples) / len(samples)
+
+
+def test_models_are_trained_once_in_a_period_on_the_latest_samples() -> None:
+    engine = UpdateEngine(mean, period_s=100, window=4, minimum=2)
+    engine.observe(1)
+    assert engine.model(0) is None
+    engine.observe(3)
+    assert engine.model(0) == 2
+    engine.observe(8)
+    assert engine.model(50) == 2  # not due yet
+    assert engine.model(100) == 4
+    assert engine.model(500) == 4
+    assert engine.trained == 2  # nothing new, nothing trained
+    for value in (10, 10, 10, 10):
+        engine.observe(value)
+    assert engine.model(600) == 10  # the window has moved on
+
+
+def test_a_failed_training_leaves_the_model_in_use() -> None:
+    def train(samples: Sequence[float]) -> float:
+        if max(samples) > 9:
+            raise BadSample("too large")
+        return mean(samples)
+
+    engine = UpdateEngine(train, period_s=10, minimum=1)
+    engine.observe(2)
+    assert engine.model(0) == 2
+    engine.observe(10)
+    assert engine.model(20) == 2
+    assert engine.trained == 1
+
+
+def test_bad_engines_are_refused() -> None:
+    with pytest.raises(BadSpec, match="every 0 s"):
+        UpdateEngine(mean, period_s=0)
+    with pytest.raises(BadSpec, match="with 5 of 4 samples"):
+        UpdateEngine(mean, period_s=1, window=4, minimum=5)

@@ -1,5 +1,7 @@
 """Lucid in the simulator, and the parts that only its policy uses."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,10 +9,9 @@ from hypothesis import strategies as st
 from benchmarks.schedulers.lucid import make_jobs
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.policies.scheduling.lucid.binder import (
-    BinderRules,
     DividedNodes,
+    LucidOptions,
     ProfileQueue,
-    ProfilerRules,
     Sharing,
 )
 from controller.policies.scheduling.lucid.measured import (
@@ -22,19 +23,19 @@ from controller.policies.scheduling.lucid.measured import (
     make_usages,
 )
 from controller.policies.scheduling.lucid.policy import LucidPolicy
-from controller.policies.scheduling.lucid.usage import Size, Usage, grow, sizes_from_pairs
+from controller.policies.scheduling.lucid.usage import GpuUsage, Size, grow, sizes_from_pairs
 from controller.simulator import measure, simulate
 from controller.vocabulary import Cluster, Server
 from tests import effort
 
 CLUSTER = Cluster.uniform(4, 8)
-RULES = BinderRules(gpu_memory_mb=24_000, node_gpus=8)
-PROFILER = ProfilerRules(nodes=1, limit_s=100, max_gpus=8)
+KNOWN = LucidOptions(gpu_memory_mb=24_000, profiler_nodes=0)
+PROFILED = LucidOptions(gpu_memory_mb=24_000, profile_s=100.0)
 USAGES = {
-    "tiny": Usage(5, 2, 2000),
-    "medium": Usage(50, 25, 4000),
-    "jumbo": Usage(95, 70, 9000),
-    "vast": Usage(5, 2, 23_000),
+    "tiny": GpuUsage(5, 2, 2000),
+    "medium": GpuUsage(50, 25, 4000),
+    "jumbo": GpuUsage(95, 70, 9000),
+    "vast": GpuUsage(5, 2, 23_000),
 }
 SIZES = {"tiny": Size.TINY, "medium": Size.MEDIUM, "jumbo": Size.JUMBO, "vast": Size.TINY}
 PAIRS = [
@@ -51,15 +52,15 @@ def job(name: str, model: str, *, at: float = 0, gpus: int = 1, lasts_s: float =
     return Submission(name, at, gpus, lasts_s, 1.0, model=model)
 
 
-def lucid(**options: object) -> LucidPolicy:
+def lucid(options: LucidOptions = KNOWN, **more: object) -> LucidPolicy:
     return LucidPolicy(
+        options,
         **{
             "estimate": lambda j: j.spec.duration_s,
             "measure": lambda j: USAGES[j.spec.model],
             "analyse": lambda usage: next(SIZES[m] for m, u in USAGES.items() if u == usage),
-            "binder": RULES,
-            **options,
-        }  # type: ignore[arg-type]
+            **more,
+        },  # type: ignore[arg-type]
     )
 
 
@@ -76,9 +77,9 @@ class Watched:
             assert len(group.jobs) <= 2
             assert len({j.spec.gpus for j in group.jobs}) == 1
             if len(group.jobs) == 2:
-                assert sum(USAGES[j.spec.model].memory_mb for j in group.jobs) < RULES.gpu_memory_mb
+                assert sum(USAGES[j.spec.model].memory_mb for j in group.jobs) < KNOWN.gpu_memory_mb
                 assert sum(SIZES[j.spec.model] for j in group.jobs) <= 2
-                assert group.jobs[0].spec.gpus <= RULES.node_gpus
+                assert group.jobs[0].spec.gpus <= KNOWN.node_gpus
         groups = list(decision.groups)  # the simulator goes on with the list itself
         self.decisions.append((view.now_s, Decision(groups, notes=decision.notes)))
         return decision
@@ -102,17 +103,17 @@ def traces(draw: st.DrawFn) -> list[Submission]:
 
 
 @settings(max_examples=effort.cases(40), deadline=None)
-@given(traces(), st.sampled_from(Sharing), st.sampled_from([None, PROFILER]), st.booleans())
+@given(traces(), st.sampled_from(Sharing), st.sampled_from([KNOWN, PROFILED]), st.booleans())
 def test_every_job_ends_within_the_rules(
-    specs: list[Submission], sharing: Sharing, profiler: ProfilerRules | None, eager: bool
+    specs: list[Submission], sharing: Sharing, options: LucidOptions, eager: bool
 ) -> None:
-    policy = Watched(lucid(sharing=lambda now, idle: sharing, profiler=profiler, eager=eager))
+    policy = Watched(lucid(replace(options, eager=eager), sharing=lambda now, idle: sharing))
     result = simulate(specs, CLUSTER, policy, SPEED, verify=True)
     assert len(result.jobs) == len(specs)
     for ended in result.jobs:
         assert ended.attained_s >= ended.spec.duration_s - 1e-6
-        assert ended.preemptions <= (profiler is not None)
-        if profiler is not None and ended.spec.gpus <= profiler.max_gpus and ended.spec.duration_s <= 100:
+        assert ended.preemptions <= options.profiler_nodes
+        if options.profiler_nodes and ended.spec.gpus <= 8 and ended.spec.duration_s <= 100:
             assert ended.preemptions == 0  # it ended while it was profiled
     if sharing is Sharing.OFF:
         assert all(len(g.jobs) == 1 for _, d in policy.decisions for g in d.groups)
@@ -120,7 +121,7 @@ def test_every_job_ends_within_the_rules(
 
 def test_the_profiled_begin_anew_and_the_short_are_done() -> None:
     specs = [job("short", "tiny", lasts_s=60), job("long", "tiny", lasts_s=500)]
-    ends = {j.spec.name: j.finish_s for j in simulate(specs, CLUSTER, lucid(profiler=PROFILER), SPEED).jobs}
+    ends = {j.spec.name: j.finish_s for j in simulate(specs, CLUSTER, lucid(PROFILED), SPEED).jobs}
     assert ends["short"] == 60
     assert ends["long"] == pytest.approx(100 + 500)
 
@@ -140,7 +141,7 @@ def test_jobs_share_only_when_there_is_no_room_unless_eager() -> None:
     cluster = Cluster.uniform(1, 2)
     specs = [job("a", "tiny"), job("b", "tiny", at=1)]
     for eager, shared in ((False, 1), (True, 2)):
-        policy = Watched(lucid(eager=eager))
+        policy = Watched(lucid(replace(KNOWN, eager=eager)))
         simulate(specs, cluster, policy, SPEED)
         assert max(len(g.jobs) for _, d in policy.decisions for g in d.groups) == shared
 
@@ -148,8 +149,8 @@ def test_jobs_share_only_when_there_is_no_room_unless_eager() -> None:
 def test_an_eager_newcomer_joins_one_that_has_only_just_started() -> None:
     jobs = {n: JobState(job(n, "tiny"), i, 1.0, 0.0) for i, n in enumerate("ab")}
     view = View(0, Cluster.uniform(1, 2), jobs, list(jobs.values()), [], [])
-    assert [len(g.jobs) for g in lucid(eager=True).decide(view).groups] == [2]
-    assert [len(g.jobs) for g in lucid(eager=False).decide(view).groups] == [1, 1]
+    assert [len(g.jobs) for g in lucid(replace(KNOWN, eager=True)).decide(view).groups] == [2]
+    assert [len(g.jobs) for g in lucid(replace(KNOWN, eager=False)).decide(view).groups] == [1, 1]
 
 
 def test_a_partner_gets_its_speed_back() -> None:
@@ -198,9 +199,8 @@ def test_an_unstable_pair_is_parted_and_the_newcomer_begins_anew_alone() -> None
 
 def test_jobs_too_large_for_the_profiler_are_read_while_they_run() -> None:
     cluster = Cluster.uniform(2, 8)
-    profiler = ProfilerRules(nodes=1, limit_s=100, max_gpus=1)
     specs = [job("wide", "tiny", gpus=8), job("next", "tiny", at=10, gpus=8), job("x", "tiny", at=500)]
-    policy = Watched(lucid(profiler=profiler))
+    policy = Watched(lucid(replace(PROFILED, node_gpus=1)))
     simulate(specs, cluster, policy, SPEED)
     assert policy.policy._known == {}
     assert 100 in [now for now, _ in policy.decisions]  # when it is read
@@ -217,31 +217,26 @@ def test_decisions_are_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("profiler", "specs", "message"),
+    ("options", "specs", "message"),
     [
-        (ProfilerRules(4, 10, 1), [job("a", "tiny")], "takes 4 of 4 nodes"),
-        (ProfilerRules(1, 10, 9), [job("a", "tiny")], "jobs of 9 GPUs cannot be profiled on 1 nodes with 8"),
-        (PROFILER, [job("huge", "tiny", gpus=25)], "'huge' asks for 25 GPUs; the profiler leaves 24"),
+        (replace(PROFILED, profiler_nodes=4), [job("a", "tiny")], "takes 4 of 4 nodes"),
+        (
+            replace(PROFILED, node_gpus=9),
+            [job("a", "tiny")],
+            "jobs of 9 GPUs cannot be profiled on 1 nodes with 8",
+        ),
+        (PROFILED, [job("huge", "tiny", gpus=25)], "'huge' asks for 25 GPUs; the profiler leaves 24"),
     ],
 )
 def test_impossible_divisions_are_refused(
-    profiler: ProfilerRules, specs: list[Submission], message: str
+    options: LucidOptions, specs: list[Submission], message: str
 ) -> None:
     with pytest.raises(BadSpec, match=message):
-        simulate(specs, CLUSTER, lucid(profiler=profiler), SPEED)
-
-
-def test_bad_profilers_are_refused() -> None:
-    with pytest.raises(BadSpec, match="a profiler of 0 nodes"):
-        ProfilerRules(0, 10, 1)
-    with pytest.raises(BadSpec, match="shrinks at 20 jobs and grows at 10"):
-        ProfilerRules(1, 10, 1, shrink_at=20)
-    with pytest.raises(BadSpec, match="20 s in bursts and 10 s else"):
-        ProfilerRules(1, 10, 1, burst_limit_s=20)
+        simulate(specs, CLUSTER, lucid(options), SPEED)
 
 
 def test_the_profiler_grows_hurries_and_shrinks_with_its_queue() -> None:
-    rules = ProfilerRules(2, 200, 8, lent_nodes=1, burst_limit_s=80, busy_gpus=50)
+    rules = LucidOptions(profiler_nodes=2, profile_s=200.0, lent_nodes=1, burst_s=80.0, busy_gpus=50.0)
     assert [rules.time_s(queue) for queue in (0, 10, 11)] == [200, 200, 80]
     assert rules.wanted_nodes(11, 2) == 3
     assert rules.wanted_nodes(11, 3) == 3
@@ -253,7 +248,7 @@ def test_the_profiler_grows_hurries_and_shrinks_with_its_queue() -> None:
 
 def test_the_profiler_borrows_a_node_in_a_burst_and_gives_it_back() -> None:
     specs = [job(str(i), "tiny", gpus=4, lasts_s=300) for i in range(30)] + [job("late", "tiny", at=20_000)]
-    policy = Watched(lucid(profiler=ProfilerRules(1, 100, 8, lent_nodes=2)))
+    policy = Watched(lucid(replace(PROFILED, lent_nodes=2)))
     sizes: list[int] = []
     original = policy.policy.decide
 
@@ -341,11 +336,10 @@ def test_all_of_lucid_beats_itself_without_sharing_on_a_made_up_trace() -> None:
     jct = {}
     for sharing in (Sharing.OFF, Sharing.DEFAULT):
         policy = LucidPolicy(
+            PROFILED,
             estimate=lambda j: j.spec.estimate_s or j.spec.duration_s,
             measure=lambda j: usages[config_by_columns(j.spec)],
             analyse=tree.predict,
-            binder=RULES,
-            profiler=PROFILER,
             sharing=lambda now, idle, sharing=sharing: sharing,  # type: ignore[misc]
         )
         jct[sharing] = measure(simulate(specs, cluster, policy, PairSpeed(pairs), verify=True)).avg_jct_s

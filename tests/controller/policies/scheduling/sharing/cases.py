@@ -6,16 +6,22 @@ from hypothesis import strategies as st
 
 from controller.policies.scheduling import JobState, Submission
 from controller.policies.scheduling.sharing.interference import Load
-from controller.policies.scheduling.sharing.pairs import Demand, MadeUpPairs, Scaling, make_demands, make_sync
+from controller.policies.scheduling.sharing.pairs import (
+    KindDemand,
+    MadeUpPairs,
+    Scaling,
+    make_demands,
+    make_sync,
+)
 
 PAIRS = MadeUpPairs(
     {
-        "compute": Demand(0.9, 0.05, 0.0),
-        "memory": Demand(0.1, 0.8, 0.05),
-        "host": Demand(0.05, 0.05, 0.7),
-        "light": Demand(0.1, 0.05, 0.1),
-        "rude": Demand(0.6, 0.2, 0.1, impact=3.0),
-        "frail": Demand(0.4, 0.4, 0.1, sensitivity=3.0),
+        "compute": KindDemand(0.9, 0.05, 0.0),
+        "memory": KindDemand(0.1, 0.8, 0.05),
+        "host": KindDemand(0.05, 0.05, 0.7),
+        "light": KindDemand(0.1, 0.05, 0.1),
+        "rude": KindDemand(0.6, 0.2, 0.1, impact=3.0),
+        "frail": KindDemand(0.4, 0.4, 0.1, sensitivity=3.0),
     }
 )
 LAW = Scaling(PAIRS, {"memory": 0.2, "light": 0.0})

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.synergy.allocators import Plan
+from controller.policies.scheduling.synergy.allocators import SharePlan
 from controller.policies.scheduling.synergy.demand import Demand, Sensitivity, ServerShape, demand
 
 SHAPE = ServerShape(gpus=4, cpus=12, memory_gb=100)
@@ -38,7 +38,7 @@ def queues(draw: st.DrawFn, max_jobs: int = 14, max_gpus: int = 6) -> list[Deman
     return [demand(index, gpus, matrix, SHAPE) for index, (matrix, gpus) in enumerate(picks)]
 
 
-def check_capacity(plan: Plan, servers: int, shape: ServerShape) -> None:
+def check_capacity(plan: SharePlan, servers: int, shape: ServerShape) -> None:
     """No server gives more than it has, and every job has its GPUs."""
     gpus, cpus, memory = [0] * servers, [0.0] * servers, [0.0] * servers
     for grant in plan.grants:

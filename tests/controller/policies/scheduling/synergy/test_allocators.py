@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.policies.scheduling.synergy.allocators import (
-    Fleet,
-    Plan,
+    FreeShares,
+    SharePlan,
     drf,
     greedy,
     proportional,
@@ -17,10 +17,10 @@ from controller.policies.scheduling.synergy.allocators import (
 from controller.policies.scheduling.synergy.demand import (
     BadDemand,
     Demand,
-    Option,
     Sensitivity,
     Servers,
     ServerShape,
+    ShareOption,
     demand,
 )
 from controller.policies.scheduling.synergy.family import tune_and_top_up
@@ -38,15 +38,15 @@ from tests.controller.policies.scheduling.synergy.cases import (
 
 FEW = Sensitivity.build([1, 4], [5], [[1], [2]])
 
-Allocator = Callable[[Sequence[Demand], Servers], Plan]
+Allocator = Callable[[Sequence[Demand], Servers], SharePlan]
 ALL: list[Allocator] = [proportional, greedy, tune, drf, tetris]
 
 
-def tuned_on_empty_servers(jobs: Sequence[Demand], servers: Servers) -> Plan:
+def tuned_on_empty_servers(jobs: Sequence[Demand], servers: Servers) -> SharePlan:
     return tune(jobs, servers, spread=True)
 
 
-def tuned_and_topped_up(jobs: Sequence[Demand], servers: Servers) -> Plan:
+def tuned_and_topped_up(jobs: Sequence[Demand], servers: Servers) -> SharePlan:
     return top_up(tune(jobs, servers), servers)
 
 
@@ -109,7 +109,7 @@ def test_top_up_leaves_no_step_untaken(jobs: list[Demand]) -> None:
 
 @pytest.mark.parametrize("allocate", ALL)
 def test_nothing_to_do_is_a_plan_too(allocate: Allocator) -> None:
-    assert allocate([], Servers.equal(2, SHAPE)) == Plan((), ())
+    assert allocate([], Servers.equal(2, SHAPE)) == SharePlan((), ())
 
 
 @pytest.mark.parametrize("allocate", ALL)
@@ -124,7 +124,7 @@ def test_a_cluster_of_no_servers_is_refused(allocate: Allocator) -> None:
         allocate([job("a", HUNGRY)], Servers.equal(0, SHAPE))
 
 
-def speeds(plan: Plan) -> dict[object, float]:
+def speeds(plan: SharePlan) -> dict[object, float]:
     return {name: option.speed for name, option in plan.options().items()}
 
 
@@ -196,11 +196,11 @@ def test_top_up_fills_the_gap_between_fair_and_ideal() -> None:
 
 
 def test_what_a_fleet_could_not_find_it_finds_when_it_is_given_back() -> None:
-    fleet = Fleet(Servers.equal(1, SHAPE))
-    wants, share = job("a", MODEST), Option(6, 25, 1.0)
-    fleet.take(((0, 1),), Option(9, 25, 1.0))
+    fleet = FreeShares(Servers.equal(1, SHAPE))
+    wants, share = job("a", MODEST), ShareOption(6, 25, 1.0)
+    fleet.take(((0, 1),), ShareOption(9, 25, 1.0))
     assert fleet.find(wants, share) is None
-    fleet.give_back(((0, 1),), Option(9, 25, 1.0))
+    fleet.give_back(((0, 1),), ShareOption(9, 25, 1.0))
     assert fleet.find(wants, share) == ((0, 1),)
     assert fleet.free(0) == (4, 12, 100)
 

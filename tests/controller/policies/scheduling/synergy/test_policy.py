@@ -15,7 +15,7 @@ from controller.policies.scheduling.synergy.family import ALLOCATORS, synergy
 from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.policies.scheduling.synergy.policy import (
     RANKS,
-    SharedSpeed,
+    ShareSpeed,
     SynergyPolicy,
     demands_by_matrix,
     server_shape,
@@ -83,7 +83,7 @@ def test_every_job_ends_and_nothing_is_given_twice(
     order: str, allocator: str, specs: list[Submission]
 ) -> None:
     policy = Checked(synergy(order, allocator, WANTS))
-    result = simulate(specs, CLUSTER, policy, SharedSpeed(WANTS), interval_s=ROUND_S, verify=True)
+    result = simulate(specs, CLUSTER, policy, ShareSpeed(WANTS), interval_s=ROUND_S, verify=True)
     assert len(result.jobs) == len(specs)
     for job in result.jobs:
         fastest = job.spec.duration_s / WANTS(job.spec).ideal.speed
@@ -114,7 +114,7 @@ def test_opt_is_a_policy_too() -> None:
     specs = [Submission(name, 0, 1, 1000, 1.0, model="hungry") for name in "ab"]
     specs += [Submission(name, 0, 1, 1000, 1.0, model="modest") for name in "cd"]
     cluster = Cluster.uniform(1, 4, cpus=12, memory_gb=100)
-    result = simulate(specs, cluster, synergy("fifo", "opt", WANTS), SharedSpeed(WANTS), interval_s=ROUND_S)
+    result = simulate(specs, cluster, synergy("fifo", "opt", WANTS), ShareSpeed(WANTS), interval_s=ROUND_S)
     # one hungry job has 6 CPUs, then the other one
     assert sorted(job.jct_s for job in result.jobs) == pytest.approx([500, 800, 1000, 1000])
 
@@ -148,7 +148,7 @@ def test_an_iteration_longer_than_a_round_is_refused() -> None:
 
 
 def test_a_grant_between_options_counts_as_the_lower_one() -> None:
-    speed = SharedSpeed(WANTS)
+    speed = ShareSpeed(WANTS)
     job = JobState(Submission("h", 0, 2, 10, 1.0, model="hungry"), 0, 1.0, 0.0)
     assert speed.iteration_s(Group((job,), (0, 1), cpus=(12,), memory_gb=(50,))) == [0.5]
     assert speed.iteration_s(Group((job,), (0, 1), cpus=(11.9,), memory_gb=(50,))) == [1.0]
@@ -180,7 +180,7 @@ def test_srtf_with_tune_beats_its_fair_self_and_opt_bounds_it() -> None:
     ]
     jct = {
         name: measure(
-            simulate(specs, CLUSTER, synergy("srtf", name, WANTS), SharedSpeed(WANTS), interval_s=ROUND_S)
+            simulate(specs, CLUSTER, synergy("srtf", name, WANTS), ShareSpeed(WANTS), interval_s=ROUND_S)
         ).avg_jct_s
         for name in ("proportional", "tune", "opt")
     }
@@ -223,7 +223,7 @@ def test_on_unequal_servers_nobody_gets_what_is_not_there(allocator: str) -> Non
     models = ["hungry", "modest", "caching"]
     specs = [Submission(str(i), 90 * i, 1 + i * 3 % 7, 900, 1.0, model=models[i % 3]) for i in range(21)]
     policy = Checked(synergy("srtf", allocator, wants, stay=True))
-    result = simulate(specs, UNEQUAL, policy, SharedSpeed(wants), interval_s=ROUND_S, verify=True)
+    result = simulate(specs, UNEQUAL, policy, ShareSpeed(wants), interval_s=ROUND_S, verify=True)
     assert len(result.jobs) == 21
 
 
@@ -250,5 +250,5 @@ def test_a_restart_costs_and_jobs_stay_where_they_are() -> None:
 
 def test_restarts_longer_than_a_round_are_no_endless_simulation() -> None:
     specs = [Submission(name, 0, 8, 1000, 1.0, model="modest", restart_s=400) for name in "ab"]
-    policy, speed = synergy("las", "tune", WANTS), SharedSpeed(WANTS, restart_scale=1.0)
+    policy, speed = synergy("las", "tune", WANTS), ShareSpeed(WANTS, restart_scale=1.0)
     assert len(simulate(specs, CLUSTER, policy, speed, interval_s=ROUND_S).jobs) == 2

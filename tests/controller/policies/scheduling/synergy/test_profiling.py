@@ -1,16 +1,30 @@
+""" """
+
+from __future__ import annotations
+
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.policies.scheduling.synergy.demand import BadMatrix
-from controller.policies.scheduling.synergy.profiling import TASKS, Dataset, Task, profile
+from benchmarks.schedulers.synergy import draw
+from controller.policies.scheduling.synergy.allocators import top_up, tune
+from controller.policies.scheduling.synergy.demand import BadDemand, BadMatrix, Servers, ServerShape
+from controller.policies.scheduling.synergy.opt import opt
+from controller.policies.scheduling.synergy.profiling import (
+    TASKS,
+    Dataset,
+    MadeUpTask,
+    model_profiles,
+    profile,
+    profile_all,
+)
 
 MEMORY = [20, 62.5, 125, 250]
 
 
-def build(task: Task, max_cpus: int = 24, **options: float):
+def build(task: MadeUpTask, max_cpus: int = 24, **options: float):
     return profile(
         task.samples_per_s,
         max_cpus=max_cpus,
@@ -22,7 +36,7 @@ def build(task: Task, max_cpus: int = 24, **options: float):
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
-def test_the_profile_is_close_to_measuring_everything(task: Task) -> None:
+def test_the_profile_is_close_to_measuring_everything(task: MadeUpTask) -> None:
     found = build(task)
     for cpus in range(1, 25):
         for memory in MEMORY:
@@ -61,7 +75,7 @@ def test_no_count_is_measured_twice_and_the_ends_always_are(
     prepare_ms: float, train_ms: float, max_cpus: int, threshold: float
 ) -> None:
     asked: list[int] = []
-    task = Task("", prepare_ms, train_ms, Dataset(1000, 1.0))
+    task = MadeUpTask("", prepare_ms, train_ms, Dataset(1000, 1.0))
 
     def measure(cpus: int) -> float:
         asked.append(cpus)
@@ -110,3 +124,46 @@ def test_bad_parameters_are_refused() -> None:
         build(TASKS["text-recurrent"], threshold=1.5)
     with pytest.raises(BadMatrix, match="profiling up to 0 CPUs"):
         build(TASKS["text-recurrent"], max_cpus=0)
+
+
+SERVER = ServerShape(gpus=8, cpus=24, memory_gb=500)
+KINDS = {k: [n for n, t in TASKS.items() if t.kind == k] for k in ("image", "text", "sound")}
+
+
+def test_drawn_jobs_fill_the_cluster_and_depend_on_the_seed_only() -> None:
+    matrices = profile_all()
+    mix = {"image": 20.0, "text": 70.0, "sound": 10.0}
+    a, b, c = (
+        draw(matrices, KINDS, mix, gpus=64, server=SERVER, seed=seed, sizes=(1, 2, 4)) for seed in (1, 1, 2)
+    )
+    assert sum(j.gpus for j in a) == 64
+    assert a == b
+    assert [j.job for j in a] != [j.job for j in c]
+
+
+def test_a_mix_of_unknown_kinds_is_refused() -> None:
+    for mix in ({"video": 1.0}, {"image": 0.0}):
+        with pytest.raises(BadDemand, match="positive weights for some of the kinds image, text, sound"):
+            draw(profile_all(), KINDS, mix, gpus=8, server=SERVER, seed=0)
+
+
+def test_topped_up_tune_is_within_a_tenth_of_the_optimum_on_128_gpus() -> None:
+    pytest.importorskip("scipy")
+    matrices = profile_all()
+    mix = {"image": 20.0, "text": 70.0, "sound": 10.0}
+    for seed in range(3):
+        jobs = draw(matrices, KINDS, mix, gpus=128, server=SERVER, seed=seed)
+        best = opt(jobs, Servers.equal(16, SERVER)).plan.throughput
+        assert (
+            top_up(tune(jobs, Servers.equal(16, SERVER)), Servers.equal(16, SERVER)).throughput >= 0.9 * best
+        )
+        assert tune(jobs, Servers.equal(16, SERVER)).throughput >= 0.85 * best
+
+
+def test_made_up_profiles_are_at_their_fastest_with_their_ideal_share() -> None:
+    for name, made in model_profiles(SERVER).items():
+        matrix = made.sensitivity
+        fair, best = matrix.at(3, 62.5), matrix.at(24, 250)
+        assert matrix.at(made.ideal_cpus, made.ideal_memory_gb) == best, name
+        assert made.speedup == pytest.approx(best / fair)
+        assert matrix.at(made.ideal_cpus - 1, made.ideal_memory_gb) < best
