@@ -13,8 +13,8 @@ ELEMENTS = 250_000
 ROUNDS = 3
 
 
-def main() -> None:
-    """Join, sum, and leave."""
+def main() -> dict[str, float]:
+    """Join, sum, leave, and return the goodput with the packets sent."""
     hostlib.init()
     values = np.arange(ELEMENTS, dtype=np.int32)
     hostlib.barrier()
@@ -25,17 +25,13 @@ def main() -> None:
     if not (total == values * hostlib.size()).all():
         raise SystemExit("a sum is wrong")
     statistics = hostlib.statistics()
-    print(
-        json.dumps(
-            {
-                "goodput_bps": ROUNDS * values.nbytes * 8 / elapsed_s,
-                "sent": statistics["packets_sent"],
-                "again": statistics.get("packets_retransmitted", 0.0),
-            }
-        )
-    )
     hostlib.shutdown()
+    return {
+        "goodput_bps": ROUNDS * values.nbytes * 8 / elapsed_s,
+        "sent": statistics["packets_sent"],
+        "again": statistics.get("packets_retransmitted", 0.0),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(main()))

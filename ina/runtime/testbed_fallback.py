@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import State
@@ -110,7 +110,7 @@ def _locked(state: State, host: str, how: int = fcntl.LOCK_EX) -> Iterator[None]
         yield
 
 
-def serve(name: str, host: str) -> None:
+def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
     """Serve at a host of a testbed until nobody is connected, or a signal comes; for the main thread.
 
     Raises RunError; OSError if the testbed is gone meanwhile.
@@ -130,7 +130,7 @@ def serve(name: str, host: str) -> None:
     )
     try:
         with FallbackService(fallback, state.socket(_name(host)), None, lanes=lanes) as service:
-            print(json.dumps({"ready": host}), flush=True)
+            on_ready()
             while not stopped.wait(_LOOK_S):
                 fallback.check()  # clients hear it if it has ended for good
                 if not service.unused:
@@ -149,6 +149,6 @@ def serve(name: str, host: str) -> None:
 
 if __name__ == "__main__":
     try:
-        serve(sys.argv[1], sys.argv[2])
+        serve(sys.argv[1], sys.argv[2], lambda: print(json.dumps({"ready": sys.argv[2]}), flush=True))
     except (RunError, OSError) as error:
         sys.exit(str(error))

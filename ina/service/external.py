@@ -22,10 +22,8 @@ from ina.service.errors import RunnerGone
 from ina.service.executor import Executor
 from ina.service.faults import fault_point
 from ina.service.ledger import Ledger
+from ina.service.records import LEASE_S
 from ina.service.runner import RunOrder, RunStatus
-
-LEASE_S = 20.0
-"""Time for which a job stays whose holder does not renew its lease, or does not end its workers when told."""
 
 
 def is_external(job: Job) -> bool:

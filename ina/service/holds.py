@@ -55,7 +55,7 @@ class HeldRun:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> HeldRun:
-        """Return what `plain` gave this for."""
+        """Return the run that `plain` gave this for."""
         return cls(
             plain.run_of(found["run"]),
             {name: plain.place_of(place) for name, place in found["places"].items()},

@@ -71,6 +71,13 @@ class OneSwitch(Network):
     ) -> TreeAdmission:
         """Admit a job to the switch, and to the fabric's fallback server if it shares slots.
 
+        Args:
+            job: The job.
+            place: Its slots; its servers are not here.
+            udp_ports: Not used: each rank has a port.
+            registration: What the switch keeps of it for people.
+            wiring: Not used: the switch has a topology of its own.
+
         Raises OutOfMemory or OutOfRows if others have the room that it needs; else BadSpec.
         """
         topology, root = self._wiring.whole, self._fabric.root

@@ -12,6 +12,8 @@ from controller.vocabulary import Job
 State = Literal[
     "queued", "starting", "running", "stopping", "completed", "failed", "cancelled", "missed", "refused"
 ]
+LEASE_S = 20.0
+"""Time for which a job stays whose holder does not renew its lease, or does not end its workers when told."""
 OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed", "refused"})
 
 

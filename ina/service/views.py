@@ -451,7 +451,14 @@ def of_quota(state: QuotaState) -> QuotaView:
 
 
 def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> AdmissionView:
-    """Return a job whose workers somebody else starts as JSON, for who holds it."""
+    """Return a job whose workers somebody else starts as JSON, for who holds it.
+
+    Args:
+        record: The job.
+        stop: Why its workers have to end; "": they need not.
+        lease_s: Time within which its holder has to be heard of again.
+        now_s: The time, seconds since the service's first start.
+    """
     return {
         "name": record.submitted.called,
         "state": record.state,

@@ -16,6 +16,10 @@ PROGRAMS = {
     "hostlib/demos/four_stages.py",
     "hostlib/demos/steps.py",
     "hostlib/demos/digits.py",
+    "ina/runtime/agent.py",
+    "ina/runtime/machine_facts.py",
+    "ina/runtime/probe.py",
+    "ina/runtime/testbed_fallback.py",
 }
 # What a programmer does wrong in calling the library, at the line that does it. All else is logged.
 WARN = {"hostlib/horovod/optimizer.py", "hostlib/collectives/arrays.py", "hostlib/torch_autoload.py"}

@@ -55,7 +55,7 @@ POLICIES = AllocationSettings(memory="deadline-lazy", routing="grid")
 
 
 class SmallService:
-    """What the API asks of a `Daemon`; see the module."""
+    """A `Service`; see the module."""
 
     def __init__(self, cluster: Topology, folder: Path, scheduler: str = "fifo-backfill") -> None:
         parts = networked(cluster, scheduler, POLICIES)

@@ -11,9 +11,9 @@ from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
 from ina.service import faults
 from ina.service.errors import Conflict, TooMany, Unknown
-from ina.service.external import LEASE_S
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
+from ina.service.records import LEASE_S
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served
 from tests.ina.service.virtual import Died
 
