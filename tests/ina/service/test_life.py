@@ -9,6 +9,7 @@ import pytest
 
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import BadSpec, Job
+from ina.service.errors import Conflict
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served
 
 SERVERS = CLUSTER.servers_for("worker")
@@ -133,6 +134,8 @@ async def test_a_server_is_drained_once(served: Served) -> None:
     await daemon.drain(RIGHT, by="bob")
     assert daemon.decisions() == before
     assert f"server {RIGHT}: drained by alice" in [each.entry.text for each in before]
+    with pytest.raises(Conflict, match="is not drained"):
+        await daemon.drain(LEFT, back=True)
 
 
 # --------------------------------------------------------------------------- slots and windows
