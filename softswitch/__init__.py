@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         preprocess_file,
     )
     from softswitch.compiler.undefined import Finding
-    from softswitch.daemon import run_switch
+    from softswitch.daemon import SwitchSettings, run_switch
     from softswitch.engine.build import build_c, load
     from softswitch.engine.c_compiler import has_compiler
     from softswitch.engine.cache import compile_once, p4info_once, preprocess_once
@@ -68,6 +68,7 @@ __all__ = [
     "Service",
     "Switch",
     "SwitchError",
+    "SwitchSettings",
     "Tls",
     "Written",
     "build_c",
@@ -108,7 +109,7 @@ _HOMES: Final = {
         "preprocess_file",
     ),
     "compiler.undefined": ("Finding",),
-    "daemon": ("run_switch",),
+    "daemon": ("SwitchSettings", "run_switch"),
     "engine.build": ("build_c", "load"),
     "engine.c_compiler": ("has_compiler",),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),

@@ -45,6 +45,7 @@ from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_
 from controller.vocabulary import place as spread
 from controller.vocabulary.documents import hint
 from ina.cli import options
+from ina.cli.declared import Json
 
 Figures = dict[str, float | int | str]
 Many = Annotated[int, typer.Option(min=1, max=1_000_000)]
@@ -95,7 +96,7 @@ def grouping(
     kinds: Annotated[int, typer.Option(min=0)] = 0,
     seed: Seed = 0,
     exact: Annotated[bool, typer.Option("--exact")] = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Group jobs of random stage times in rounds, as Muri does; --exact: and the loss by inexact matching."""
     if exact and jobs > MOST_EXACT:
@@ -112,7 +113,7 @@ def waterfill(
     links: Annotated[int, typer.Option(min=100, max=100_000)] = 5_000,
     reading: Literal["spill", "freeze"] = "spill",
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Compute the rates of jobs with two to eight servers on a leaf-spine, whose trees are known."""
     leaves = max(2, round(links / 50))
@@ -136,7 +137,7 @@ def placement(
     jobs: Annotated[int, typer.Option(min=1, max=10_000)] = 100,
     policy: str = "netpack",
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Place a batch of jobs of 2 to 64 workers in racks of 40 servers under eight spines."""
     if policy not in PLACEMENTS:
@@ -160,7 +161,7 @@ def routing(
     policy: str = "grid",
     draws: Annotated[int, typer.Option(min=1, max=1000)] = 8,
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Choose trees on a fat-tree of `k` ports a switch: one job takes all servers, one of several sixteen.
 
@@ -219,7 +220,7 @@ def cluster(
     memory: str = "shared",
     routing: str = "shortest-path",
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate a cluster's network, with jobs `gap` seconds apart; policies as in `ina cluster simulate`."""
     settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
@@ -257,7 +258,7 @@ def schedulers(
     large: bool = False,
     share: Annotated[float, typer.Option(min=0.001, max=1)] = 1.0,
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate long traces by schedulers and by a cluster, each in a process of its own.
 
@@ -295,7 +296,7 @@ def simulation(
     iterations: Annotated[int, typer.Option(min=1)] = 3,
     flows: Annotated[int, typer.Option(min=0)] = 100,
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate jobs packet by packet on a fat tree of `radix` ports a switch: 16 ports make 1,024 hosts.
 

@@ -18,6 +18,7 @@ from bmv2_topos.harness import BadExperiment, Study, Value, compare, load, read,
 from bmv2_topos.harness.errors import RunFailed
 from bmv2_topos.harness.simulation import OPTIONS, Simulation, read_sweep, study
 from controller.vocabulary import BadSpec, Job
+from ina.cli.commands import for_typer
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.sim import KEYS, sim
 from tests.interrupts import interrupted
@@ -366,7 +367,7 @@ def both(tmp_path: Path) -> Path:
 
 def call(*arguments: object) -> Result:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(sim)
+    app.command()(for_typer(sim))
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -142,7 +142,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("hostlib.collectives", "hostlib.io/"),
     ),
     # Testbeds of network namespaces, on which `ina.runtime` runs jobs.
-    "bmv2_topos.testbeds.netns": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
+    "bmv2_topos.testbeds.netns": (
+        *("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line", "softswitch", "p4src.programs"),
+    ),
     "bmv2_topos.testbeds.mininet": ("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line"),
     # One BMv2 whose ports are files, and scripts on it.
     "bmv2_topos.testbeds.bmv2": (
@@ -160,7 +162,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
         *("controller.vocabulary/", "ina.service.errors", "ina.service.records", "ina.service.service"),
-        *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views"),
+        *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views", "softswitch"),
     ),
     "ina.runtime": (
         *(

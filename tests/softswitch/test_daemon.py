@@ -29,13 +29,15 @@ ENTRIES_P4 = Path(__file__).parent / "p4runtime" / "entries.p4"
 SCRIPT = """
 import sys
 from pathlib import Path
-from softswitch.daemon import run_switch
+from softswitch.daemon import SwitchSettings, run_switch
 from softswitch.engine.ports import parse_port
 run_switch(
-    {0: parse_port("udp:0"), 1: parse_port("udp:0"), 2: parse_port("memory")},
-    program=Path(sys.argv[1]) if len(sys.argv) > 1 else None,
-    ready=sys.stdout,
-    until_eof=True,
+    SwitchSettings(
+        ports={0: parse_port("udp:0"), 1: parse_port("udp:0"), 2: parse_port("memory")},
+        program=Path(sys.argv[1]) if len(sys.argv) > 1 else None,
+        ready=sys.stdout,
+        until_eof=True,
+    )
 )
 """
 
@@ -65,16 +67,18 @@ class Process:
 WATCHED = """
 import sys
 from pathlib import Path
-from softswitch.daemon import run_switch
+from softswitch.daemon import SwitchSettings, run_switch
 from softswitch.engine.ports import parse_port
 run_switch(
-    {1: parse_port("udp:0")},
-    program=Path(sys.argv[1]),
-    backend="interpreter",
-    ready=sys.stdout,
-    until_eof=True,
-    watch=True,
-    metrics_port=0,
+    SwitchSettings(
+        ports={1: parse_port("udp:0")},
+        program=Path(sys.argv[1]),
+        backend="interpreter",
+        ready=sys.stdout,
+        until_eof=True,
+        watch=True,
+        metrics_port=0,
+    )
 )
 """
 

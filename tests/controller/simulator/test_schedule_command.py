@@ -23,7 +23,7 @@ from controller.policies.scheduling import BadSpec
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral
 from controller.vocabulary import Cluster
-from ina.cli.schedule.timeline import draw
+from ina.cli.schedule.plan import timeline
 from tests.controller.simulator.commands import schedule
 
 
@@ -310,7 +310,7 @@ def test_spans_are_the_round(jobs: list[tuple[float, ...]]) -> None:
 
 
 def test_the_papers_figure_4_as_text() -> None:
-    assert draw(spans([(2, 1), (1, 2)], [0, 1]), ["cpu", "gpu"], width=6) == [
+    assert timeline(spans([(2, 1), (1, 2)], [0, 1]), ["cpu", "gpu"], width=6) == [
         "cpu |AAAABB|",
         "gpu |BBBBAA|",
         "    0      3 s",
@@ -318,7 +318,7 @@ def test_the_papers_figure_4_as_text() -> None:
 
 
 def test_short_stages_are_seen_and_nothing_is_cut() -> None:
-    assert draw([Span(0, 0, 0.0, 9.999), Span(1, 0, 9.999, 10.0)], ["gpu"], width=4)[0] == "gpu |AAAB|"
+    assert timeline([Span(0, 0, 0.0, 9.999), Span(1, 0, 9.999, 10.0)], ["gpu"], width=4)[0] == "gpu |AAAB|"
 
 
 def test_two_jobs_cannot_start_at_one_stage() -> None:

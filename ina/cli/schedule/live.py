@@ -6,11 +6,9 @@ import asyncio
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from controller.core import Core, Entry, Submitted
 from controller.policies.by_kind import AllocationSettings
@@ -26,11 +24,11 @@ from controller.vocabulary import Job, Topology, documents, fabrics, jobs_of
 from controller.vocabulary.schema import LIVE
 from ina.cli import job_files, options
 from ina.cli.allocation.common import load_cluster
-from ina.cli.cluster.simulate import Memories, Placements, Routings
+from ina.cli.allocation.simulate import NetworkPolicies
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
-from ina.cli.output import table
-from ina.cli.plain import Result, say
+from ina.cli.plain import Listing, Reply, Result, say
 from ina.cli.schedule import inputs
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.profiling import measure
@@ -38,145 +36,132 @@ from ina.runtime.spec import FabricSpec, LaunchSpec
 from ina.service.live import serving
 from ina.service.policies import SHARING, Policies
 
-EPILOG = """Examples:
 
-  ina schedule live --jobs examples/schedule/live.toml --gpus 2
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSettings:
+    """Jobs that run as a policy decides, and on what."""
 
-  ina schedule live --jobs examples/schedule/live.toml --gpus 2 --policy srtf --json
-
-  ina schedule live --jobs examples/schedule/live.toml --cluster examples/cluster/racks.toml --policy srtf
-
-  ina schedule live --jobs jobs.toml --profile 10 --interval 60 --retries 2
-"""
-
-
-def live(
     jobs: Annotated[
         Path,
-        typer.Option(
+        Declared(
             "--jobs",
             metavar="FILE",
             help="Read the jobs from this file, as for 'ina schedule plan'; each needs a 'command' "
             "for its workers.",
         ),
-    ],
-    policy: inputs.Policy = "muri-s",
+    ]
+    policy: inputs.Policy = "muri-s"
     gpus: Annotated[
         int,
-        typer.Option(
+        Declared(
             min=1,
             max=8,
             help="Run on this many GPUs of this machine; a job has one worker process on each of its GPUs.",
         ),
-    ] = 2,
+    ] = 2
     profile: Annotated[
         int,
-        typer.Option(
+        Declared(
             min=0,
             metavar="ITERATIONS",
             help="Measure the stage times of jobs that give none first, over this many iterations; "
             "0: do not measure.",
         ),
-    ] = 0,
-    interval: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=0,
-            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
-        ),
-    ] = 0.0,
-    retries: Annotated[
-        int,
-        typer.Option(
-            metavar="TIMES",
-            min=0,
-            help="Retry a failed job up to this many times, from its last checkpoint.",
-        ),
-    ] = 0,
-    settings: inputs.Settings = None,
+    ] = 0
+    asking: options.AskingOptions
+    settings: inputs.Settings = None
     cluster: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             parser=Path,  # and not looked for: it may name a topology
             metavar="FILE",
             help="Give jobs servers, trees and slots of this network, a file as for 'ina cluster simulate';"
             " --gpus is ignored then. Default: no network.",
         ),
-    ] = None,
-    placement: Placements = "netpack",
-    memory: Memories = "shared",
-    routing: Routings = "shortest-path",
+    ] = None
+    on_cluster: NetworkPolicies
     slots: Annotated[
         int,
-        typer.Option(
+        Declared(
             metavar="PACKETS",
             min=2,
             help="Allocate this many slots of the switch to each job, one packet each. "
             "With --cluster: as many as the memory policy decides.",
         ),
-    ] = 256,
-    rate_bps: options.Rate = 0.0,
-    jobs_csv: inputs.JobsCsv = None,
-    json: options.Json = False,
-) -> None:
+    ] = 256
+    rate_bps: options.Rate = 0.0
+    jobs_csv: inputs.JobsCsv = None
+
+
+def live(asked: LiveSettings) -> Reply:
     """Run jobs when and where a policy decides, with gradients summed in the switch.
 
     The policy decides as in a simulation, from the progress that jobs report (hostlib.interleave). Jobs of a
     group take turns on storage, CPU, GPU and network. A job that was stopped resumes from its last
     checkpoint. A GPU is a worker process here; at most four jobs share one, and further jobs wait. Prints
     every decision with its reason. Exits with status 1 if a job failed.
+
+    Examples:
+        ina schedule live --jobs examples/schedule/live.toml --gpus 2
+
+        ina schedule live --jobs examples/schedule/live.toml --gpus 2 --policy srtf --json
+
+        ina schedule live --jobs examples/schedule/live.toml --cluster examples/cluster/racks.toml --policy
+        srtf
+
+        ina schedule live --jobs jobs.toml --profile 10 --interval 60 --retries 2
     """
-    name = inputs.parse_policy(policy)
+    name = inputs.parse_policy(asked.policy)
     if family(name).startswith("synergy"):
         raise Failure(
             f"--policy {name}: it grants CPUs and memory, which 'ina schedule live' cannot do", USAGE
         )
     network, allocation = None, None
-    if cluster is not None:
-        network = load_cluster(cluster, LIVE)
-        allocation = AllocationSettings(placement=placement, memory=memory, routing=routing)
-    there = network or fabrics.star(1, fabrics.Parts(gpus=gpus))
-    policies = Policies(name, allocation, interval_s=interval, retries=retries)
+    if asked.cluster is not None:
+        network = load_cluster(asked.cluster, LIVE)
+        allocation = AllocationSettings(**asdict(asked.on_cluster))
+    there = network or fabrics.star(1, fabrics.Parts(gpus=asked.gpus))
+    policies = Policies(name, allocation, interval_s=asked.asking.interval, retries=asked.asking.retries)
     servers = policies.servers(there)
-    numbers = inputs.ModelOptions().config(servers, [name], settings).settings
-    policies = replace(policies, settings=numbers)
+    policies = replace(policies, settings=inputs.parse_settings(asked.settings, [name]))
     policies.core(there)  # says what is wrong with them before anything is started
-    submissions = read(jobs, servers)
-    command = "schedule live" if cluster is None else LIVE
-    job_files.note(command, jobs)
-    unused_keys = job_files.unused_keys(command, jobs, cluster) if json else None
-    specs = {each.name: _spec(jobs, each, slots) for each in submissions}
-    impairments = options.impairments(rate=rate_bps, queue=slots)
-    sizes = [max(each.gpus for each in submissions) if allocation else gpus] * min(SHARING, len(submissions))
-    program = "shared" if allocation else "exclusive"
-    # on a terminal and with --json too: what happens is news, the table the result
-    with open_fabric(FabricSpec(program, impairments=impairments), sizes) as fabric:
+    submissions = read(asked.jobs, servers)
+    command = "schedule live" if asked.cluster is None else LIVE
+    job_files.note(command, asked.jobs)
+    core = _decided(asked, submissions, there, network, policies)
+    if asked.jobs_csv is not None:
+        with whole(asked.jobs_csv) as draft:
+            write_jobs(draft, [({"policy": name}, [row_of(EndedJob.of(job)) for job in completed(core)])])
+    unused_keys = job_files.unused_keys(command, asked.jobs, asked.cluster)
+    return _reply(name, core, len(submissions), unused_keys)
+
+
+def _decided(
+    asked: LiveSettings,
+    submissions: Sequence[Submission],
+    there: Topology,
+    network: Topology | None,
+    policies: Policies,
+) -> Core:
+    """Run the jobs, and return the core that decided.
+
+    What happens is news, on a terminal and with --json too; the table is the result.
+    """
+    specs = {each.name: _spec(asked.jobs, each, asked.slots) for each in submissions}
+    impairments = options.FaultOptions(rate_bps=asked.rate_bps, queue=asked.slots).impairments()
+    largest = max(each.gpus for each in submissions) if network else asked.gpus
+    fabric_spec = FabricSpec("shared" if network else "exclusive", impairments=impairments)
+    with open_fabric(fabric_spec, [largest] * min(SHARING, len(submissions))) as fabric:
         if network is not None:
             _check_slots(network, fabric.offers)
-        if profile:
-            submissions = [_profiled(fabric, each, specs[each.name], profile) for each in submissions]
-        events = submitted(submissions, jobs, network, specs)
+        if asked.profile:
+            submissions = [_profiled(fabric, each, specs[each.name], asked.profile) for each in submissions]
+        events = submitted(submissions, asked.jobs, network, specs)
         with serving(
             there, policies, fabric, specs, on_output=print_output, describe=lambda error: verdict(error)[0]
         ) as service:
             asyncio.run(service.run(events, on_entry=_print))
-            core = service.core
-    if jobs_csv is not None:
-        with whole(jobs_csv) as draft:
-            write_jobs(draft, [({"policy": name}, [row_of(EndedJob.of(job)) for job in completed(core)])])
-    _report(name, core, len(submissions), unused_keys)
-    if core.refused:
-        raise Failure(f"{len(core.refused)} of {len(submissions)} jobs were refused; {_first(core.refused)}")
-    if failed := [each for each in core.over if each.outcome == "failed"]:
-        first = failed[0]
-        raise Failure(
-            f"{len(failed)} of {len(submissions)} jobs failed; {first.job.spec.name}: {first.reason}"
-        )
-
-
-def _first(reasons: Mapping[str, str]) -> str:
-    return ": ".join(next(iter(reasons.items())))
+            return service.core
 
 
 def _check_slots(network: Topology, offers: SwitchInfo) -> None:
@@ -240,7 +225,7 @@ def _print(entry: Entry) -> None:
     say(line)
 
 
-def _report(policy: str, core: Core, submitted: int, unused_keys: list[str] | None) -> None:
+def _reply(policy: str, core: Core, submitted: int, unused_keys: list[str]) -> Reply:
     assert core.log is not None
     entries = core.log.entries
     ended = {job.spec.name: job for job in completed(core)}
@@ -270,12 +255,8 @@ def _report(policy: str, core: Core, submitted: int, unused_keys: list[str] | No
         else None,
         "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
     }
-    if unused_keys is not None:  # --json
-        log = [asdict(entry) for entry in entries]
-        Result("schedule live", {"policy": policy, "log": log}, metrics, times).print_json(
-            unused_keys=unused_keys
-        )
-        return
+    setup = {"policy": policy, "log": [asdict(entry) for entry in entries]}
+    result = Result("schedule live", setup, metrics, times, unused_keys=unused_keys)
     rows = [
         (
             name,
@@ -286,4 +267,12 @@ def _report(policy: str, core: Core, submitted: int, unused_keys: list[str] | No
         )
         for name, each in times.items()
     ]
-    table(f"{policy}, live", ["job", "arrived", "waited", "JCT", "slowdown", "starts", "preempted"], rows)
+    failure = ""
+    if core.refused:
+        first = ": ".join(next(iter(core.refused.items())))
+        failure = f"{len(core.refused)} of {submitted} jobs were refused; {first}"
+    elif failed := [each for each in core.over if each.outcome == "failed"]:
+        what = f"{failed[0].job.spec.name}: {failed[0].reason}"
+        failure = f"{len(failed)} of {submitted} jobs failed; {what}"
+    columns = ["job", "arrived", "waited", "JCT", "slowdown", "starts", "preempted"]
+    return Reply(result, [Listing(f"{policy}, live", columns, rows)], failure)

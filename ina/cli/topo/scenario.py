@@ -1,56 +1,76 @@
-"""``ina scenario run``: scenarios on one runner."""
+"""``ina scenario``: jobs, faults and checks as data, on any runner."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from controller.vocabulary import documents
-from ina.cli import job_files, options
-from ina.cli.errors import Failure
+from ina.cli import job_files
+from ina.cli.declared import Declared, Json
 from ina.cli.output import table
-from ina.cli.plain import Result, say, seconds
-from ina.cli.topo.topology import Target, TargetOption
+from ina.cli.plain import Listing, Reply, Result, say, seconds
+from ina.cli.topo.testbed import TargetKind, TargetOption
 
 if TYPE_CHECKING:
     from bmv2_topos.scenarios import Outcome, Scenario, Verdict
 
-EPILOG = """Examples:
 
-  ina scenario run straggler
+def list_() -> Reply:
+    """List the included scenarios, and the files to copy for your own.
 
-  ina scenario run straggler two-jobs --runner loopback
+    Examples:
+        ina scenario list
+    """
+    from bmv2_topos.scenarios import load_scenario, shipped
 
-  ina scenario run killed-worker --runner mininet
+    rows = {name: (load_scenario(path), path) for name, path in shipped().items()}
+    of = {
+        name: {"summary": each.summary, "topology": each.topology.name, "file": str(path)}
+        for name, (each, path) in rows.items()
+    }
+    table = Listing(
+        "Scenarios",
+        ["name", "topology", "program", "what happens"],
+        [[name, each.topology.name, each.program, each.summary] for name, (each, _) in rows.items()],
+    )
+    return Reply(Result("scenario list", {}, {"scenarios": len(rows)}, of), [table])
 
-  ina scenario run my.toml --runner netns --target bmv2 --json
-"""
 
-
-def run_(
+def run(
     *,
     scenarios: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SCENARIO…", help="Name scenarios of 'ina scenario list', or files that end in .toml."
+        Declared(
+            argument=True,
+            metavar="SCENARIO…",
+            help="Name scenarios of 'ina scenario list', or files that end in .toml.",
         ),
     ],
     runner: Annotated[
         Literal["virtual", "loopback", "netns", "mininet"],
-        typer.Option(
+        Declared(
             help="Run in virtual time (virtual), as processes of this user (loopback), or in network "
             "namespaces as root (netns, mininet)."
         ),
     ] = "virtual",
-    target: TargetOption = Target.EMBEDDED,
-    json: options.Json = False,
-) -> None:
+    target: TargetOption = TargetKind.EMBEDDED,
+    json: Json = False,
+) -> Reply:
     """Run scenarios one after the other, and check their outcome; exit with status 1 if a check fails.
 
     A scenario that the runner does not support is refused before anything starts, with the reason.
+
+    Examples:
+        ina scenario run straggler
+
+        ina scenario run straggler two-jobs --runner loopback
+
+        ina scenario run killed-worker --runner mininet
+
+        ina scenario run my.toml --runner netns --target bmv2 --json
     """
     from bmv2_topos.scenarios import find_scenario, verdicts
     from ina.runtime.scenarios import runner_of
@@ -67,10 +87,9 @@ def run_(
         if not json:
             _show(scenario, *said[scenario.name])
     failed = [name for name, (_, of) in said.items() if not all(verdict.good for verdict in of)]
-    if json:
-        _result(runner, target, said, failed).print_json(unused_keys=unused_keys)
-    if failed:
-        raise Failure(f"{', '.join(failed)}: checks have failed")
+    result = _result(runner, target, said, failed)
+    failure = f"{', '.join(failed)}: checks have failed" if failed else ""
+    return Reply(replace(result, unused_keys=unused_keys), failure=failure)
 
 
 def _unused(scenarios: Sequence[str]) -> list[str]:
@@ -97,7 +116,7 @@ def _show(scenario: Scenario, outcome: Outcome, found: list[Verdict]) -> None:
 
 def _result(
     runner: str,
-    target: Target,
+    target: TargetKind,
     said: dict[str, tuple[Outcome, list[Verdict]]],
     failed: list[str],
 ) -> Result:

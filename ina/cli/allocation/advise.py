@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Annotated
-
-import typer
 
 from controller.policies.by_kind import SIMPLEST, Choice, default_for
 from controller.simulator.network.advice import (
@@ -23,29 +21,19 @@ from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
-from ina.cli import job_files, options
-from ina.cli.allocation import common as allocation
-from ina.cli.output import out
-from ina.cli.plain import Result, count, plural
-from ina.cli.schedule import common, inputs
-
-EPILOG = """Examples:
-
-  ina advise --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
-
-  ina advise --variations 20 --best 5 --jobs jobs.toml --cluster leaf-spine:2x4x8
-
-  ina advise --json --jobs trace.csv --cluster racks.toml
-"""
+from ina.cli.allocation import common
+from ina.cli.declared import Declared
+from ina.cli.output import Bars
+from ina.cli.plain import Listing, Reply, Result, count, plural
+from ina.cli.schedule import inputs
 
 
 def advise(
     *,
-    jobs: allocation.Jobs,
-    cluster: allocation.ClusterFile,
+    files: common.AllocationFiles,
     variations: Annotated[
         int,
-        typer.Option(
+        Declared(
             min=1,
             max=1000,
             help="Compare on this many variations of the jobs: the first is the file, the others have other "
@@ -54,41 +42,44 @@ def advise(
     ] = 5,
     leaders: Annotated[
         int,
-        typer.Option(min=1, help="Compare so many combinations on all variations: those best on the file."),
+        Declared(min=1, help="Compare so many combinations on all variations: those best on the file."),
     ] = 12,
-    best: Annotated[int, typer.Option(min=1, help="Print the best so many combinations.")] = 8,
+    best: Annotated[int, Declared(min=1, help="Print the best so many combinations.")] = 8,
     processes: inputs.Processes = 0,
-    json: options.Json = False,
-) -> None:
+) -> Reply:
     """Recommend scheduler, placement, memory and routing for given jobs and cluster.
 
     Simulates all combinations of policies that can make a difference there, and ranks them by missed
     deadlines, then by mean completion time. Compares them with the simplest: fifo-backfill + locality +
     shared + shortest-path, and recommends the default of 'ina controller' unless others are clearly better.
     Then says what limits the best one: more servers, faster links, or more slots.
+
+    Examples:
+        ina advise --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
+
+        ina advise --variations 20 --best 5 --jobs jobs.toml --cluster leaf-spine:2x4x8
+
+        ina advise --json --jobs trace.csv --cluster racks.toml
     """
-    found = allocation.load(jobs, cluster, "advise")
+    found = files.load("advise")
     advice = _Advice(found.jobs, found.topology, processes)
     standings = advice.compare(choices(found.jobs, found.topology), variations, leaders)
     usual = default_for(len(found.topology.servers))
     chosen = recommended(standings, usual)
     limits = advice.limits(chosen.choice, variations)
-    if json:
-        _result(found, standings, chosen, limits, variations).print_json(
-            unused_keys=job_files.unused_keys("advise", jobs, cluster)
-        )
-        return
     size = f"{plural(len(found.jobs), 'job')} on {plural(found.topology.gpus, 'GPU')}"
-    title = f"{size}, mean of {plural(variations, 'variation')}"
     ranked = sorted(standings, key=lambda each: each.rank)
     shown = [*ranked[:best], *(each for each in ranked[best:] if each.choice == SIMPLEST)]
-    common.table(title, _COLUMNS, [_cells(each) for each in shown])
-    common.table(
-        f"What limits {chosen.choice}",
-        ("with", "missed", "avg JCT s", "change"),
-        [_limit_cells(each, limits) for each in limits],
+    limit_rows = [_limit_cells(each, limits) for each in limits]
+    result = _result(found, ranked, chosen, limits, variations)
+    return Reply(
+        replace(result, unused_keys=files.unused_keys("advise")),
+        [
+            Listing(f"{size}, mean of {plural(variations, 'variation')}", _COLUMNS, [*map(_cells, shown)]),
+            Listing(f"What limits {chosen.choice}", ("with", "missed", "avg JCT s", "change"), limit_rows),
+            _verdict(chosen, usual, limits),
+        ],
     )
-    out.print(_verdict(chosen, usual, limits), highlight=False, soft_wrap=True)
 
 
 class _Advice:
@@ -139,9 +130,8 @@ class _Advice:
         }
 
     def _run(self, tasks: Sequence[NetworkTask], what: str) -> list[Figures]:
-        with common.Bars([""] * len(tasks), together=f"{len(tasks)} {what}") as bars:
-            report = bars.update if bars.shown else None
-            outcomes = run_each(run_network, tasks, processes=self._processes, report=report)
+        with Bars([""] * len(tasks), together=f"{len(tasks)} {what}") as bars:
+            outcomes = run_each(run_network, tasks, processes=self._processes, report=bars.reports)
         return [Figures.of(each) for each in outcomes]
 
 
@@ -188,8 +178,8 @@ def _verdict(best: Standing, default: Choice, limits: dict[str, tuple[float, flo
 
 
 def _result(
-    found: allocation.Inputs,
-    standings: Sequence[Standing],
+    found: common.Inputs,
+    ranked: Sequence[Standing],
     best: Standing,
     limits: dict[str, tuple[float, float]],
     variations: int,
@@ -201,7 +191,6 @@ def _result(
         "variations": variations,
         "simplest": asdict(SIMPLEST),
     }
-    ranked = sorted(standings, key=lambda each: each.rank)
     metrics = {
         "recommended": asdict(best.choice),
         "policies": [asdict(each) for each in ranked],
