@@ -67,11 +67,7 @@ def surviving(
     here = [switch.name for switch in topology.switches if switch.name not in down]
     graph.add_nodes_from(here)  # their order is that of the parts
     graph.add_edges_from((link.a, link.b) for link in up)
-    parts = [
-        _part(topology, nodes, up)
-        for nodes in nx.connected_components(graph)
-        if not nodes.isdisjoint(topology.switch)
-    ]
+    parts = [_part(topology, nodes, up) for nodes in nx.connected_components(graph)]
     return max(
         (part for part in parts if part is not None), key=lambda part: part.gpus, default=None
     )  # max returns the first of equals

@@ -22,7 +22,7 @@ _UNIMPLEMENTED = "UNIMPLEMENTED"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedCells:
-    """Cells of a running switch."""
+    """CellReader of a running switch."""
 
     name: Annotated[
         str | None,
