@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from controller.switches.planning import Identity
     from controller.switches.programs import ProgramBundle, source_of
-    from controller.switches.reconcile import Action, Decision, Observed, Waiting, reconcile
+    from controller.switches.reconcile import Action, Observed, Reconciliation, Waiting, reconcile
     from controller.switches.session import SwitchSession
     from controller.vocabulary import Mode, Region
 
@@ -40,7 +40,6 @@ __all__ = [
     "BadJob",
     "Branch",
     "ControllerError",
-    "Decision",
     "Deployment",
     "Downlink",
     "Fleet",
@@ -55,6 +54,7 @@ __all__ = [
     "Place",
     "ProgramBundle",
     "ProgramMismatch",
+    "Reconciliation",
     "Region",
     "RegionChange",
     "Registration",

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from hostlib import wire
 from hostlib.addresses import parse_address
-from hostlib.core.peers import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
+from hostlib.core import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
 from hostlib.windows import check_name
 from hostlib.wire.encodings import ENCODINGS, Encoding, why_no_room
@@ -141,6 +141,9 @@ class JobConfig:
 
     def __post_init__(self) -> None:
         _check_range("job", self.job, 0, 0xFFFF)
+        for name in ("fallback", "bare", "atp", "paced"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ConfigError(f"{name} is {value!r}, must be true or false")
         self._check_hosts()
         self._check_reach()
         if self.tree is None:
@@ -170,8 +173,6 @@ class JobConfig:
                 f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
                 "must be positive, and the second not below the first"
             )
-        if not isinstance(self.paced, bool):
-            raise ConfigError(f"paced is {self.paced!r}, must be true or false")
         if not isinstance(self.log, str | None):
             raise ConfigError(f"log is {self.log!r}, must be the name of a file, or null")
         _check_range("epoch", self.epoch, 0, 0xFF)
@@ -180,7 +181,8 @@ class JobConfig:
             raise ConfigError(
                 "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server"
             )
-        _check_name("numbers", self.numbers, ENCODINGS)
+        if self.numbers not in ENCODINGS:
+            raise ConfigError(f"numbers is {self.numbers!r}, must be one of {ENCODINGS}")
         if why := why_no_room(self.numbers, self.workers):
             raise ConfigError(f"numbers: {why}")
         _check_range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS)
@@ -209,12 +211,6 @@ class JobConfig:
             )
 
     def _check_memory(self) -> None:
-        if not isinstance(self.fallback, bool):
-            raise ConfigError(f"fallback is {self.fallback!r}, must be true or false")
-        if not isinstance(self.bare, bool):
-            raise ConfigError(f"bare is {self.bare!r}, must be true or false")
-        if not isinstance(self.atp, bool):
-            raise ConfigError(f"atp is {self.atp!r}, must be true or false")
         if self.atp and not self.fallback:
             raise ConfigError("atp is true: that needs a fallback server, which makes every result")
         if self.window is not None:
@@ -294,11 +290,6 @@ class JobConfig:
 def _check_range(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise ConfigError(f"{name} is {value}, must be {low}..{high}")
-
-
-def _check_name(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"{name} is {value!r}, must be one of {known}")
 
 
 def _build(cls: type[T], fields: Mapping[str, Any]) -> T:

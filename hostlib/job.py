@@ -61,7 +61,7 @@ def init(
     elif place.local_size == place.size:
         from hostlib.launch import hosting  # most ranks come with a job
 
-        with hosting.launched(place, settings) as found:
+        with hosting.meeting(place.rank, place.size, place.launch, settings) as found:
             _join(found, limits)
     else:
         from hostlib.launch import machines

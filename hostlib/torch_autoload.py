@@ -14,6 +14,8 @@ import functools
 import importlib
 import logging
 import os
+import re
+import warnings
 from typing import Any, Final
 
 BACKEND: Final = "ina"
@@ -52,3 +54,26 @@ def _stand_in(dist: Any, name: str) -> None:
 
 def _create(options: Any, backend_options: Any) -> Any:
     return importlib.import_module("hostlib.torch.group").create(options, backend_options)
+
+
+OLDEST: Final = (2, 13)
+NEWEST: Final = (2, 14)
+"""Process groups in Python are no stable interface of torch: each version has to be tried."""
+
+
+def check() -> None:
+    """Raise ImportError if torch is missing or too old; warn of one that has not been tried."""
+    oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
+    wanted = f"hostlib.torch needs torch {oldest} to {newest}"
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise ImportError(f"{wanted}, and cannot import any ({error}): pip install 'ina[torch]'") from error
+    version = str(getattr(torch, "__version__", "unknown"))
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+        raise ImportError(f"{wanted}, this is torch {version}: pip install 'ina[torch]'")
+    if (int(found[1]), int(found[2])) > NEWEST:
+        warnings.warn(f"{wanted}; torch {version} has not been tried", stacklevel=3)
+    if not importlib.import_module("torch.distributed").is_available():
+        raise ImportError(f"{wanted} built with torch.distributed, which this torch {version} is not")

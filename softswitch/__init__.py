@@ -27,12 +27,12 @@ if TYPE_CHECKING:
         preprocess_file,
     )
     from softswitch.compiler.undefined import Finding
-    from softswitch.daemon import run_switch
+    from softswitch.daemon import SwitchSettings, run_switch
     from softswitch.engine.build import build_c, load
     from softswitch.engine.c_compiler import has_compiler
     from softswitch.engine.cache import compile_once, p4info_once, preprocess_once
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
-    from softswitch.engine.emit_c.program import emit_c
+    from softswitch.engine.emit_c import emit_c
     from softswitch.engine.explain import Explanation, explain
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
@@ -68,6 +68,7 @@ __all__ = [
     "Service",
     "Switch",
     "SwitchError",
+    "SwitchSettings",
     "Tls",
     "Written",
     "build_c",
@@ -108,11 +109,11 @@ _HOMES: Final = {
         "preprocess_file",
     ),
     "compiler.undefined": ("Finding",),
-    "daemon": ("run_switch",),
+    "daemon": ("SwitchSettings", "run_switch"),
     "engine.build": ("build_c", "load"),
     "engine.c_compiler": ("has_compiler",),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
-    "engine.emit_c.program": ("emit_c",),
+    "engine.emit_c": ("emit_c",),
     "engine.explain": ("Explanation", "explain"),
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),

@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self, TextIO
 
@@ -32,7 +32,7 @@ from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import PortImpairments, PortSpec, SharedPort, SwitchError, UdpPort, parse_port
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Event
-from softswitch.p4runtime import Service, Tls, private_socket, replication, serve
+from softswitch.p4runtime import Loading, Service, Serving, Tls, private_socket, replication, serve
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Backend, Bundle, Device
 from softswitch.p4runtime.written import Journal
@@ -43,7 +43,7 @@ _SOMEBODY: Final = 0
 """Written where a signal writes its number."""
 
 
-class Stop:
+class StopSignal:
     """An event that is set by SIGTERM, SIGINT, or any thread; used in a ``with``, by the main thread.
 
     A signal writes into a socket as it comes (`signal.set_wakeup_fd`), and the main thread waits for that.
@@ -96,35 +96,11 @@ WATCH_S = 0.5
 """How often a program that is watched is looked at."""
 
 
-def run_switch(
-    ports: Mapping[int, PortSpec],
-    *,
-    program: Path | None = None,
-    defines: Mapping[str, str] | None = None,
-    address: str | None = "127.0.0.1:0",
-    bfrt: str | None = None,
-    device_id: int = 0,
-    tls: Tls | None = None,
-    impairments: Mapping[int, PortImpairments] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    backend: Backend = "auto",
-    undefined: Choice | None = None,
-    architecture: str | None = None,
-    log: TextIO | None = None,
-    metrics_port: int | None = None,
-    watch: bool = False,
-    ready: TextIO | None = None,
-    until_eof: bool = False,
-    capture: CaptureTo | None = None,
-    journal: Journal | None = None,
-    runtime: Sequence[Path] = (),
-) -> None:
-    """Run a switch until SIGTERM or SIGINT or, with `until_eof`, until standard input ends.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchSettings:
+    """A switch as a process.
 
-    Call it from the main thread: it handles the two signals.
-
-    Args:
+    Attributes:
         ports: The ports by number.
         program: The program; None: packets are dropped until a controller loads one.
         defines: Preprocessor definitions of `program`.
@@ -151,54 +127,86 @@ def run_switch(
         capture: Where captures are written; None: none.
         journal: Gets what controllers load and write to tables.
         runtime: Files with what the tables of `program` hold first; see `softswitch.stf.runtime`.
+    """
+
+    ports: Mapping[int, PortSpec]
+    program: Path | None = None
+    defines: Mapping[str, str] | None = None
+    address: str | None = "127.0.0.1:0"
+    bfrt: str | None = None
+    device_id: int = 0
+    tls: Tls | None = None
+    impairments: Mapping[int, PortImpairments] | None = None
+    seed: int = 0
+    threads: int = 1
+    backend: Backend = "auto"
+    undefined: Choice | None = None
+    architecture: str | None = None
+    log: TextIO | None = None
+    metrics_port: int | None = None
+    watch: bool = False
+    ready: TextIO | None = None
+    until_eof: bool = False
+    capture: CaptureTo | None = None
+    journal: Journal | None = None
+    runtime: Sequence[Path] = ()
+
+
+def run_switch(asked: SwitchSettings) -> None:
+    """Run a switch until SIGTERM or SIGINT or, with `until_eof`, until standard input ends.
+
+    Call it from the main thread: it handles the two signals.
 
     Raises CompileError or PipelineError if the program cannot be loaded, RuntimeFileError if `runtime` does
     not fit it, PortError if a port cannot be opened, OSError if a file or `address` is not available,
     SwitchError if the event loop failed.
     """
-    source = preprocess_once(program, defines=defines) if program else None
+    source = preprocess_once(asked.program, defines=asked.defines) if asked.program else None
     with contextlib.ExitStack() as stack:
-        address = address or stack.enter_context(private_socket())
-        switch = stack.enter_context(Switch(ports, seed=seed, impairments=impairments, threads=threads))
+        address = asked.address or stack.enter_context(private_socket())
+        switch = stack.enter_context(
+            Switch(asked.ports, seed=asked.seed, impairments=asked.impairments, threads=asked.threads)
+        )
         service = serve(
             switch,
-            address=address,
-            device_id=device_id,
-            tls=tls,
             source=source,
-            backend=backend,
-            undefined=undefined,
-            architecture=architecture,
-            trace=None if log is None else _logger(log),
-            tell=journal,
-            fill=lambda device: _fill(device, runtime),
+            serving=Serving(address=address, device_id=asked.device_id, tls=asked.tls, tell=asked.journal),
+            loading=Loading(
+                backend=asked.backend,
+                undefined=asked.undefined,
+                architecture=asked.architecture,
+                trace=None if asked.log is None else _logger(asked.log),
+            ),
+            fill=lambda device: _fill(device, asked.runtime),
         )
         try:
-            captures = stack.enter_context(CaptureFiles(switch, capture)) if capture is not None else None
-            described = _description(switch, service, device_id, program)
-            if bfrt is not None:
+            captures = None
+            if asked.capture is not None:
+                captures = stack.enter_context(CaptureFiles(switch, asked.capture))
+            described = _description(switch, service, asked)
+            if asked.bfrt is not None:
                 # Imported here, because few switches have it.
                 from softswitch.bfrt import BfrtService
 
-                name = None if program is None else program.stem
-                drivers = BfrtService(service.device, address=bfrt, name=name)
+                name = None if asked.program is None else asked.program.stem
+                drivers = BfrtService(service.device, address=asked.bfrt, name=name)
                 stack.callback(drivers.close)
                 described["bfrt_port"] = drivers.port
-            if metrics_port is not None:
+            if asked.metrics_port is not None:
                 # Imported here, because few switches have it and all would start 20 ms later.
                 from softswitch.metrics import render, serve_metrics
 
-                answer = serve_metrics(lambda: render(switch), metrics_port)
+                answer = serve_metrics(lambda: render(switch), asked.metrics_port)
                 described["metrics_port"] = stack.enter_context(answer)
             switch.start()
-            with Stop() as stop:
-                _say(ready, described)
-                if watch and program is not None:
-                    arguments = (program, defines, source, service, ready, stop)
-                    threading.Thread(target=_watch, args=arguments, daemon=True).start()
-                if until_eof:
-                    asked = (switch, captures, ready, stop)
-                    threading.Thread(target=_answer, args=asked, daemon=True).start()
+            with StopSignal() as stop:
+                _say(asked.ready, described)
+                if asked.watch and source is not None:
+                    watched = (asked, source, service, stop)
+                    threading.Thread(target=_watch, args=watched, daemon=True).start()
+                if asked.until_eof:
+                    answered = (switch, captures, asked.ready, stop)
+                    threading.Thread(target=_answer, args=answered, daemon=True).start()
                 stop.wait_in_main_thread()
         finally:
             service.close()
@@ -241,13 +249,13 @@ def _refused() -> Iterator[None]:
         raise PipelineError(str(error)) from error
 
 
-def _description(switch: Switch, service: Service, device_id: int, program: Path | None) -> dict[str, object]:
+def _description(switch: Switch, service: Service, asked: SwitchSettings) -> dict[str, object]:
     return {
         "p4runtime": service.address,
         "grpc_port": service.port,
         **_reached_at(switch),
-        "device_id": device_id,
-        "program": program.stem if program else None,
+        "device_id": asked.device_id,
+        "program": asked.program.stem if asked.program else None,
     }
 
 
@@ -267,33 +275,27 @@ def _reached_at(switch: Switch) -> dict[str, object]:
     }
 
 
-def _watch(
-    program: Path,
-    defines: Mapping[str, str] | None,
-    known: str,
-    service: Service,
-    told: TextIO | None,
-    stop: Stop,
-) -> None:
+def _watch(asked: SwitchSettings, known: str, service: Service, stop: StopSignal) -> None:
     """Load the program again whenever its preprocessed text changes, until the switch stops."""
+    assert asked.program is not None
     complaint = ""
     while not stop.wait(WATCH_S):
         try:
-            source = preprocess_once(program, defines=defines)
+            source = preprocess_once(asked.program, defines=asked.defines)
             if source == known:
                 continue
             known = source
             service.device.reload(source)
         except (CompileError, PipelineError, RequestError, OSError) as error:
             if str(error) != complaint:
-                _say(told, {"error": f"the program stays as it was: {error}"})
+                _say(asked.ready, {"error": f"the program stays as it was: {error}"})
             complaint = str(error)
         else:
             complaint = ""
-            _say(told, {"reloaded": program.stem})
+            _say(asked.ready, {"reloaded": asked.program.stem})
 
 
-def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: Stop) -> None:
+def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: StopSignal) -> None:
     """Carry out commands until standard input ends, which ends the switch too."""
     try:
         for line in _lines(sys.stdin.fileno()):

@@ -30,7 +30,7 @@ from rich.table import Table
 
 from benchmarks.fill import asked, console, option
 from softswitch.compiler import CompileError, Unsupported, compile_file, p4info, preprocess_file
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from softswitch.stf import ScriptError, parse_script, run_script
 
 NO_PACKAGE = "the program instantiates no package"

@@ -19,12 +19,12 @@ import numpy as np
 
 from bmv2_topos.harness import Call, Experiment, ResultRow, columns, grouped, markdown, number, selected
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
-from bmv2_topos.testbeds.virtual.allocation import Allocation, View
+from bmv2_topos.testbeds.virtual.allocation import Reallocation, SlotView
 from bmv2_topos.testbeds.virtual.report import JobReport
 from controller.policies.by_kind import FRAME_BYTES
 from controller.policies.memory.policy import Question
 from controller.policies.registry import MEMORIES
-from controller.simulator.network.run import Simulated, simulate_network
+from controller.simulator.network.run import NetworkTask, Simulated, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology, float32_bytes
 from controller.vocabulary.graphs import with_memory
@@ -185,7 +185,7 @@ def as_flows(case: Case, model: Model) -> Simulated:
         period_s=0.0,
         margin=0.0,
     )
-    return simulate_network(jobs, cluster, "fifo-backfill", settings)
+    return simulate_network(NetworkTask(jobs, cluster, "fifo-backfill", settings))
 
 
 def as_packets(case: Case) -> dict[str, JobReport]:
@@ -193,7 +193,7 @@ def as_packets(case: Case) -> dict[str, JobReport]:
     jobs, cluster, topology, placements = described(case)
     settings = VirtualSettings(slots=max(case.slots, 1), lanes=LANES, samples=0)
     policy = _Divide(case.memory, jobs, cluster)
-    allocation = None if case.memory == SHARED else Allocation(policy, period_s=50e-6)
+    allocation = None if case.memory == SHARED else Reallocation(policy, period_s=50e-6)
     report = VirtualTestbed(topology, case.jobs, placements, settings, allocation=allocation).run()
     return {job.name: job for job in report.jobs if job.jct_s is not None}
 
@@ -208,7 +208,7 @@ class _Divide:
         self._seen: tuple[str, ...] = ()
         self._held: dict[str, dict[str, Region]] = {}
 
-    def __call__(self, view: View) -> dict[str, dict[str, Region]]:
+    def __call__(self, view: SlotView) -> dict[str, dict[str, Region]]:
         names = tuple(view.jobs)
         if names == self._seen:
             return {}

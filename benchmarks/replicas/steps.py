@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.policies.scheduling.model import Submission
-from controller.simulator.engine import simulate
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun
 from controller.simulator.record import Result
 from controller.vocabulary import Cluster
 
@@ -32,16 +31,8 @@ class SteppedRun(PolicyRun):
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
         """Simulate `specs` on `cluster`; jobs end with their steps."""
-        result = simulate(
-            self.prepare(specs),
-            cluster,
-            self.policy,
-            self.speed,
-            interval_s=self.interval_s,
-            detail=detail,
-            verify=verify,
-            progress=progress,
-        )
+        prepared = self.prepare(specs)
+        result = PolicyRun.run(self, prepared, cluster, detail=detail, verify=verify, progress=progress)
         jobs = [replace(job, finish_s=_end_of_step(job.finish_s, self.interval_s)) for job in result.jobs]
         return replace(result, jobs=jobs)
 

@@ -31,8 +31,9 @@ from controller.policies.scheduling import papers
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import measure
-from controller.simulator.policy_run import PolicyRun, make
-from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.simulator.engine import PolicyRun
+from controller.simulator.policy_run import make
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, run
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 
@@ -156,7 +157,7 @@ def main() -> None:
     for name in wanted:
         try:
             rows[name] = MAKE[name](Options(given.traces, given.slow))
-        except (RunFailed, subprocess.CalledProcessError) as error:
+        except (SimulationFailed, subprocess.CalledProcessError) as error:
             raise SystemExit(f"benchmarks.schedulers.reproduce: {name}: {error}") from None
         if not given.json:
             print(f"\n{name}\n\n{SHOW[name](rows[name])}", flush=True)
@@ -167,10 +168,10 @@ def main() -> None:
 
 
 def simulated(trace: Trace, policy: str) -> ResultRow:
-    """Return the figures of a policy on a trace. Raises RunFailed."""
+    """Return the figures of a policy on a trace. Raises SimulationFailed."""
     cluster = Cluster.uniform(trace.nodes, 8, cpus=24, memory_gb=500)
     name, settings = resolved(policy)
-    outcome = run(Task(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))
+    outcome = run(SimulationTask(name, Source(trace.path), SimulationConfig(cluster, settings=settings)))
     if sys.stderr.isatty():
         print(f"{trace.name}: {policy}, {outcome.wall_s:.1f} s", file=sys.stderr)
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}

@@ -21,7 +21,7 @@ from bmv2_topos.harness import markdown
 from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.pool import run_all
-from controller.simulator.runs import JOB_COLUMNS, Outcome, Source, Task
+from controller.simulator.runs import JOB_COLUMNS, Outcome, SimulationTask, Source
 from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster
 
@@ -85,7 +85,13 @@ def measured(folder: Path | None, jobs: int, processes: int, scratch: Path) -> l
         for seed in SEEDS
     ]
     wanted = [
-        (name, case, Task(policy, source, SimulationConfig(cluster, seed=seed, settings=settings), rows=True))
+        (
+            name,
+            case,
+            SimulationTask(
+                policy, source, SimulationConfig(cluster, seed=seed, settings=settings), rows=True
+            ),
+        )
         for name, source, cluster, seed in workloads
         for case, settings in CASES.items()
         for policy in (*OTHERS, OURS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import replicas
-from controller.simulator.runs import RunFailed
+from controller.simulator.runs import SimulationFailed
 
 MURI: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "muri-s-2": ("muri-s", {"members": 2}),
@@ -85,7 +85,7 @@ def takes_minutes(trace: Trace, policy: str) -> bool:
 def traces(folder: Path | None) -> list[Trace]:
     """Return the traces below `folder`, first the one that all policies run on; None: the shipped sample.
 
-    Raises RunFailed if there is none.
+    Raises SimulationFailed if there is none.
     """
     if folder is None:
         return [Trace("sample", SAMPLE, 2)]
@@ -93,5 +93,5 @@ def traces(folder: Path | None) -> list[Trace]:
     files.append(("c1000", folder / "common" / "c1000" / "muri.csv"))
     found = [Trace(name, path) for name, path in files if path.exists()]
     if not found:
-        raise RunFailed(f"--traces {folder}: no muri/trace3.csv or the like there", exit_code=2)
+        raise SimulationFailed(f"--traces {folder}: no muri/trace3.csv or the like there", exit_code=2)
     return found

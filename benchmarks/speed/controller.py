@@ -27,7 +27,7 @@ import typer
 
 from benchmarks.speed.controller_process import SPINES, Order, cluster
 from benchmarks.speed.shown import show
-from ina.cli import options
+from ina.cli.declared import Json
 from ina.cli.plain import say
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.switch_process import EmbeddedSwitch
@@ -278,7 +278,7 @@ def controller(
     seconds: Annotated[
         float, typer.Option("--seconds", min=1, help="Measure each processor share this long.")
     ] = 15.0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Measure a controller of ten switches (processes, over P4Runtime), asked over HTTP.
 

@@ -40,10 +40,12 @@ from controller.simulator.generate import KINDS
 from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
-from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
-from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes, places
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, kind_for, run
+from controller.vocabulary import BadSpec, Cluster, Job, Topology, fabrics, fat_tree, float32_bytes
+from controller.vocabulary import place as spread
 from controller.vocabulary.documents import hint
 from ina.cli import options
+from ina.cli.declared import Json
 
 Figures = dict[str, float | int | str]
 Many = Annotated[int, typer.Option(min=1, max=1_000_000)]
@@ -94,7 +96,7 @@ def grouping(
     kinds: Annotated[int, typer.Option(min=0)] = 0,
     seed: Seed = 0,
     exact: Annotated[bool, typer.Option("--exact")] = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Group jobs of random stage times in rounds, as Muri does; --exact: and the loss by inexact matching."""
     if exact and jobs > MOST_EXACT:
@@ -111,7 +113,7 @@ def waterfill(
     links: Annotated[int, typer.Option(min=100, max=100_000)] = 5_000,
     reading: Literal["spill", "freeze"] = "spill",
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Compute the rates of jobs with two to eight servers on a leaf-spine, whose trees are known."""
     leaves = max(2, round(links / 50))
@@ -135,7 +137,7 @@ def placement(
     jobs: Annotated[int, typer.Option(min=1, max=10_000)] = 100,
     policy: str = "netpack",
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Place a batch of jobs of 2 to 64 workers in racks of 40 servers under eight spines."""
     if policy not in PLACEMENTS:
@@ -159,7 +161,7 @@ def routing(
     policy: str = "grid",
     draws: Annotated[int, typer.Option(min=1, max=1000)] = 8,
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Choose trees on a fat-tree of `k` ports a switch: one job takes all servers, one of several sixteen.
 
@@ -192,7 +194,7 @@ def measure_cluster(
 ) -> Figures:
     """Simulate jobs of 1 to 16 workers, `gap_s` apart, in racks of 16 servers under eight spines.
 
-    Raises RunFailed, as `run_network`.
+    Raises SimulationFailed, as `run_network`.
     """
     parts = fabrics.Parts(gpus=gpus, trunk_bps=200e9)
     topology = fabrics.leaf_spine(8, max(1, servers // 16), min(servers, 16), parts)
@@ -218,7 +220,7 @@ def cluster(
     memory: str = "shared",
     routing: str = "shortest-path",
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate a cluster's network, with jobs `gap` seconds apart; policies as in `ina cluster simulate`."""
     settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
@@ -256,7 +258,7 @@ def schedulers(
     large: bool = False,
     share: Annotated[float, typer.Option(min=0.001, max=1)] = 1.0,
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate long traces by schedulers and by a cluster, each in a process of its own.
 
@@ -284,7 +286,7 @@ def _processor_s(case: Case, seed: int) -> float:
         done = measure_cluster(case.jobs, case.servers, 2.0 * 256 / case.servers, case.policy, settings)
         return float(done["processor_s"])
     source = Source(count=case.jobs, load=0.9, seed=seed, kind=kind_for([case.policy]))
-    return run(Task(case.policy, source, SimulationConfig(Cluster.uniform(8, 8), seed=seed))).cpu_s
+    return run(SimulationTask(case.policy, source, SimulationConfig(Cluster.uniform(8, 8), seed=seed))).cpu_s
 
 
 def simulation(
@@ -294,7 +296,7 @@ def simulation(
     iterations: Annotated[int, typer.Option(min=1)] = 3,
     flows: Annotated[int, typer.Option(min=0)] = 100,
     seed: Seed = 0,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Simulate jobs packet by packet on a fat tree of `radix` ports a switch: 16 ports make 1,024 hosts.
 
@@ -320,7 +322,7 @@ def simulation(
     ]
     placements = [
         Placement(hosts, f"p{number + 1}", shortest_tree(topology, f"s{number % cores + 1}"))
-        for number, hosts in enumerate(places.place(topology, [workers] * jobs))
+        for number, hosts in enumerate(spread(topology, [workers] * jobs))
     ]
     traffic = random_flows(topology, flows, 2e9, seed)
     testbed = VirtualTestbed(
@@ -347,8 +349,8 @@ def simulation(
 def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[float, int]:
     """Call a function in a new process; return what it returns, and the most memory of that, in bytes.
 
-    Function, arguments and result are pickled. Raises RunFailed and ControllerError as `work` does, and
-    RunFailed, which names `what` is measured, if the process ends without a result.
+    Function, arguments and result are pickled. Raises SimulationFailed and ControllerError as `work` does,
+    and SimulationFailed, which names `what` is measured, if the process ends without a result.
     """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
@@ -359,7 +361,7 @@ def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[floa
         found: tuple[float, int] | Exception = here.recv()
     except EOFError:
         process.join()
-        raise RunFailed(f"{what}: its process ended with status {process.exitcode}") from None
+        raise SimulationFailed(f"{what}: its process ended with status {process.exitcode}") from None
     process.join()
     if isinstance(found, Exception):
         raise found
@@ -369,7 +371,7 @@ def _apart(what: str, work: Callable[..., float], *arguments: Any) -> tuple[floa
 def _child(channel: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
         result = work(*arguments)
-    except (RunFailed, ControllerError) as error:
+    except (SimulationFailed, ControllerError) as error:
         channel.send(error)
         return
     channel.send((result, most_memory()))

@@ -24,6 +24,7 @@ from hostlib.launch import command_line
 from hostlib.wire.tree import Tree
 from ina.bench.loopback import UDP_GRO, UDP_SEGMENT
 from ina.cli import options
+from ina.cli.declared import Json
 from ina.cli.errors import Failure
 
 JOB = 7
@@ -192,7 +193,7 @@ def fallback(
     batch: Annotated[
         int, typer.Option(min=1, max=MAX_BATCH, help="Deliver this many at once; 1 is the worst case.")
     ] = MAX_BATCH,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Measure how many contributions the fallback server sums per second of its own processor time."""
     try:

@@ -9,7 +9,7 @@ import typer
 
 from benchmarks.fill import print_rows, text
 from ina.cli.output import table
-from ina.cli.plain import Result
+from ina.cli.plain import Result, print_json
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same work.")]
 
@@ -17,7 +17,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed the random numbers; the sam
 def show(name: str, setup: Mapping[str, object], found: Mapping[str, object], *, json: bool) -> None:
     """Print figures by name: as one JSON object, or as a table; those that are mappings are rows of one."""
     if json:
-        Result(f"speed {name}", setup, found).print_json()
+        print_json(Result(f"speed {name}", setup, found))
         return
     title = f"{name}: {', '.join(f'{key} {value}' for key, value in setup.items() if value is not None)}"
     rows = {key: value for key, value in found.items() if isinstance(value, Mapping)}

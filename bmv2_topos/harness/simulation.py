@@ -244,7 +244,7 @@ def _alone(job: Job) -> JobReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class SimOption:
     """An option that can be swept: its field, and how its values are read."""
 
     field: str
@@ -289,27 +289,27 @@ def _name(text: str) -> str:
     return text
 
 
-OPTIONS: Final[Mapping[str, Option]] = {
-    "program": Option("program", _name, "names of programs, or files that end in .p4"),
-    "lanes": Option("lanes", _whole(1), "32, 64 or 256"),
-    "slots": Option("slots", _whole(0), "whole numbers, 0 or more"),
-    "iterations": Option("iterations", _whole(1), "whole numbers, 1 or more"),
-    "window": Option("window", _whole(1, MAX_WINDOW), f"whole numbers, 1 to {MAX_WINDOW}"),
-    "preempt": Option("preempt", _flag, "yes or no"),
-    "congestion": Option("congestion", _name, f"{', '.join(CONGESTION)}, or rules of your own"),
-    "tree": Option("tree", _shape, "numbers joined by x, such as 2x4"),
-    "cluster": Option("cluster", _name, "names of topologies of the catalog"),
-    "placement": Option("placement", _name, "names of placement policies"),
-    "routing": Option("routing", _name, "names of routing policies"),
-    "memory": Option("memory", _name, "names of memory policies"),
-    "loss": Option("loss", _number(1), "probabilities, 0 to 1"),
-    "link-loss": Option("link_loss", _number(1), "probabilities, 0 to 1"),
-    "rate": Option("rate_bps", _number(MAX_RATE_BPS), "bits per second, 0 or more"),
-    "delay": Option("delay_s", _number(1e6), "seconds, 0 or more"),
-    "queue": Option("queue_packets", _whole(1), "whole numbers, 1 or more"),
-    "coalesce": Option("coalesce_us", _whole(1), "whole microseconds, 1 or more"),
-    "flows": Option("flows", _whole(0), "whole numbers, 0 or more"),
-    "flow-rate": Option("flow_rate_bps", _number(MAX_RATE_BPS), "bits per second, more than 0"),
+OPTIONS: Final[Mapping[str, SimOption]] = {
+    "program": SimOption("program", _name, "names of programs, or files that end in .p4"),
+    "lanes": SimOption("lanes", _whole(1), "32, 64 or 256"),
+    "slots": SimOption("slots", _whole(0), "whole numbers, 0 or more"),
+    "iterations": SimOption("iterations", _whole(1), "whole numbers, 1 or more"),
+    "window": SimOption("window", _whole(1, MAX_WINDOW), f"whole numbers, 1 to {MAX_WINDOW}"),
+    "preempt": SimOption("preempt", _flag, "yes or no"),
+    "congestion": SimOption("congestion", _name, f"{', '.join(CONGESTION)}, or rules of your own"),
+    "tree": SimOption("tree", _shape, "numbers joined by x, such as 2x4"),
+    "cluster": SimOption("cluster", _name, "names of topologies of the catalog"),
+    "placement": SimOption("placement", _name, "names of placement policies"),
+    "routing": SimOption("routing", _name, "names of routing policies"),
+    "memory": SimOption("memory", _name, "names of memory policies"),
+    "loss": SimOption("loss", _number(1), "probabilities, 0 to 1"),
+    "link-loss": SimOption("link_loss", _number(1), "probabilities, 0 to 1"),
+    "rate": SimOption("rate_bps", _number(MAX_RATE_BPS), "bits per second, 0 or more"),
+    "delay": SimOption("delay_s", _number(1e6), "seconds, 0 or more"),
+    "queue": SimOption("queue_packets", _whole(1), "whole numbers, 1 or more"),
+    "coalesce": SimOption("coalesce_us", _whole(1), "whole microseconds, 1 or more"),
+    "flows": SimOption("flows", _whole(0), "whole numbers, 0 or more"),
+    "flow-rate": SimOption("flow_rate_bps", _number(MAX_RATE_BPS), "bits per second, more than 0"),
 }
 """By the names of the options, without dashes."""
 

@@ -23,13 +23,13 @@ counters        every packet was counted once; no counter shows what cannot have
 from bmv2_topos.soak.campaign import Failure, ProcessDied, Tally, describe, replay, soak
 from bmv2_topos.soak.checks import KINDS, missing
 from bmv2_topos.soak.draw import draw_schedule
-from bmv2_topos.soak.schedule import Schedule
+from bmv2_topos.soak.schedule import SoakSchedule
 
 __all__ = [
     "KINDS",
     "Failure",
     "ProcessDied",
-    "Schedule",
+    "SoakSchedule",
     "Tally",
     "describe",
     "draw_schedule",

@@ -14,8 +14,8 @@ from typing import Self
 
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.programs import GENERATION, SLOT_PREFIX, program_of, slots_of
-from bmv2_topos.soak.schedule import Bed, JobPlan
-from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
+from bmv2_topos.soak.schedule import JobPlan, SoakBed
+from bmv2_topos.testbeds.virtual.admission import SlotRequest, VirtualFleet
 from bmv2_topos.testbeds.virtual.network import Wire
 from controller import Mode, Region
 from controller.switches import names
@@ -86,7 +86,7 @@ class Rack:
 class BuiltBed:
     """The switches of a bed with its jobs on them, and where their ports lead."""
 
-    def __init__(self, bed: Bed, rack: Rack) -> None:
+    def __init__(self, bed: SoakBed, rack: Rack) -> None:
         self.bed = bed
         self.rack = rack
         self.switches: dict[str, Switch] = {}
@@ -176,7 +176,7 @@ class BuiltBed:
 
     def admit(self, plan: JobPlan, generation: int) -> None:
         """Admit a job."""
-        request = Request(
+        request = SlotRequest(
             self.bed.placements[plan.number - 1],
             window=plan.window,
             slots=self.bed.slots[plan.number - 1],
@@ -239,7 +239,7 @@ def _wires(topology: Topology) -> tuple[dict[str, dict[int, Wire]], dict[str, tu
     return wires, hosts
 
 
-def _ways(bed: Bed, switch: str) -> dict[int, tuple[int, ...]]:
+def _ways(bed: SoakBed, switch: str) -> dict[int, tuple[int, ...]]:
     topology = bed.topology
     servers = {placement.server for placement in bed.placements}
     up = [

@@ -15,11 +15,11 @@ from statistics import median, quantiles
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
-from bmv2_topos.soak.network import Log
+from bmv2_topos.soak.network import PacketLog
 from bmv2_topos.soak.programs import offers
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
-from bmv2_topos.soak.schedule import BED_SEEDS, Bed
+from bmv2_topos.soak.schedule import BED_SEEDS, SoakBed
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.interrupts import interrupts_held
 from controller.vocabulary import Mode
@@ -143,7 +143,7 @@ def soak_seeds(
     last: int,
     racks: Racks,
     *,
-    bed: Bed | None = None,
+    bed: SoakBed | None = None,
     cores: Cores = COMPILED,
 ) -> Tally:
     """Run the schedules of a range of seeds, all of one bed; stop at the first that fails.
@@ -182,7 +182,7 @@ def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Ta
 
     `own` is the path of a program of one's own. Raises as `bmv2_topos.soak.programs.offers`.
     """
-    racks, log = Racks(own), Log(packets)
+    racks, log = Racks(own), PacketLog(packets)
     schedule = draw_schedule(seed, draw_bed(seed // BED_SEEDS, racks.offers))
     tally = Tally(1)
     try:

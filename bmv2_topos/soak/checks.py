@@ -8,7 +8,7 @@ from typing import Final
 
 from bmv2_topos.soak.network import KINDS as _STRANGERS
 from bmv2_topos.soak.network import BedNetwork
-from bmv2_topos.soak.schedule import Schedule
+from bmv2_topos.soak.schedule import SoakSchedule
 from controller.switches.model import OUTCOMES
 from hostlib.wire.encodings import ENCODINGS
 
@@ -56,7 +56,7 @@ def missing(counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def traits(schedule: Schedule) -> Counter[str]:
+def traits(schedule: SoakSchedule) -> Counter[str]:
     """Return the traits of the schedule, as counts by name."""
     bed = schedule.bed
     told = Counter(
@@ -109,7 +109,7 @@ class Impossible(Exception):
 
 
 def check_outcomes(
-    schedule: Schedule,
+    schedule: SoakSchedule,
     network: BedNetwork,
     outcomes: Mapping[str, Counter[str]],
     refused: Mapping[str, Counter[str]],
@@ -162,11 +162,11 @@ def check_outcomes(
             raise Impossible(f"{where}: {taken} slots were taken, and {found['evicted']} sums evicted")
 
 
-def _disagree(schedule: Schedule) -> bool:
+def _disagree(schedule: SoakSchedule) -> bool:
     return any(job.defector is not None and not job.defector.dies for job in schedule.jobs)
 
 
-def check_hosts(schedule: Schedule, workers: Counter[str], servers: Counter[str]) -> None:
+def check_hosts(schedule: SoakSchedule, workers: Counter[str], servers: Counter[str]) -> None:
     """Hold the counters of workers and fallback servers to what the switches let through.
 
     Raises:

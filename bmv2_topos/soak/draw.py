@@ -20,12 +20,12 @@ from bmv2_topos.soak.network import KINDS
 from bmv2_topos.soak.programs import LANES, SHARED_SLOTS
 from bmv2_topos.soak.schedule import (
     BED_SEEDS,
-    Bed,
-    Collective,
+    CollectivePlan,
     Defector,
     Dtype,
     JobPlan,
-    Schedule,
+    SoakBed,
+    SoakSchedule,
     end_us,
 )
 from bmv2_topos.testbeds.virtual.network import LinkFaults
@@ -53,7 +53,7 @@ _WINDOWS = (
 """Of shared jobs: with one packet in flight and with several."""
 
 
-def draw_bed(number: int, own: SwitchInfo | None = None) -> Bed:
+def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
     """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them.
 
     `own` is what a program of one's own offers; None: one of those of p4src is drawn.
@@ -97,7 +97,7 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> Bed:
         names = [attach(f"p{server}", "s1") for server in range(1, count + 1)]
         servers = [names[job % count] for job in range(len(sizes))]
     strangers = {switch.name: attach(f"x{switch.name}", switch.name) for switch in switches}
-    return Bed(
+    return SoakBed(
         number,
         program,
         Topology(tuple(switches), tuple(hosts), tuple(links)),
@@ -109,7 +109,7 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> Bed:
     )
 
 
-def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
+def draw_schedule(seed: int, bed: SoakBed | None = None) -> SoakSchedule:
     """Return the schedule of a seed; `bed`, if given, must be that of `seed` // `BED_SEEDS`."""
     bed = bed or draw_bed(seed // BED_SEEDS)
     draw = random.Random(f"schedule {seed}")
@@ -130,7 +130,7 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
     least = max(least, len(bed.placements) * len(bed.topology.switches))
     faults, coalesce_us = _draw_faults(draw, bed.topology), draw.choice((0, 0, 3, 20))
     draw.random(), draw.random()  # nothing is made of these: a seed stands for what it stood for with them
-    schedule = Schedule(
+    schedule = SoakSchedule(
         seed,
         bed,
         jobs,
@@ -146,11 +146,11 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
     return replace(_offered(schedule), calm_us=_draw_calm(seed, schedule.events))
 
 
-def _with_patterns(schedule: Schedule) -> Schedule:
+def _with_patterns(schedule: SoakSchedule) -> SoakSchedule:
     """Return the schedule with most of its collectives as others, which move shards."""
     draw = random.Random(f"patterns {schedule.seed}")
 
-    def changed(each: Collective, ranks: int) -> Collective:
+    def changed(each: CollectivePlan, ranks: int) -> CollectivePlan:
         kind = draw.choice(("allreduce", "reduce-scatter", "reduce-scatter", "all-gather", "broadcast"))
         if kind == "allreduce":
             return each
@@ -167,7 +167,7 @@ def _with_patterns(schedule: Schedule) -> Schedule:
     return replace(schedule, jobs=tuple(map(changed_job, schedule.jobs)))
 
 
-def _offered(schedule: Schedule) -> Schedule:
+def _offered(schedule: SoakSchedule) -> SoakSchedule:
     """Return the schedule without what its program does not offer."""
     jobs, events = schedule.jobs, schedule.events
     if Feature.SHARDS in schedule.bed.lacks:
@@ -182,13 +182,13 @@ def _offered(schedule: Schedule) -> Schedule:
     return tofino.offered(found) if schedule.bed.tofino else found
 
 
-def _summed(collective: Collective) -> Collective:
+def _summed(collective: CollectivePlan) -> CollectivePlan:
     if collective.pattern is Pattern.SUM:
         return collective
     return replace(collective, pattern=Pattern.SUM, target=wire.TARGET_ALL)
 
 
-def _draw_job(draw: random.Random, bed: Bed, number: int, generation: int) -> JobPlan:
+def _draw_job(draw: random.Random, bed: SoakBed, number: int, generation: int) -> JobPlan:
     shared = bed.program == "shared"
     slots = bed.slots[number - 1]
     window = draw.choice(_WINDOWS) if shared else draw.choice((slots // 2, max(1, slots // 4)))
@@ -211,7 +211,7 @@ def _draw_job(draw: random.Random, bed: Bed, number: int, generation: int) -> Jo
     )
 
 
-def _draw_defector(seed: int, bed: Bed, number: int) -> Defector | None:
+def _draw_defector(seed: int, bed: SoakBed, number: int) -> Defector | None:
     draw = random.Random(f"defector {number} of {seed}")
     ranks = len(bed.placements[number - 1].workers)
     if ranks == 1 or draw.random() > 0.015:
@@ -230,13 +230,13 @@ def _draw_region(draw: random.Random) -> Region:
     return Region(draw.randint(0, SHARED_SLOTS - size), size)
 
 
-def _draw_collective(draw: random.Random, ranks: int, *, shared: bool) -> Collective:
+def _draw_collective(draw: random.Random, ranks: int, *, shared: bool) -> CollectivePlan:
     dtype: Dtype = draw.choice(("int32", "float32"))
     rare = draw.random()
     longest = draw.choice((1, LANES, 4 * LANES, 4 * LANES, 10 * LANES, 30 * LANES))
     slow = draw.choice((0, 0, 50, 2000))
     reduces = draw.random() < 0.25
-    return Collective(
+    return CollectivePlan(
         dtype,
         0 if draw.random() < 0.03 else draw.randint(1, longest),
         draw.randrange(ranks) if reduces else wire.TARGET_ALL,
@@ -275,7 +275,7 @@ def _draw_link(draw: random.Random) -> tuple[float, float, float, float, int]:
     return chance(0.2), chance(0.2), chance(0.4), chance(0.1), draw.choice((10, 100, 1000))
 
 
-def _draw_events(draw: random.Random, bed: Bed, jobs: Sequence[JobPlan]) -> tuple[Timed, ...]:
+def _draw_events(draw: random.Random, bed: SoakBed, jobs: Sequence[JobPlan]) -> tuple[Timed, ...]:
     events: list[Timed] = []
     for _ in range(draw.choices((0, 1, 2, 4), (3, 3, 2, 1))[0]):
         at_s = round(10 ** draw.uniform(0.5, 3.5)) / 1e6

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.programs import LANES
-from bmv2_topos.soak.schedule import Schedule
+from bmv2_topos.soak.schedule import SoakSchedule
 from bmv2_topos.testbeds.virtual.network import HOST_PORT, Network, SwitchNode, Trace, Wire
 from hostlib import wire
 from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT, packet_dtype
@@ -180,9 +180,10 @@ class BedSwitch(SwitchNode):
 class BedNetwork(Network):
     """A network with the links of a schedule: calm in the end, and damaged headers are among the faults."""
 
-    def __init__(self, schedule: Schedule, built: BuiltBed, trace: Trace | None = None) -> None:
+    def __init__(self, schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None) -> None:
         super().__init__(schedule.faults, seed=f"links {schedule.seed}", start=START_NS)
         self.trace = trace
+        self.coalesce_us = schedule.coalesce_us
         self.calm_from = START_NS + schedule.calm_us * 1000
         self.wires.update(built.wires)
         for host, (switch, port, link) in built.host_ports.items():
@@ -225,7 +226,7 @@ _FLAGS = {
 }
 
 
-class Log:
+class PacketLog:
     """Keeps the last packets of a schedule."""
 
     def __init__(self, most: int) -> None:

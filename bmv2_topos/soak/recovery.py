@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from bmv2_topos.soak.network import START_NS
-from bmv2_topos.soak.schedule import JobPlan, Schedule
+from bmv2_topos.soak.schedule import JobPlan, SoakSchedule
 from bmv2_topos.soak.worker import WorkerStation
 from bmv2_topos.testbeds.virtual.network import Network
 from hostlib.core.window import Window
@@ -84,7 +84,7 @@ def lacking(window: Window) -> list[int]:
     return missing
 
 
-def round_trip_ns(schedule: Schedule, job: int) -> int:
+def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
     """Return how long the longest way of a packet is: up to the last who adds to it, and back.
 
     In shared mode that is the fallback server. Hosts look at what has arrived up to `coalesce_us` later.
@@ -114,11 +114,11 @@ class _Timed:
     in_calm: bool
 
 
-class Clock:
+class RecoveryClock:
     """Times the collectives of one job in the calm."""
 
     def __init__(
-        self, schedule: Schedule, plan: JobPlan, network: Network, stations: Sequence[WorkerStation]
+        self, schedule: SoakSchedule, plan: JobPlan, network: Network, stations: Sequence[WorkerStation]
     ) -> None:
         self.recoveries: list[Recovery] = []
         """Of the collectives that have ended."""

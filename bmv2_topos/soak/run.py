@@ -26,13 +26,13 @@ from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes, traits
 from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, BedNetwork, forge
 from bmv2_topos.soak.programs import LANES
-from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Clock, Recovery, TooSlow
-from bmv2_topos.soak.schedule import JobPlan, Schedule
-from bmv2_topos.soak.sums import SCALE_BITS, Sum, WrongSum
+from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Recovery, RecoveryClock, TooSlow
+from bmv2_topos.soak.schedule import JobPlan, SoakSchedule
+from bmv2_topos.soak.sums import SCALE_BITS, SoakSum, Summing
 from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
 from bmv2_topos.testbeds.virtual.network import Station, Trace
-from bmv2_topos.testbeds.virtual.server import Server, endpoints
-from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
+from bmv2_topos.testbeds.virtual.server import FallbackHost, endpoints
+from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores, WrongSum
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION, SPREAD
 from hostlib.core.state import CoreSettings, RtoLimits, turn_of
@@ -47,7 +47,7 @@ _STRIDE = 16
 _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=LONGEST_TIMEOUT_S, probe_s=0.00002)
 
 
-class Stuck(Exception):
+class NoProgress(Exception):
     """Some collective does not end."""
 
 
@@ -62,7 +62,7 @@ class Course(NamedTuple):
 class ScheduleFailed(Exception):
     """A schedule broke an invariant; `__cause__` says which."""
 
-    def __init__(self, schedule: Schedule, reason: str) -> None:
+    def __init__(self, schedule: SoakSchedule, reason: str) -> None:
         self.schedule = schedule
         self.reason = reason
         super().__init__(reason)
@@ -72,10 +72,10 @@ class ScheduleFailed(Exception):
 class _RunningJob:
     plan: JobPlan
     generation: int
-    sums: list[Sum]
+    sums: list[SoakSum]
     stations: list[WorkerStation]
-    server: Server | None
-    clock: Clock
+    server: FallbackHost | None
+    clock: RecoveryClock
 
     @property
     def finished(self) -> bool:
@@ -89,7 +89,7 @@ class _RunningJob:
 
 
 def run_schedule(
-    schedule: Schedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
+    schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
 ) -> Course:
     """Carry out a schedule on its bed and check all invariants; return its course.
 
@@ -106,13 +106,13 @@ def run_schedule(
     run = _Run(schedule, built, trace, cores)
     try:
         return run.carry_out()
-    except (WrongSum, Stuck, TooSlow, Impossible, WrongError) as error:
+    except (WrongSum, NoProgress, TooSlow, Impossible, WrongError) as error:
         at_us = (run.network.now - START_NS) / 1000
         raise ScheduleFailed(schedule, f"{type(error).__name__} after {at_us:.1f} us: {error}") from error
 
 
 class _Run:
-    def __init__(self, schedule: Schedule, built: BuiltBed, trace: Trace | None, cores: Cores) -> None:
+    def __init__(self, schedule: SoakSchedule, built: BuiltBed, trace: Trace | None, cores: Cores) -> None:
         self.cores = cores
         self.schedule = schedule
         self.built = built
@@ -123,7 +123,7 @@ class _Run:
         self.of_servers: Counter[str] = Counter()
         self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
         self.refused: dict[str, Counter[str]] = defaultdict(Counter)
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, FallbackHost] = {}
         self.jobs = {plan.number: self._make_job(plan) for plan in schedule.jobs}
         for event in schedule.events:
             if isinstance(event, Strangers):
@@ -137,32 +137,22 @@ class _Run:
         placement = schedule.bed.placements[plan.number - 1]
         generator = np.random.default_rng((schedule.seed, plan.number))
         in_flight = plan.window if placement.server is None else max(1, plan.window // SPREAD)
+        ranks, repaired = len(placement.workers), placement.server is not None
+        summing = Summing(ranks, plan.numbers, repaired, turn_of(in_flight, ranks))
         sums = [
-            Sum(
-                collective,
-                len(placement.workers),
-                plan.numbers,
-                lanes=LANES,
-                repaired=placement.server is not None,
-                turn=turn_of(in_flight, len(placement.workers)),
-                index=index,
-                generator=generator,
-            )
+            SoakSum(index, collective, summing, generator)
             for index, collective in enumerate(plan.collectives)
         ]
         stations = []
         for rank, host in enumerate(placement.workers):
-            station = WorkerStation(
-                network, host, rank, sums, schedule.coalesce_us, self.of_workers, plan.defector
-            )
-            stations.append(station)
+            stations.append(WorkerStation(network, host, rank, sums, self.of_workers, plan.defector))
         server = None
         if placement.server is not None:
             server = self.servers.get(placement.server) or self._make_server(placement.server)
-        clock = Clock(schedule, plan, network, stations)
+        clock = RecoveryClock(schedule, plan, network, stations)
         return _RunningJob(plan, plan.generation, sums, stations, server, clock)
 
-    def _make_server(self, host: str) -> Server:
+    def _make_server(self, host: str) -> FallbackHost:
         schedule, topology = self.schedule, self.schedule.bed.topology
         settings = FallbackSettings(
             lanes=LANES,
@@ -172,8 +162,8 @@ class _Run:
             remind_max_s=LONGEST_TIMEOUT_S,
         )
         send = functools.partial(self.network.send_all, host)
-        server = Server(lambda: self.cores.server(settings), send, batch=BATCH)
-        Station(self.network, host, server.serve, coalesce_us=schedule.coalesce_us)
+        server = FallbackHost(lambda: self.cores.server(settings), send, batch=BATCH)
+        Station(self.network, host, server.serve)
         self.servers[host] = server
         return server
 
@@ -231,7 +221,7 @@ class _Run:
             if not network.pending or network.now > deadline or steps > MAX_STEPS:
                 break
         if not all(station.finished for station in stations):
-            raise Stuck(self._waiting(steps))
+            raise NoProgress(self._waiting(steps))
         for station in stations:
             station.note()
         for server in self.servers.values():

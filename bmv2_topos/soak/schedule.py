@@ -23,7 +23,7 @@ BED_SEEDS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Bed:
+class SoakBed:
     """A network, and the places of the jobs on it."""
 
     number: int
@@ -69,7 +69,7 @@ class Bed:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class CollectivePlan:
     """One call of all ranks of a job."""
 
     dtype: Dtype
@@ -134,7 +134,7 @@ class JobPlan:
     congestion: CongestionName
     numbers: Encoding
     first_psn: int
-    collectives: tuple[Collective, ...]
+    collectives: tuple[CollectivePlan, ...]
     defector: Defector | None = None
     """All other ranks have to raise an error."""
     bare: bool = False
@@ -162,11 +162,11 @@ def end_us(event: Timed) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class SoakSchedule:
     """All that one integer stands for, on its bed."""
 
     seed: int
-    bed: Bed
+    bed: SoakBed
     jobs: tuple[JobPlan, ...]
     faults: tuple[LinkFaults, ...]
     """By link of the topology, in its order."""

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 import zlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.soak.schedule import Collective
+from bmv2_topos.soak.programs import LANES
+from bmv2_topos.soak.schedule import CollectivePlan
+from bmv2_topos.testbeds.virtual.settings import WrongSum
 from hostlib import wire
 from hostlib.core.state import Pattern
 from hostlib.core.window import NumericErrors
@@ -24,8 +27,21 @@ _INT32_MAX = 2**31 - 1
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
-class WrongSum(Exception):
-    """A rank got something that is not the sum, or was not notified of what it must be notified of."""
+@dataclass(frozen=True, slots=True)
+class Summing:
+    """How the values of a job are summed.
+
+    Attributes:
+        ranks: Number of ranks.
+        numbers: How float32 travel.
+        repaired: There is a fallback server, which sums anew what overflowed.
+        turn: Packets of a shard that are sent in turn (`turn_of`).
+    """
+
+    ranks: int
+    numbers: encodings.Encoding
+    repaired: bool
+    turn: int
 
 
 def _numbers(first: int, turn: int, shard: int, of_shard: int) -> NDArray[Any]:
@@ -33,28 +49,21 @@ def _numbers(first: int, turn: int, shard: int, of_shard: int) -> NDArray[Any]:
     return np.arange(first, min(first + turn, of_shard)) + shard * of_shard
 
 
-class Sum:
+class SoakSum:
     """One collective: inputs of all ranks, the exact sum, and by packet how far a result may be off."""
 
     def __init__(
         self,
-        collective: Collective,
-        ranks: int,
-        numbers: encodings.Encoding,
-        *,
-        lanes: int,
-        repaired: bool,
-        turn: int,
         index: int,
+        collective: CollectivePlan,
+        summing: Summing,
         generator: np.random.Generator,
     ) -> None:
-        """`repaired`: there is a fallback server, which sums anew what overflowed. `turn`: see `turn_of`."""
         self.collective = collective
-        self.ranks = ranks
-        self.lanes = lanes
-        self.repaired = repaired
-        self.shards = ranks if collective.pattern is Pattern.SCATTER else 1
-        self.numbers = numbers if collective.dtype == "float32" else None
+        self.ranks = summing.ranks
+        self.repaired = summing.repaired
+        self.shards = self.ranks if collective.pattern is Pattern.SCATTER else 1
+        self.numbers = summing.numbers if collective.dtype == "float32" else None
         described = (
             f"{index} {collective.name} {collective.dtype} {collective.length} {collective.target}"
             f" {collective.average}"
@@ -63,7 +72,7 @@ class Sum:
         self.inputs = self._draw(generator)
         self.results: dict[int, tuple[bytes, NumericErrors]] = {}
         """Results that the ranks were handed."""
-        self._prepare(turn)
+        self._prepare(summing.turn)
 
     # ------------------------------------------------------------------ what is right
 
@@ -92,7 +101,7 @@ class Sum:
     def _prepare(self, turn: int) -> None:
         length = self.collective.length
         moved = self.collective.pattern is Pattern.GATHER
-        elements = self.lanes * (1 if moved or self.numbers is None else encodings.per_lane(self.numbers))
+        elements = LANES * (1 if moved or self.numbers is None else encodings.per_lane(self.numbers))
         of_shard = np.arange(0, length, elements)
         self.starts = np.concatenate([shard * length + of_shard for shard in range(self.shards)])
         places = [(first, shard) for first in range(0, len(of_shard), turn) for shard in range(self.shards)]

@@ -10,7 +10,7 @@ from typing import Final
 
 from bmv2_topos.faults import Congest, Strangers, Timed
 from bmv2_topos.soak.programs import SHARED_SLOTS
-from bmv2_topos.soak.schedule import Collective, JobPlan, Schedule
+from bmv2_topos.soak.schedule import CollectivePlan, JobPlan, SoakSchedule
 from controller.switches.tofino_rows import BITMAPS, STRENGTH
 from controller.vocabulary import Region
 from softswitch.engine.pipeline import Pipeline
@@ -48,7 +48,7 @@ def draw_racks(draw: random.Random, parents: Mapping[str, str | None], ranks: in
     return ["s1"] * ranks
 
 
-def offered(schedule: Schedule) -> Schedule:
+def offered(schedule: SoakSchedule) -> SoakSchedule:
     """Return the schedule without what these programs do not do."""
     jobs = tuple(_job(job, shared=schedule.bed.program == "shared") for job in schedule.jobs)
     events = tuple(event for each in schedule.events for event in _events(each))
@@ -72,7 +72,7 @@ def _aligned(region: Region) -> Region:
     return Region(offset - offset % size, size)
 
 
-def _within_range(collective: Collective) -> Collective:
+def _within_range(collective: CollectivePlan) -> CollectivePlan:
     """Return it with sums that int32 holds: no switch would say that one does not."""
     return replace(collective, large=False)
 

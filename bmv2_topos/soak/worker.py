@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from bmv2_topos.soak.schedule import Defector
-from bmv2_topos.soak.sums import Sum, WrongSum
+from bmv2_topos.soak.sums import SoakSum
 from bmv2_topos.testbeds.virtual.network import Network, Station
+from bmv2_topos.testbeds.virtual.settings import WrongSum
+from hostlib.core import Patience, Peers
 from hostlib.core.driver import Arrivals, Driver
-from hostlib.core.peers import Patience, Peers
 from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Watchdog
@@ -41,8 +42,7 @@ class WorkerStation:
         network: Network,
         host: str,
         rank: int,
-        sums: Sequence[Sum],
-        coalesce_us: int,
+        sums: Sequence[SoakSum],
         counts: Counter[str],
         defector: Defector | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class WorkerStation:
         self._send = functools.partial(network.send_all, host)
         self._sums = sums
         self._counts = counts
-        self._station = Station(network, host, self.serve, coalesce_us=coalesce_us, ring=self._time_out)
+        self._station = Station(network, host, self.serve, ring=self._time_out)
         self._life = 0
 
     @property

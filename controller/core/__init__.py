@@ -35,7 +35,7 @@ The simulator (`controller.simulator.engine`), ``ina cluster simulate``, ``ina s
 """
 
 from controller.core.core import Core, Outcome, Over, Rules
-from controller.core.desired import Action, Change, Desired, Place, Run, Start, Stop, difference
+from controller.core.desired import Action, Change, Desired, Place, Run, StartRun, StopRun, difference
 from controller.core.events import (
     Cancelled,
     Ended,
@@ -82,8 +82,8 @@ __all__ = [
     "Run",
     "ServerBack",
     "ServerGone",
-    "Start",
-    "Stop",
+    "StartRun",
+    "StopRun",
     "Submitted",
     "SwitchBack",
     "SwitchGone",

@@ -95,7 +95,7 @@ class Losses:
         return len(used) + max(0, free)
 
 
-class Watcher(Protocol):
+class AllocationWatcher(Protocol):
     """Is notified of allocations as they happen."""
 
     def placed(self, now_s: float, job: Job) -> None:
@@ -118,7 +118,7 @@ class Allocation:
         """`servers` are those of the scheduler's GPUs; with placement `SCHEDULER` jobs are there."""
         self.allocator = allocator
         self.changes = 0
-        self.watchers: list[Watcher] = []
+        self.watchers: list[AllocationWatcher] = []
         self._servers = servers
         self._settings = settings
         self._jobs: dict[str, Job] = {}

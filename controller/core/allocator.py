@@ -55,38 +55,26 @@ def surviving(
     """
     if not servers and not switches and not links:
         return topology
+    down = {*servers, *switches}
     up = [
         link
         for link in topology.links
-        if not {link.a, link.b} & {*servers, *switches} and (link.a, link.b) not in links
+        if link.a not in down and link.b not in down and (link.a, link.b) not in links
     ]
-    down = {*servers, *switches}
-    parts = [_part(topology, nodes, up) for nodes in _components(topology, down, up)]
+    import networkx as nx  # when something is down: it takes as long as a command
+
+    graph = nx.Graph()
+    here = [switch.name for switch in topology.switches if switch.name not in down]
+    graph.add_nodes_from(here)  # their order is that of the parts
+    graph.add_edges_from((link.a, link.b) for link in up)
+    parts = [
+        _part(topology, nodes, up)
+        for nodes in nx.connected_components(graph)
+        if not nodes.isdisjoint(topology.switch)
+    ]
     return max(
         (part for part in parts if part is not None), key=lambda part: part.gpus, default=None
     )  # max returns the first of equals
-
-
-def _components(topology: Topology, down: Collection[str], links: Collection[Link]) -> list[set[str]]:
-    """Return the nodes that can reach each other, part by part, in the order of their first switches."""
-    neighbours: dict[str, list[str]] = {}
-    for link in links:
-        neighbours.setdefault(link.a, []).append(link.b)
-        neighbours.setdefault(link.b, []).append(link.a)
-    found: list[set[str]] = []
-    seen: set[str] = {*down}
-    for switch in topology.switches:
-        if switch.name in seen:
-            continue
-        nodes, waiting = {switch.name}, [switch.name]
-        while waiting:
-            for other in neighbours.get(waiting.pop(), ()):
-                if other not in nodes:
-                    nodes.add(other)
-                    waiting.append(other)
-        seen |= nodes
-        found.append(nodes)
-    return found
 
 
 def _part(topology: Topology, nodes: set[str], links: Collection[Link]) -> Topology | None:

@@ -74,14 +74,14 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopRun:
     """End the workers of this run. Its GPUs may be given away next, so wait until the workers are gone."""
 
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartRun:
     """Start the workers of these jobs at these places; jobs that ran before resume from a checkpoint."""
 
     run: Run
@@ -97,16 +97,16 @@ class Change:
     after: Place
 
 
-Action = Stop | Start | Change
+Action = StopRun | StartRun | Change
 
 
 def difference(before: Desired, after: Desired) -> list[Action]:
     """Return the actions that lead from one state to the other: all stops, then changes, then starts."""
     had = {run.number for run in before.runs}
     has = {run.number for run in after.runs}
-    stops = [Stop(run) for run in before.runs if run.number not in has]
+    stops = [StopRun(run) for run in before.runs if run.number not in has]
     starts = [
-        Start(run, {name: after.places[name] for name in run.jobs})
+        StartRun(run, {name: after.places[name] for name in run.jobs})
         for run in after.runs
         if run.number not in had
     ]

@@ -53,7 +53,7 @@ class Register:
     bits: int
 
 
-class Cells:
+class CellReader:
     """Reads the counters and registers of the switch that a client reaches. Raises NoProgram; SwitchError."""
 
     def __init__(self, client: P4RuntimeClient) -> None:

@@ -47,7 +47,7 @@ _PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class StreamEnded:
     """The end of a stream by the switch; `code` is None if there was no error."""
 
     code: grpc.StatusCode | None
@@ -76,7 +76,7 @@ class ArbitrationStream:
         self._requests.put(p4.StreamMessageRequest(arbitration=update))
 
     def answer(self, timeout_s: float) -> Any:
-        """Wait for the next MasterArbitrationUpdate or `Ended`. Raises queue.Empty."""
+        """Wait for the next MasterArbitrationUpdate or `StreamEnded`. Raises queue.Empty."""
         return self._answers.get(timeout=max(0.0, timeout_s))
 
     def release(self) -> None:
@@ -94,9 +94,9 @@ class ArbitrationStream:
             for response in self._call:
                 if response.WhichOneof("update") == "arbitration":
                     self._answers.put(response.arbitration)
-            self._answers.put(Ended(None, ""))
+            self._answers.put(StreamEnded(None, ""))
         except grpc.RpcError as error:
-            self._answers.put(Ended(error.code(), error.details() or ""))
+            self._answers.put(StreamEnded(error.code(), error.details() or ""))
 
 
 def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> ArbitrationStream:
@@ -139,7 +139,7 @@ def _claim(stream: ArbitrationStream, address: str, deadline: float) -> bool:
                 f"another controller (election id {holder}) keeps the switch at {address}"
             ) from None
         answered = True
-        if isinstance(answer, Ended):
+        if isinstance(answer, StreamEnded):
             if answer.code is grpc.StatusCode.INVALID_ARGUMENT and time.monotonic() < deadline:
                 return False
             if answer.code is grpc.StatusCode.UNAVAILABLE:

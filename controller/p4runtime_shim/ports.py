@@ -54,7 +54,7 @@ def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SwitchReport:
     """What a switch tells of itself.
 
     Attributes:
@@ -77,7 +77,7 @@ class SwitchWatch:
     def __init__(self) -> None:
         self._asking: dict[str, _Asking] = {}
 
-    def __call__(self, address: str) -> Told | None:
+    def __call__(self, address: str) -> SwitchReport | None:
         """Ask a switch; return its answer, None if it tells nothing, as BMv2, or does not answer.
 
         Of a switch that tells no revision, the ports are those of `ports_of`.
@@ -109,12 +109,12 @@ class _Asking:
                 path.elem.add(name=name)
         self._request: bytes = request.SerializeToString()
         self._tells_revision = True
-        self._last: tuple[bytes, Told] = b"", Told({})
+        self._last: tuple[bytes, SwitchReport] = b"", SwitchReport({})
 
-    def __call__(self) -> Told:
+    def __call__(self) -> SwitchReport:
         """Ask. Raises grpc.RpcError."""
         if not self._tells_revision:
-            return Told(_ports(_asked(self._channel)))
+            return SwitchReport(_ports(_asked(self._channel)))
         try:
             answer = self._get(self._request, timeout=_TIMEOUT_S)
         except grpc.RpcError as error:
@@ -140,11 +140,11 @@ _WATCHED = (
 """What is asked for at once."""
 
 
-def _told(answer: Any) -> Told:
+def _told(answer: Any) -> SwitchReport:
     boot, writes, ids, statuses, packets = answer.notification
     number = {each.path.elem[1].key["name"]: each.val.uint_val for each in ids.update}
     up = {each.path.elem[1].key["name"]: each.val.string_val != "DOWN" for each in statuses.update}
-    return Told(
+    return SwitchReport(
         {number[name]: PortEnds(up=up.get(name, True)) for name in number},
         Revision(boot.update[0].val.uint_val, writes.update[0].val.uint_val),
         sum(each.val.uint_val for each in packets.update),

@@ -26,7 +26,7 @@ _log = logging.getLogger("controller")
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _LastAnswer:
     """What a switch has sent: as bytes, as rows, and the row of each entity."""
 
     codec: Codec | None = None
@@ -43,7 +43,7 @@ class P4RuntimeTarget:
     ) -> None:
         self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls, at_once=at_once)
         self._codec: Codec | None = None
-        self._answers: dict[tuple[str, ...], _Answer] = {}
+        self._answers: dict[tuple[str, ...], _LastAnswer] = {}
         """What was read last, by tables."""
         self._cookie = 0
         """That of the codec's program, if it has one."""
@@ -112,7 +112,7 @@ class P4RuntimeTarget:
         """Read all entries of these tables but the defaults, and all multicast groups."""
         codec, tables = self.codec, tuple(tables)
         answers = self._client.read_bytes([*map(codec.all_rows, tables), codec.all_groups()])
-        last = self._answers.get(tables, _Answer())
+        last = self._answers.get(tables, _LastAnswer())
         if last.codec is codec and last.answers == answers:
             return list(last.rows)
         # Most rows are as they were when they were read last: these are not decoded again.
@@ -125,7 +125,7 @@ class P4RuntimeTarget:
             found[key] = row
             if isinstance(row, TableEntry | MulticastGroup):
                 rows.append(row)
-        self._answers[tables] = _Answer(codec, answers, tuple(rows), found)
+        self._answers[tables] = _LastAnswer(codec, answers, tuple(rows), found)
         return rows
 
     def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:

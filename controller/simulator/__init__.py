@@ -5,6 +5,6 @@ are in `controller.simulator.traces`, speed models in `controller.policies.sched
 """
 
 from controller.simulator.engine import simulate
-from controller.simulator.record import Ended, Metrics, Result, measure
+from controller.simulator.record import EndedJob, Metrics, Result, measure
 
-__all__ = ["Ended", "Metrics", "Result", "measure", "simulate"]
+__all__ = ["EndedJob", "Metrics", "Result", "measure", "simulate"]

@@ -12,15 +12,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from controller.core.allocation import Allocation
 from controller.core.core import Core, Rules
-from controller.core.events import Cancelled, Event, Progressed, Submitted
+from controller.core.events import Cancelled, Progressed, Submitted
 from controller.policies.family import Setup
 from controller.policies.scheduling.errors import BadSpec, Stuck
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
-from controller.simulator.record import Recorder, Result
+from controller.simulator.record import Result, RunRecorder
 from controller.vocabulary import Cluster
 
 # ---------------------------------------------------------------------------
@@ -83,7 +84,7 @@ LEAST_PART = 1e-9
 """Part of all work that must be done meanwhile: else it would take 10¹² decisions."""
 
 
-class Watch:
+class ProgressWatch:
     """Counts decisions, and raises Stuck when none of them has an effect."""
 
     def __init__(self, policy: str) -> None:
@@ -117,6 +118,46 @@ def named(jobs: Iterable[JobState]) -> str:
     return f"{len(names)} jobs wait: {shown}"
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyRun(Setup):
+    """A fresh policy with its simulation's conditions.
+
+    Replicas of published simulators, in which time advances differently, override `run`: a family may return
+    such a run instead of a `Setup`.
+    """
+
+    @classmethod
+    def of(cls, setup: Setup) -> PolicyRun:
+        """Return the run of a setup: itself, if it is one."""
+        if isinstance(setup, PolicyRun):
+            return setup
+        return PolicyRun(setup.policy, setup.speed, setup.interval_s)
+
+    def run(
+        self,
+        specs: Sequence[Submission],
+        cluster: Cluster,
+        *,
+        detail: bool = False,
+        verify: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Result:
+        """Simulate `specs` on `cluster` until the last job has ended.
+
+        Args:
+            specs: The jobs.
+            cluster: The servers.
+            detail: Record utilisation per resource and the blocking index over time.
+            verify: Check every decision (no GPU twice, no job twice, only unfinished jobs).
+            progress: Called from time to time with the number of ended jobs and of all jobs.
+
+        Raises BadSpec for a negative interval, a job larger than the cluster or two of one name, BadDecision
+        for errors that `verify` finds, and Stuck if jobs wait for ever or make no progress.
+        """
+        submissions = [Submitted(spec.arrival_s, spec) for spec in admitted(specs, cluster)]
+        return EventLoop(submissions, cluster, self, detail=detail, verify=verify).run(progress)
+
+
 def simulate(
     specs: Iterable[Submission],
     cluster: Cluster,
@@ -126,50 +167,24 @@ def simulate(
     interval_s: float = 0.0,
     detail: bool = False,
     verify: bool = False,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Run `specs` on `cluster` under `policy` until the last job has ended.
+    """Run `specs` on `cluster` under a fresh policy; see `PolicyRun.run`.
 
-    Args:
-        specs: The jobs.
-        cluster: The servers.
-        policy: A fresh policy.
-        speed: Determines how fast jobs run.
-        interval_s: The policy decides only at multiples of this, and only if something has changed; 0: at
-            once.
-        detail: Record utilisation per resource and the blocking index over time.
-        verify: Check every decision (no GPU twice, no job twice, only unfinished jobs).
-        progress: Called from time to time with the number of ended jobs and of all jobs.
-
-    Raises BadSpec for a negative interval, a job larger than the cluster or two of one name, BadDecision for
-    errors that `verify` finds, and Stuck if jobs wait for ever or make no progress.
+    It decides only at multiples of `interval_s`, and only if something has changed; 0: at once.
     """
-    submissions = [Submitted(spec.arrival_s, spec) for spec in admitted(specs, cluster)]
-    simulation = Simulation(
-        submissions,
-        cluster,
-        Setup(policy, speed, interval_s),
-        speed=speed if isinstance(speed, ContendedSpeed) else None,
-        detail=detail,
-        verify=verify,
-        progress=progress,
-    )
-    return simulation.run()
+    return PolicyRun(policy, speed, interval_s).run([*specs], cluster, detail=detail, verify=verify)
 
 
-class Simulation:
+class EventLoop:
     """Virtual time around a core: jobs arrive, the core decides, jobs end as predicted or reported.
 
     Args:
         submissions: The jobs, in order of arrival.
         cluster: The servers as the scheduling policy sees them.
-        setup: The policy, the speed model and the decision interval.
+        setup: The policy, the speed model (a `ContendedSpeed` where jobs contend) and the decision interval.
         allocation: Servers, trees and slots of running jobs; None: there is no network.
-        speed: Speeds of jobs that contend; None: each runs as predicted.
-        happenings: Further events, in order of time: servers and switches that go and come back.
         detail: Record curves, too.
         verify: Check every decision of the policy.
-        progress: Called from time to time with the number of ended jobs and of all jobs.
     """
 
     def __init__(
@@ -179,26 +194,24 @@ class Simulation:
         setup: Setup,
         *,
         allocation: Allocation | None = None,
-        speed: ContendedSpeed | None = None,
-        happenings: Sequence[Event] = (),
         detail: bool = False,
         verify: bool = False,
-        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._coming = submissions
-        self._happening = happenings
         self._policy = setup.policy
-        self._speed = speed
-        self._progress = progress
+        self._speed = setup.speed if isinstance(setup.speed, ContendedSpeed) else None
         self._ends = Ends()
         rules = Rules(verify=verify)
         self.core = Core(cluster, setup, allocation=allocation, rules=rules, foreseen=self._ends.push)
-        self._recorder = Recorder(cluster, detail=detail)
-        self._watch = Watch(setup.policy.name)
-        self._position = self._happened = self._seen = 0
+        self._recorder = RunRecorder(cluster, detail=detail)
+        self._watch = ProgressWatch(setup.policy.name)
+        self._position = self._seen = 0
 
-    def run(self) -> Result:
-        """Run until the last job has ended. Raises Stuck if jobs wait for ever or make no progress."""
+    def run(self, progress: Callable[[int, int], None] | None = None) -> Result:
+        """Run until the last job has ended. Raises Stuck if jobs wait for ever or make no progress.
+
+        `progress` is called from time to time with the number of ended jobs and of all jobs.
+        """
         core, ends, speed = self.core, self._ends, self._speed
         jobs, running = core.jobs, core.running
         total, again_s, next_s = len(self._coming), math.inf, self._next_s()
@@ -228,29 +241,21 @@ class Simulation:
             if len(core.over) > self._seen:
                 moved = True
                 self._record()
+                if progress is not None:
+                    progress(self._seen, total)
         self._recorder.close()
         return self._recorder.result(self._policy.name)
 
     def _next_s(self) -> float:
-        """Return when something comes from outside."""
-        next_s = math.inf
-        if self._position < len(self._coming):
-            next_s = self._coming[self._position].at_s
-        if self._happened < len(self._happening):
-            next_s = min(next_s, self._happening[self._happened].at_s)
-        return next_s
+        """Return when the next job arrives."""
+        return self._coming[self._position].at_s if self._position < len(self._coming) else math.inf
 
     def _tell(self, now_s: float) -> float:
-        """Report external events to the core; return the time of the next one."""
-        coming, at = self._coming, self._position
-        while at < len(coming) and coming[at].at_s <= now_s:
-            self.core.handle(coming[at])
-            at += 1
-        self._position = at
-        while self._happened < len(self._happening) and self._happening[self._happened].at_s <= now_s:
-            self.core.handle(self._happening[self._happened])
-            self._happened += 1
-        return self._next_s()
+        """Report arrivals to the core; return the time of the next one."""
+        while (next_s := self._next_s()) <= now_s:
+            self.core.handle(self._coming[self._position])
+            self._position += 1
+        return next_s
 
     def _contend(self, speed: ContendedSpeed, now_s: float) -> float:
         """Report to the core the jobs' speeds and cancellations; return when to do so again."""
@@ -268,8 +273,6 @@ class Simulation:
             each = over[self._seen]
             self._recorder.ended(each.job, completed=each.outcome == "completed")
             self._seen += 1
-        if self._progress is not None:
-            self._progress(self._seen, len(self._coming))
 
 
 def admitted(specs: Iterable[Submission], cluster: Cluster) -> list[Submission]:

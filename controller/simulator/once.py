@@ -12,7 +12,7 @@ from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.placement import Slots
 from controller.policies.scheduling.policy import Group, JobState, View
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun
 from controller.vocabulary import Cluster
 from controller.vocabulary.errors import plural
 

@@ -1,4 +1,4 @@
-"""A policy with its simulation's conditions."""
+"""Simulations of policies by name, in each virtual cluster if the cluster is divided."""
 
 from __future__ import annotations
 
@@ -8,50 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.policies import registry
-from controller.policies.family import Setup, SimulationConfig
+from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
-from controller.simulator.engine import simulate
+from controller.simulator.engine import PolicyRun
 from controller.simulator.record import Curves, Result
 from controller.vocabulary import Cluster
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyRun(Setup):
-    """A fresh policy with its simulation's conditions.
-
-    Replicas of published simulators, in which time advances differently, override `run`: a family may return
-    such a run instead of a `Setup`.
-    """
-
-    @classmethod
-    def of(cls, setup: Setup) -> PolicyRun:
-        """Return the run of a setup: itself, if it is one."""
-        if isinstance(setup, PolicyRun):
-            return setup
-        return PolicyRun(setup.policy, setup.speed, setup.interval_s)
-
-    def run(
-        self,
-        specs: Sequence[Submission],
-        cluster: Cluster,
-        *,
-        detail: bool = False,
-        verify: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Result:
-        """Simulate `specs` on `cluster`; for arguments and errors see `controller.simulator.simulate`."""
-        return simulate(
-            specs,
-            cluster,
-            self.policy,
-            self.speed,
-            interval_s=self.interval_s,
-            detail=detail,
-            verify=verify,
-            progress=progress,
-        )
-
 
 # ---------------------------------------------------------------------------
 # Clusters that are divided into virtual clusters: each has its own nodes and its own queue.

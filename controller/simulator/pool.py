@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from controller.interrupts import interrupts_held
 from controller.policies.scheduling.errors import SchedulingError
-from controller.simulator.runs import Outcome, Progress, Task, run
+from controller.simulator.runs import Outcome, Progress, SimulationTask, run
 
 _Task = TypeVar("_Task", contravariant=True)
 _Outcome = TypeVar("_Outcome", covariant=True)
@@ -43,7 +43,9 @@ class _Work(Protocol[_Task, _Outcome]):
     def __call__(self, task: _Task, progress: Progress | None = None, /) -> _Outcome: ...
 
 
-def run_all(tasks: Sequence[Task], *, processes: int = 0, report: Report | None = None) -> list[Outcome]:
+def run_all(
+    tasks: Sequence[SimulationTask], *, processes: int = 0, report: Report | None = None
+) -> list[Outcome]:
     """Run all tasks. The first failure ends them all.
 
     `processes` is the number of processes, 0: one per core; `report` is called as tasks progress. Raises the
@@ -97,7 +99,9 @@ def run_each(
         return [future.result() for future in futures]
 
 
-def run_on_ray(tasks: Sequence[Task], *, address: str = "", report: Report | None = None) -> list[Outcome]:
+def run_on_ray(
+    tasks: Sequence[SimulationTask], *, address: str = "", report: Report | None = None
+) -> list[Outcome]:
     """Run all tasks on the Ray cluster at `address`; "": RAY_ADDRESS, or else a new one on this machine.
 
     Each task takes one CPU. Files that tasks name must be at the same paths on every node. Raises RayMissing,
@@ -175,7 +179,7 @@ _channel: Queue[tuple[int, float]] | None = None
 _stop: Event | None = None
 
 
-class _Stopped(Exception):
+class _NotNeeded(Exception):
     """The outcome is no longer needed."""
 
 
@@ -192,7 +196,7 @@ def _run_here(work: Callable[[Any, Progress | None], Any], number: int, task: An
 
     def report(position: int, fraction: float) -> None:
         if stop.is_set():
-            raise _Stopped
+            raise _NotNeeded
         if channel is not None:
             channel.put((position, fraction))
 

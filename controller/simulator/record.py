@@ -13,7 +13,7 @@ from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedJob:
     """The result of one job. `alone_s` is its duration alone under the same speed model.
 
     `completed` is False for a job that was ended because it could no longer meet its deadline.
@@ -30,7 +30,7 @@ class Ended:
     completed: bool = True
 
     @classmethod
-    def of(cls, job: JobState, *, completed: bool = True) -> Ended:
+    def of(cls, job: JobState, *, completed: bool = True) -> EndedJob:
         """Return the result of a job that has ended."""
         assert job.start_s is not None
         assert job.finish_s is not None
@@ -79,7 +79,7 @@ class Result:
 
     policy: str
     cluster: Cluster
-    jobs: Sequence[Ended]
+    jobs: Sequence[EndedJob]
     begin_s: float
     end_s: float
     queue_integral: float
@@ -88,7 +88,7 @@ class Result:
     curves: Curves | None = field(default=None)
 
 
-class Recorder:
+class RunRecorder:
     """Collects as the simulation runs; when curves have `POINTS` samples, every other is dropped."""
 
     POINTS = 4096
@@ -96,7 +96,7 @@ class Recorder:
     def __init__(self, cluster: Cluster, *, detail: bool) -> None:
         self._cluster = cluster
         self._detail = detail
-        self._jobs: list[Ended] = []
+        self._jobs: list[EndedJob] = []
         self._begin_s = math.inf
         self._last_s = 0.0
         self._queue = self._gpus = 0
@@ -108,7 +108,7 @@ class Recorder:
 
     def ended(self, job: JobState, *, completed: bool = True) -> None:
         """Note an ended job."""
-        self._jobs.append(Ended.of(job, completed=completed))
+        self._jobs.append(EndedJob.of(job, completed=completed))
 
     def decided(
         self,

@@ -23,7 +23,7 @@ from controller.policies.scheduling.policy import Group, JobState
 from controller.simulator.estimates import expect
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
-from controller.simulator.record import Curves, Ended, Metrics, measure
+from controller.simulator.record import Curves, EndedJob, Metrics, measure
 from controller.simulator.traces import read
 from controller.simulator.traces.rows import JobCheck
 
@@ -48,7 +48,7 @@ JOB_COLUMNS = (
 Row = Sequence[str | float]
 
 
-def row_of(job: Ended) -> Row:
+def row_of(job: EndedJob) -> Row:
     """Return a job's row, with the columns `JOB_COLUMNS`."""
     return (
         job.spec.name,
@@ -99,7 +99,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of ended jobs and of all jobs."""
 
 
-class RunFailed(SchedulingError):
+class SimulationFailed(SchedulingError):
     """A simulation failed; with exit code 2, because of its inputs. It survives pickling."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
@@ -162,7 +162,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SimulationTask:
     """One simulation.
 
     `curves` asks for utilisation over time, `verify` for a check of every decision, `rows` for the result of
@@ -184,7 +184,7 @@ class Outcome:
     `rows` are those of `controller.simulator.runs`, by end, if the task asks for them.
     """
 
-    task: Task
+    task: SimulationTask
     metrics: Metrics
     jcts_s: Sequence[float]
     end_s: float
@@ -227,17 +227,19 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
 
 @contextmanager
 def refusals(name: str = "") -> Iterator[None]:
-    """Turn errors of the schedulers' parts into RunFailed, with `name` before the message."""
+    """Turn errors of the schedulers' parts into SimulationFailed, with `name` before the message."""
     try:
         yield
-    except RunFailed:
+    except SimulationFailed:
         raise
     except (ControllerError, OSError) as error:
-        raise RunFailed(f"{name}: {error}" if name else str(error), getattr(error, "exit_code", 1)) from error
+        raise SimulationFailed(
+            f"{name}: {error}" if name else str(error), getattr(error, "exit_code", 1)
+        ) from error
 
 
-def run(task: Task, progress: Progress | None = None) -> Outcome:
-    """Simulate. Raises RunFailed, with the policy's name in the message."""
+def run(task: SimulationTask, progress: Progress | None = None) -> Outcome:
+    """Simulate. Raises SimulationFailed, with the policy's name in the message."""
     with refusals():
         specs = _jobs(task.source, task.config)
     with refusals(task.policy):
@@ -304,7 +306,7 @@ def sweep_tasks(
     loads: Sequence[float],
     seeds: Sequence[int],
     rows: bool = False,
-) -> list[Task]:
+) -> list[SimulationTask]:
     """Return a task for each policy, load and seed.
 
     Args:
@@ -328,7 +330,7 @@ def sweep_tasks(
     if (wanted := len(policies) * len(loads) * len(seeds)) > MOST_TASKS:
         raise BadSpec(f"{wanted:,} simulations, of each policy, load and seed; want at most {MOST_TASKS:,}")
     return [
-        Task(policy, replace(source, load=load, seed=seed), replace(config, seed=seed), rows=rows)
+        SimulationTask(policy, replace(source, load=load, seed=seed), replace(config, seed=seed), rows=rows)
         for load in loads
         for seed in seeds
         for policy in policies

@@ -243,7 +243,7 @@ class Contents:
 
 
 @dataclass(slots=True)
-class _Found:
+class _JobRows:
     """The rows of one job id, as they turn up."""
 
     job: TableEntry | None = None
@@ -258,11 +258,11 @@ class Parsed:
     """What `parse` has found before; jobs whose rows are the same are not parsed again."""
 
     def __init__(self) -> None:
-        self._jobs: dict[int, tuple[_Found, Admission]] = {}
+        self._jobs: dict[int, tuple[_JobRows, Admission]] = {}
 
-    def jobs(self, found: Mapping[int, _Found]) -> dict[int, Admission]:
+    def jobs(self, found: Mapping[int, _JobRows]) -> dict[int, Admission]:
         """Return the jobs that these rows are, and remember them instead of those before."""
-        now: dict[int, tuple[_Found, Admission]] = {}
+        now: dict[int, tuple[_JobRows, Admission]] = {}
         for job, of_job in found.items():
             if of_job.job is None:
                 continue
@@ -278,13 +278,13 @@ def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = Non
 
     `job_groups` are the group ids that only jobs use. `before` is what was parsed of the same switch.
     """
-    found: dict[int, _Found] = {}
+    found: dict[int, _JobRows] = {}
     groups: list[MulticastGroup] = []
     for row in rows:
         if isinstance(row, MulticastGroup):
             groups.append(row)
             continue
-        of_job = found.setdefault(_number(row, names.JOB_KEY), _Found())
+        of_job = found.setdefault(_number(row, names.JOB_KEY), _JobRows())
         if row.table == names.JOB:
             of_job.job = row
             continue
@@ -310,7 +310,7 @@ def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = Non
     )
 
 
-def _admission(job: int, row: TableEntry, found: _Found) -> Admission:
+def _admission(job: int, row: TableEntry, found: _JobRows) -> Admission:
     members = []
     for replica, receiver in sorted(found.receivers.items()):
         if replica == 0:
@@ -360,7 +360,7 @@ def _change(row: TableEntry | None) -> RegionChange | None:
     return RegionChange(row.params["number"], Region(row.params["offset"], row.params["size"]))
 
 
-def _uplink(found: _Found) -> Uplink | None:
+def _uplink(found: _JobRows) -> Uplink | None:
     row, receiver = found.uplink, found.receivers.get(0)
     if row is None or receiver is None:
         return None

@@ -268,7 +268,6 @@ def grow(
     *,
     regions: Mapping[str, Region | None],
     transit: Collection[str],
-    mac: str = SWITCH_MAC,
     ip: str = SWITCH_IP,
 ) -> Branch:
     """Return the part of a tree that a job needs: the root, and the switches with members on or below them.
@@ -280,8 +279,7 @@ def grow(
         members: The job's workers by switch (`plugged`).
         regions: The slots that a shared job may use, by switch; all slots of a switch left out.
         transit: Switches that forward the job's packets without adding.
-        mac: MAC address of packets for a switch; by default the only one that a worker's UDP socket accepts.
-        ip: IPv4 address of packets for a switch, likewise.
+        ip: IPv4 address of packets for a switch; by default the only one that a worker's UDP socket accepts.
     """
     below: dict[str, list[str]] = {}
     for switch in topology.switches:
@@ -300,7 +298,7 @@ def grow(
             tuple(links),
             region=regions.get(name),
             transit=name in transit,
-            mac=mac,
+            mac=SWITCH_MAC,
             ip=ip,
         )
 
@@ -316,13 +314,11 @@ def deployment_of(
     job: Job,
     tree: Tree,
     *,
-    slots: int = 0,
-    window: int | None = None,
     regions: Mapping[str, Region] | None = None,
     udp_ports: Sequence[int] | None = None,
     up: Topology | None = None,
 ) -> Deployment:
-    """Return the deployment of a routed job, as `controller.Fleet.admit` takes it.
+    """Return the deployment of a routed job, but for its slots and its window, for `controller.Fleet.admit`.
 
     Each server of `job.hosts` is a rank, in that order. Ports and addresses are the topology's
     (`Topology.ports`, `mac`, `ip`).
@@ -331,8 +327,6 @@ def deployment_of(
         topology: Servers, switches and links.
         job: The placed job.
         tree: Its aggregation tree.
-        slots: Twice the packets in flight of a worker; see `Part`.
-        window: Packets in flight of a worker of a shared job, instead of `slots`.
         regions: Its regions by switch, from a memory policy; None: all slots.
         udp_ports: UDP port of each server; None: all at `INA_UDP_PORT`.
         up: The part of the topology that works, where packets for the fallback server go; None: all of it.
@@ -366,7 +360,7 @@ def deployment_of(
         port = topology.port_to(tree.root, way[1])
         udp_port = fallback_udp_port(topology, job.fallback)
         fallback = Uplink(port, topology.mac(job.fallback), topology.ip(job.fallback), udp_port)
-    return Deployment(root, slots, mode=job.mode, window=window, fallback=fallback, beside=beside)
+    return Deployment(root, mode=job.mode, fallback=fallback, beside=beside)
 
 
 # ---------------------------------------------------------------------------

@@ -115,7 +115,7 @@ RENEWALS_PER_LEASE = 4
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedLease:
     """A count of renewals, and for how long it has been seen to be the same."""
 
     registration: Registration
@@ -134,15 +134,15 @@ class _Watched:
         return self.ended or self.for_s >= self.length_s
 
 
-class Watch:
-    """Watch over the leases of the jobs of a switch; begins with the first look.
+class LeaseWatch:
+    """LeaseWatch over the leases of the jobs of a switch; begins with the first look.
 
     `has_ended` says of a `Registration.process` that it is known to have ended.
     """
 
     def __init__(self, has_ended: Callable[[str], bool] = lambda process: False) -> None:
         self._has_ended = has_ended
-        self._watched: dict[tuple[int, int], _Watched] = {}
+        self._watched: dict[tuple[int, int], _WatchedLease] = {}
         self._looked_s = 0.0
 
     def look(self, jobs: Iterable[Admission], now_s: float) -> None:
@@ -156,9 +156,9 @@ class Watch:
                 continue
             seen = before.get((job.job, job.generation))
             if seen is None:
-                seen = _Watched(registration)
+                seen = _WatchedLease(registration)
             elif seen.registration.renewals != registration.renewals:
-                seen = _Watched(registration, renewed=True)
+                seen = _WatchedLease(registration, renewed=True)
             else:
                 seen.for_s += min(since_s, registration.lease_s / RENEWALS_PER_LEASE)
             seen.ended = bool(registration.process) and self._has_ended(registration.process)

@@ -116,7 +116,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Reconciliation:
     """The actions to carry out now, in order, and what has to wait.
 
     At the switches of `others` jobs stay that are not desired: somebody keeps a lease of them, which may run
@@ -147,7 +147,7 @@ def reconcile(
     observed: Mapping[str, Observed],
     *,
     may_remove: Callable[[Admission], bool] = not_leased,
-) -> Decision:
+) -> Reconciliation:
     """Return the actions that make switches hold the desired jobs and no others that may be removed.
 
     Args:
@@ -177,7 +177,7 @@ def reconcile(
     actions += _add(switches)
     waiting = tuple(each for switch in switches for each in switch.waiting)
     others = frozenset(switch.name for switch in switches if switch.has_others())
-    return Decision(tuple(actions), waiting, others)
+    return Reconciliation(tuple(actions), waiting, others)
 
 
 def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:

@@ -37,7 +37,7 @@ from controller.switches.jobs import (
     encode_registration,
     parse,
 )
-from controller.switches.leases import Owner, Watch, has_ended, lives, owner_of
+from controller.switches.leases import LeaseWatch, Owner, has_ended, lives, owner_of
 from controller.switches.model import COLUMNS, OUTCOMES, Admission, Registration, SwitchInfo
 from controller.switches.planning import Identity, choose_identity
 from controller.switches.reconcile import MOST_ENTRIES, Action, Observed, Write
@@ -83,7 +83,7 @@ class SwitchSession:
         self._clock = clock
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s
-        self.leases = Watch(has_ended)
+        self.leases = LeaseWatch(has_ended)
         """What has been seen of the leases of the jobs, each time that these were read."""
         self._turn_timeout_s = turn_timeout_s
         self._load_turn_timeout_s = load_turn_timeout_s

@@ -33,8 +33,7 @@ from controller.vocabulary.job import (
     Tree,
     float32_bytes,
 )
-from controller.vocabulary.places import place
-from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
+from controller.vocabulary.topology import Link, Role, Server, Switch, Topology, place
 
 __all__ = [
     "CATALOG",

@@ -60,8 +60,8 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
     delay_s = max(link.delay_s for link in topology.links)
 
     def switch(each: Switch) -> Switch:
-        farthest = 1 + max(topology.distances({each.name: 0})[topology.rack_of[s.name]] for s in servers)
-        rtt_s = max(2 * farthest * delay_s, 1e-9)
+        away = topology.distances({each.name: 0})
+        rtt_s = max(2 * (1 + max(away[rack] for rack in topology.racks)) * delay_s, 1e-9)
         return Switch(each.name, slots if each.aggregates else 0, lanes, rtt_s)
 
     return replace(topology, switches=tuple(map(switch, topology.switches)), servers=servers)

@@ -56,7 +56,7 @@ COMMANDS = tuple(dict.fromkeys(("run", *TESTBED, "topo", MACHINES, *ALLOCATION, 
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class FileKey:
     """One key: the check of its value, its meaning with its unit, its default, the commands that use it."""
 
     check: Check
@@ -170,99 +170,103 @@ _SUMMED = (*ALLOCATION, *TESTBED)
 _TIMED = (*TESTBED, *ALLOCATION, *SCHEDULE)
 _PACKETS = ("run", *TESTBED)
 
-JOB: Mapping[str, Key] = {
-    "name": Key(name, "unique among jobs", "job1, job2, …", _JOBS),
-    "workers": Key(whole(1, MAX_WORKERS), "number of ranks", "required", _JOBS),
-    "gpus_per_worker": Key(whole(1, 1 << 16), "GPUs of each rank", "1", (*ALLOCATION, *SCHEDULE)),
-    "command": Key(_command, "program and arguments of every worker", "none", ("run", "schedule live", LIVE)),
-    "arrival_s": Key(
+JOB: Mapping[str, FileKey] = {
+    "name": FileKey(name, "unique among jobs", "job1, job2, …", _JOBS),
+    "workers": FileKey(whole(1, MAX_WORKERS), "number of ranks", "required", _JOBS),
+    "gpus_per_worker": FileKey(whole(1, 1 << 16), "GPUs of each rank", "1", (*ALLOCATION, *SCHEDULE)),
+    "command": FileKey(
+        _command, "program and arguments of every worker", "none", ("run", "schedule live", LIVE)
+    ),
+    "arrival_s": FileKey(
         _SECONDS, "arrival time, seconds from the start of the run", "0", (*_PACKETS, *ALLOCATION, *SCHEDULE)
     ),
-    "deadline_s": Key(
+    "deadline_s": FileKey(
         _ABOVE,
         "deadline, seconds from its own arrival",
         "best effort",
         (*ALLOCATION, *SCHEDULE),
     ),
-    "on_late": Key(
+    "on_late": FileKey(
         one_of(ON_LATE),
         "what to do with a job that can no longer meet its deadline: end, or best-effort",
         "end",
         ("alloc", "cluster simulate", LIVE),
     ),
-    "iterations": Key(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
-    "duration_s": Key(
+    "iterations": FileKey(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
+    "duration_s": FileKey(
         _ABOVE,
         "seconds that it runs when alone, instead of iterations",
         "from iterations",
         _TIMED,
     ),
-    "model": Key(
+    "model": FileKey(
         name, "what it trains; a known network gives the layers' bytes", "not given", (*ALLOCATION, *SCHEDULE)
     ),
-    "model_bytes": Key(
+    "model_bytes": FileKey(
         whole(1, _BYTES), "bytes of its gradient, as one layer", "one of these three", _SUMMED
     ),
-    "layers_bytes": Key(
+    "layers_bytes": FileKey(
         listing(whole(1, _BYTES), most=100_000),
         "bytes of each layer's gradient, front layer first",
         "one of these three",
         _SUMMED,
     ),
-    "batch": Key(whole(0, _BYTES), "samples of an iteration on each GPU", "not given", SCHEDULE),
-    "compute_s": Key(_SECONDS, "forward and backward pass of one iteration, seconds", "0.001", _TIMED),
-    "overlap": Key(_PART, "fraction of computing that overlaps with sending gradients", "0", ALLOCATION),
-    "jitter": Key(
+    "batch": FileKey(whole(0, _BYTES), "samples of an iteration on each GPU", "not given", SCHEDULE),
+    "compute_s": FileKey(_SECONDS, "forward and backward pass of one iteration, seconds", "0.001", _TIMED),
+    "overlap": FileKey(_PART, "fraction of computing that overlaps with sending gradients", "0", ALLOCATION),
+    "jitter": FileKey(
         number(0, 1, "a fraction"),
         "largest random deviation of each pass, as a fraction of it",
         "0",
         TESTBED,
     ),
-    "straggler": Key(_straggler, "a rank with another computing time", "none", TESTBED),
-    "skew_s": Key(_SECONDS, "seconds that the slowest rank computes longer than the others", "0", ALLOCATION),
-    "stages_s": Key(
+    "straggler": FileKey(_straggler, "a rank with another computing time", "none", TESTBED),
+    "skew_s": FileKey(
+        _SECONDS, "seconds that the slowest rank computes longer than the others", "0", ALLOCATION
+    ),
+    "stages_s": FileKey(
         listing(_SECONDS, least=4, most=4),
         "seconds of one iteration on storage, CPU, GPU and network",
         "not known",
         (*SCHEDULE, "cluster simulate"),
     ),
-    "iteration_s": Key(
+    "iteration_s": FileKey(
         _ABOVE, "seconds of one iteration alone on its GPUs", "stages, or computing", SCHEDULE
     ),
-    "estimate_s": Key(
+    "estimate_s": FileKey(
         _ABOVE,
         "estimate of how long it runs alone, seconds",
         "not given",
         (*SCHEDULE, "cluster simulate"),
     ),
-    "restart_s": Key(_SECONDS, "seconds lost at every start", "0", (*SCHEDULE, "cluster simulate")),
-    "user": Key(name, "who submitted it", "not given", SCHEDULE),
-    "vc": Key(name, "its virtual cluster", "none", SCHEDULE),
-    "opportunistic": Key(
+    "restart_s": FileKey(_SECONDS, "seconds lost at every start", "0", (*SCHEDULE, "cluster simulate")),
+    "user": FileKey(name, "who submitted it", "not given", SCHEDULE),
+    "vc": FileKey(name, "its virtual cluster", "none", SCHEDULE),
+    "opportunistic": FileKey(
         flag, "it uses only resources that other jobs leave unused (AntMan)", "false", SCHEDULE
     ),
-    "extra": Key(mapping(_text), "further values, for policies that use them", "none", SCHEDULE),
-    "mode": Key(one_of(MODES), "exclusive or shared slots", "shared", ALLOCATION),
-    "slots": Key(whole(0, 1 << 32), "aggregator slots of its own", "a share", _PACKETS),
-    "window": Key(whole(1, MAX_WINDOW), "packets in flight of each worker", "see the command", _PACKETS),
-    "priority": Key(
+    "extra": FileKey(mapping(_text), "further values, for policies that use them", "none", SCHEDULE),
+    "mode": FileKey(one_of(MODES), "exclusive or shared slots", "shared", ALLOCATION),
+    "slots": FileKey(whole(0, 1 << 32), "aggregator slots of its own", "a share", _PACKETS),
+    "window": FileKey(whole(1, MAX_WINDOW), "packets in flight of each worker", "see the command", _PACKETS),
+    "priority": FileKey(
         whole(0, MAX_PRIORITY), "priority of its packets; 255 is the most urgent", "as measured", _PACKETS
     ),
-    "preempt": Key(flag, "its packets may take slots from lower priorities", "false", _PACKETS),
-    "congestion": Key(
+    "preempt": FileKey(flag, "its packets may take slots from lower priorities", "false", _PACKETS),
+    "congestion": FileKey(
         _congestion, "congestion control: fixed, aimd, a2tp, or [your own](windows.md)", "fixed", _PACKETS
     ),
-    "numbers": Key(one_of(ENCODINGS), "encoding of float32 in packets", "exponent", _PACKETS),
-    "hold_s": Key(
+    "numbers": FileKey(one_of(ENCODINGS), "encoding of float32 in packets", "exponent", _PACKETS),
+    "hold_s": FileKey(
         number(0, 1e6, "seconds", above=True),
         "measured seconds that a slot is held",
         "a round trip",
         ALLOCATION,
     ),
-    "servers": Key(listing(name), "the server of each rank", "to be placed", ALLOCATION),
-    "fallback": Key(name, "the server that sums packets without a slot", "to be chosen", ALLOCATION),
-    "aggregate": Key(flag, "false: it uses no switch memory", "true", ALLOCATION),
-    "tree": Key(_anything, "its switches: { root, parents, aggregators }", "shortest paths", ALLOCATION),
+    "servers": FileKey(listing(name), "the server of each rank", "to be placed", ALLOCATION),
+    "fallback": FileKey(name, "the server that sums packets without a slot", "to be chosen", ALLOCATION),
+    "aggregate": FileKey(flag, "false: it uses no switch memory", "true", ALLOCATION),
+    "tree": FileKey(_anything, "its switches: { root, parents, aggregators }", "shortest paths", ALLOCATION),
 }
 TREE: Mapping[str, Check] = {
     "root": name,
@@ -275,60 +279,62 @@ _ADDRESSED = (MACHINES, "topo")
 _PORTS = ("run", "sim", *_ADDRESSED)
 _PORT = whole(1, MAX_PORT)
 _EMULATED = (*TESTBED, "topo")
-LINK: Mapping[str, Key] = {
-    "rate_bps": Key(
+LINK: Mapping[str, FileKey] = {
+    "rate_bps": FileKey(
         _RATE,
         "rate in each direction, bits/s; 0: unlimited",
         "10e9",
         (*_EMULATED, *ALLOCATION),
     ),
-    "delay_s": Key(_SECONDS, "delay one way, seconds", "2e-6", _EMULATED),
-    "queue_packets": Key(whole(1, 1 << 32), "longest queue at a switch's port", "2048", _EMULATED),
-    "loss": Key(_CHANCE, "probability that a packet is lost", "0", _EMULATED),
-    "duplicate": Key(_CHANCE, "probability that a packet arrives twice", "0", _EMULATED),
-    "reorder": Key(_CHANCE, "probability that a packet is held back", "0", _EMULATED),
-    "reorder_s": Key(_SECONDS, "how long it is held back at most, seconds", "50e-6", _EMULATED),
+    "delay_s": FileKey(_SECONDS, "delay one way, seconds", "2e-6", _EMULATED),
+    "queue_packets": FileKey(whole(1, 1 << 32), "longest queue at a switch's port", "2048", _EMULATED),
+    "loss": FileKey(_CHANCE, "probability that a packet is lost", "0", _EMULATED),
+    "duplicate": FileKey(_CHANCE, "probability that a packet arrives twice", "0", _EMULATED),
+    "reorder": FileKey(_CHANCE, "probability that a packet is held back", "0", _EMULATED),
+    "reorder_s": FileKey(_SECONDS, "how long it is held back at most, seconds", "50e-6", _EMULATED),
 }
-ENDS: Mapping[str, Key] = {
-    "a": Key(name, "one end", "required", _NETWORK),
-    "b": Key(name, "the other end", "required", _NETWORK),
-    "a_port": Key(_PORT, "port at `a`, a switch", "the first free one", _PORTS),
-    "b_port": Key(_PORT, "port at `b`, a switch", "the first free one", _PORTS),
+ENDS: Mapping[str, FileKey] = {
+    "a": FileKey(name, "one end", "required", _NETWORK),
+    "b": FileKey(name, "the other end", "required", _NETWORK),
+    "a_port": FileKey(_PORT, "port at `a`, a switch", "the first free one", _PORTS),
+    "b_port": FileKey(_PORT, "port at `b`, a switch", "the first free one", _PORTS),
 }
-SWITCH: Mapping[str, Key] = {
-    "name": Key(name, "unique among switches and servers", "required", _NETWORK),
-    "slots": Key(whole(0, MAX_SLOTS), "aggregator slots; 0: it sums nothing", "8192", _NETWORK),
-    "lanes": Key(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
-    "rtt_s": Key(
+SWITCH: Mapping[str, FileKey] = {
+    "name": FileKey(name, "unique among switches and servers", "required", _NETWORK),
+    "slots": FileKey(whole(0, MAX_SLOTS), "aggregator slots; 0: it sums nothing", "8192", _NETWORK),
+    "lanes": FileKey(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
+    "rtt_s": FileKey(
         number(0, 1e3, "seconds", above=True),
         "seconds from a packet's departure until its slot is free",
         "20e-6",
         ALLOCATION,
     ),
-    "p4runtime": Key(
+    "p4runtime": FileKey(
         _switch_address,
         "address of its P4Runtime server: grpc://HOST:PORT or unix:PATH",
         "not given",
         (MACHINES,),
     ),
 }
-SERVER: Mapping[str, Key] = {
-    "name": Key(name, "unique among switches and servers", "required", _SERVERS),
-    "count": Key(_COUNT, "how many servers: name1, name2, …", "one", _SERVERS),
-    "gpus": Key(whole(0, 1 << 16), "GPUs for workers", "1 for role worker, else 0", (*ALLOCATION, *SCHEDULE)),
-    "role": Key(one_of(ROLES), "its use", "worker, or fallback if gpus = 0", _NETWORK),
-    "switch": Key(name, "the switch that it is linked to", "given by [[link]]", _NETWORK),
-    "cpus": Key(number(0, 1e9, "cores", above=True), "CPU cores", "unlimited", SCHEDULE),
-    "memory_gb": Key(number(0, 1e9, "GB", above=True), "memory", "unlimited", SCHEDULE),
-    "vc": Key(name, "its virtual cluster", "none", SCHEDULE),
-    "kind": Key(name, "kind of its GPUs", "not given", SCHEDULE),
-    "rack": Key(name, "its rack", "not given", SCHEDULE),
-    "port": Key(_PORT, "its port of `switch`", "the first free one", _PORTS),
-    "ip": Key(ipv4, "its IPv4 address at that port", "10.0.0.1, …, by position", _ADDRESSED),
-    "mac": Key(mac, "its MAC address there", "02:00:00:00:00:01, …, by position", _ADDRESSED),
-    "interface": Key(name, "name of its network interface on that link", "not given", (MACHINES,)),
-    "address": Key(name, "address at which other machines reach its processes", "as ip", (MACHINES,)),
-    "fallback_port": Key(
+SERVER: Mapping[str, FileKey] = {
+    "name": FileKey(name, "unique among switches and servers", "required", _SERVERS),
+    "count": FileKey(_COUNT, "how many servers: name1, name2, …", "one", _SERVERS),
+    "gpus": FileKey(
+        whole(0, 1 << 16), "GPUs for workers", "1 for role worker, else 0", (*ALLOCATION, *SCHEDULE)
+    ),
+    "role": FileKey(one_of(ROLES), "its use", "worker, or fallback if gpus = 0", _NETWORK),
+    "switch": FileKey(name, "the switch that it is linked to", "given by [[link]]", _NETWORK),
+    "cpus": FileKey(number(0, 1e9, "cores", above=True), "CPU cores", "unlimited", SCHEDULE),
+    "memory_gb": FileKey(number(0, 1e9, "GB", above=True), "memory", "unlimited", SCHEDULE),
+    "vc": FileKey(name, "its virtual cluster", "none", SCHEDULE),
+    "kind": FileKey(name, "kind of its GPUs", "not given", SCHEDULE),
+    "rack": FileKey(name, "its rack", "not given", SCHEDULE),
+    "port": FileKey(_PORT, "its port of `switch`", "the first free one", _PORTS),
+    "ip": FileKey(ipv4, "its IPv4 address at that port", "10.0.0.1, …, by position", _ADDRESSED),
+    "mac": FileKey(mac, "its MAC address there", "02:00:00:00:00:01, …, by position", _ADDRESSED),
+    "interface": FileKey(name, "name of its network interface on that link", "not given", (MACHINES,)),
+    "address": FileKey(name, "address at which other machines reach its processes", "as ip", (MACHINES,)),
+    "fallback_port": FileKey(
         whole(1, 0xFFFF), "TCP port of ina fallback --serve on it", "9560 for role fallback", (MACHINES,)
     ),
     **LINK,
@@ -338,61 +344,63 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
     "leaf-spine": ("spines", "leaves", "hosts"),
     "fat-tree": ("k", "hosts"),
 }
-FABRIC: Mapping[str, Key] = {
-    "shape": Key(one_of(list(SHAPES)), "star, leaf-spine or fat-tree", "required", _SERVERS),
-    "servers": Key(whole(1, 100_000), "number of servers", "required by star", _SERVERS),
-    "spines": Key(whole(1, 100_000), "number of spine switches", "required by leaf-spine", _SERVERS),
-    "leaves": Key(whole(1, 100_000), "number of leaf switches", "required by leaf-spine", _SERVERS),
-    "hosts": Key(
+FABRIC: Mapping[str, FileKey] = {
+    "shape": FileKey(one_of(list(SHAPES)), "star, leaf-spine or fat-tree", "required", _SERVERS),
+    "servers": FileKey(whole(1, 100_000), "number of servers", "required by star", _SERVERS),
+    "spines": FileKey(whole(1, 100_000), "number of spine switches", "required by leaf-spine", _SERVERS),
+    "leaves": FileKey(whole(1, 100_000), "number of leaf switches", "required by leaf-spine", _SERVERS),
+    "hosts": FileKey(
         whole(1, 100_000), "servers at each leaf or edge switch", "required by leaf-spine, fat-tree", _SERVERS
     ),
-    "k": Key(whole(1, 100_000), "number of ports of each switch", "required by fat-tree", _SERVERS),
-    "gpus": Key(whole(1, 1 << 16), "GPUs of each server", "8", (*ALLOCATION, *SCHEDULE)),
-    "rate_bps": Key(
+    "k": FileKey(whole(1, 100_000), "number of ports of each switch", "required by fat-tree", _SERVERS),
+    "gpus": FileKey(whole(1, 1 << 16), "GPUs of each server", "8", (*ALLOCATION, *SCHEDULE)),
+    "rate_bps": FileKey(
         _RATE,
         "rate of servers' links, bits/s; 0: unlimited",
         "100e9",
         (*_EMULATED, *ALLOCATION),
     ),
-    "trunk_bps": Key(
+    "trunk_bps": FileKey(
         _RATE,
         "rate of links between switches, bits/s; 0: unlimited",
         "100e9",
         (*_EMULATED, *ALLOCATION),
     ),
-    "slots": Key(whole(0, MAX_SLOTS), "aggregator slots of each switch", "8192", _NETWORK),
-    "lanes": Key(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
-    "rtt_s": Key(
+    "slots": FileKey(whole(0, MAX_SLOTS), "aggregator slots of each switch", "8192", _NETWORK),
+    "lanes": FileKey(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
+    "rtt_s": FileKey(
         number(0, 1e3, "seconds", above=True), "seconds until a slot is free again", "20e-6", ALLOCATION
     ),
-    "programmable": Key(_PART, "fraction of the switches that sum, drawn at random", "1", _NETWORK),
-    "seed": Key(whole(0, 1 << 31), "seed of this random choice", "0", _NETWORK),
+    "programmable": FileKey(_PART, "fraction of the switches that sum, drawn at random", "1", _NETWORK),
+    "seed": FileKey(whole(0, 1 << 31), "seed of this random choice", "0", _NETWORK),
 }
-TOP: Mapping[str, Key] = {
-    "name": Key(name, "name of the cluster or topology", "none", _NETWORK),
-    "root": Key(name, "the root switch of aggregation trees", "the first switch", (*_PORTS,)),
-    "switch_ip": Key(ipv4, "the IPv4 address that workers send to", "10.0.255.1", (MACHINES,)),
-    "link_defaults": Key(
+TOP: Mapping[str, FileKey] = {
+    "name": FileKey(name, "name of the cluster or topology", "none", _NETWORK),
+    "root": FileKey(name, "the root switch of aggregation trees", "the first switch", (*_PORTS,)),
+    "switch_ip": FileKey(ipv4, "the IPv4 address that workers send to", "10.0.255.1", (MACHINES,)),
+    "link_defaults": FileKey(
         _anything,
         "default values for the keys of every [[link]]",
         "none",
         (*_NETWORK, "scenario"),
     ),
-    "job": Key(_anything, "the jobs", "none", _JOBS),
-    "server": Key(_anything, "the servers", "none", _SERVERS),
-    "switch": Key(_anything, "the switches", "none", _NETWORK),
-    "link": Key(_anything, "the links", "none", _NETWORK),
-    "fabric": Key(_anything, "a shape, instead of servers, switches and links", "none", _SERVERS),
-    "summary": Key(_anything, "one line that describes the scenario", "required by scenario", ("scenario",)),
-    "topology": Key(_anything, "a topology's name or file", "required by scenario", ("scenario",)),
-    "program": Key(_anything, "program of a scenario's switches", "exclusive", ("scenario",)),
-    "lanes": Key(_anything, "values of a packet in a scenario", "32", ("scenario",)),
-    "seed": Key(_anything, "seed of a scenario", "0", ("scenario",)),
-    "limit_s": Key(_anything, "longest time of a scenario, seconds", "60", ("scenario",)),
-    "fault": Key(_anything, "faults of a scenario", "none", ("scenario",)),
-    "check": Key(_anything, "checks of a scenario", "none", ("scenario",)),
+    "job": FileKey(_anything, "the jobs", "none", _JOBS),
+    "server": FileKey(_anything, "the servers", "none", _SERVERS),
+    "switch": FileKey(_anything, "the switches", "none", _NETWORK),
+    "link": FileKey(_anything, "the links", "none", _NETWORK),
+    "fabric": FileKey(_anything, "a shape, instead of servers, switches and links", "none", _SERVERS),
+    "summary": FileKey(
+        _anything, "one line that describes the scenario", "required by scenario", ("scenario",)
+    ),
+    "topology": FileKey(_anything, "a topology's name or file", "required by scenario", ("scenario",)),
+    "program": FileKey(_anything, "program of a scenario's switches", "exclusive", ("scenario",)),
+    "lanes": FileKey(_anything, "values of a packet in a scenario", "32", ("scenario",)),
+    "seed": FileKey(_anything, "seed of a scenario", "0", ("scenario",)),
+    "limit_s": FileKey(_anything, "longest time of a scenario, seconds", "60", ("scenario",)),
+    "fault": FileKey(_anything, "faults of a scenario", "none", ("scenario",)),
+    "check": FileKey(_anything, "checks of a scenario", "none", ("scenario",)),
 }
-TABLES: Mapping[str, Mapping[str, Key]] = {
+TABLES: Mapping[str, Mapping[str, FileKey]] = {
     "": TOP,
     "job": JOB,
     "server": SERVER,

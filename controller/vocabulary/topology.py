@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, zip_longest
 from typing import Literal
 
 from controller.vocabulary.errors import BadSpec
@@ -467,3 +468,42 @@ class Topology:
         if len(self.servers) > MAX_HOSTS:
             raise BadSpec(f"{len(self.servers)} servers; there are addresses for {MAX_HOSTS}")
         return {server.name: number for number, server in enumerate(self.servers, start=1)}
+
+
+# ---------------------------------------------------------------------------
+# The hosts of a topology that carry the workers of each job.
+
+
+def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return the hosts of jobs with these numbers of workers, by rank; every host carries one worker.
+
+    A job is spread over the racks evenly, and ranks of one rack are consecutive.
+
+    >>> from controller.vocabulary.catalog import tree
+    >>> place(tree([2, 3]), [4, 2])
+    [('h1', 'h2', 'h4', 'h5'), ('h3', 'h6')]
+
+    Raises:
+        BadSpec: there are fewer hosts for workers.
+    """
+    taken: set[str] = set()
+    places = []
+    for workers in sizes:
+        hosts = spread(topology, workers, taken)
+        taken.update(hosts)
+        places.append(hosts)
+    return places
+
+
+def spread(topology: Topology, workers: int, taken: Collection[str]) -> tuple[str, ...]:
+    """Return the hosts of one job, as `place` does, when some are taken. Raises BadSpec."""
+    free = [host for host in topology.servers_for("worker") if host not in taken]
+    if workers > len(free):
+        of = f" of {len(topology.servers_for('worker'))}" if taken else ""
+        raise BadSpec(f"{workers} workers: {len(free)}{of} hosts for workers are free")
+    racks: dict[str, list[str]] = {}
+    for host in free:
+        racks.setdefault(topology.rack_of[host], []).append(host)
+    in_turns = [host for host in chain(*zip_longest(*racks.values())) if host is not None]
+    chosen = set(in_turns[:workers])
+    return tuple(host for rack in racks.values() for host in rack if host in chosen)

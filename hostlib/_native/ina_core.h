@@ -277,4 +277,33 @@ struct ina_io {
 int ina_pump(struct ina_core *core, struct ina_io *io, int64_t deadline);
 int ina_serve(struct ina_core *core, struct ina_io *io, int64_t deadline);
 
+/* ---- A connected UDP socket, read and written in batches: ina_socket.c ---- */
+
+int64_t ina_now_ns(void);               /* the clock of time.monotonic_ns */
+
+/* Hand what is pending in the send buffer to the socket. Returns 0 if the socket is full. A packet that the network
+   refuses counts as lost: whoever needs it asks again. */
+int ina_flush(struct ina_io *io, uint32_t packet_bytes);
+
+/* Receive once what the peer has sent. Returns the bytes, 0 if there is nothing; `segment`: the length of each packet but the last. */
+int64_t ina_receive(struct ina_io *io, int64_t *segment);
+
+/* Wait for the socket, or for `control` (a file descriptor, -1: none) to be readable.
+   Returns 0 to go on, 1 if a signal came, 2 if `control` is readable, -1 on failure. */
+int ina_wait(struct ina_io *io, int control, int64_t until, int64_t now);
+
+/* ---- Packets through memory that is shared with the switch (shared_ring.h), which is trusted here: ina_ring.c ---- */
+
+/* Have the core write what may be sent now into the ring, as much as fits; `io->full` says if not all did. */
+void ina_ring_send(struct ina_core *core, struct ina_io *io, int64_t now);
+
+/* Have the core take in some of what has come. Returns how many packets. */
+int64_t ina_ring_take(struct ina_core *core, struct ina_io *io);
+
+/* As ina_wait. */
+int ina_ring_wait(struct ina_io *io, int control, int64_t until, int64_t now);
+
+/* Whether something has come. */
+int ina_ring_readable(const struct ina_io *io);
+
 #endif

@@ -6,7 +6,7 @@
  * ina_fallback_store.c  entries and memory
  * ina_fallback_life.c   the beginning and end of a core and its jobs
  * ina_fallback_sum.c    arithmetic on lanes
- * ina_fallback_pump.c   the socket loop
+ * ina_pump.c            the socket loop
  *
  * Only ina_fallback_new and ina_fallback_add_job allocate; times are nanoseconds of the caller's clock.
  */

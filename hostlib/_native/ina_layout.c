@@ -1,10 +1,22 @@
-/* The tables of ina_layout.h, from the same lists as what they tell of. */
-#include "ina_layout.h"
-
+/* What Python and C both know of memory and of the wire, as tables that Python reads when it loads the library; from the
+   same lists as what they tell of. */
 #include "ina_core.h"
 #include "ina_fallback.h"
 #include "ina_window.h"
 #include "ina_wire.h"
+
+#include <stddef.h>
+
+struct ina_field {
+    const char *name;                   /* NULL ends a table; its `offset` is the size of the whole */
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+struct ina_constant {
+    const char *name;                   /* NULL ends the table */
+    int64_t value;
+};
 
 #define ROW(structure, field) {#field, offsetof(structure, field), sizeof(((structure *)0)->field)},
 

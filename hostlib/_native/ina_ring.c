@@ -1,6 +1,5 @@
 #define _GNU_SOURCE
-#include "ina_ring.h"
-#include "ina_socket.h"
+#include "ina_core.h"
 #include "shared_ring.h"
 
 #include <errno.h>

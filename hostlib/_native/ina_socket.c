@@ -1,6 +1,6 @@
 /* Batches over UDP with segmentation offload both ways. */
 #define _GNU_SOURCE
-#include "ina_socket.h"
+#include "ina_core.h"
 
 #include <errno.h>
 #include <netinet/in.h>

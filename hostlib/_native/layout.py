@@ -1,7 +1,7 @@
 """Compares what Python says of memory and of the wire with what the compiled library says.
 
 Both languages know the structures that they share, the header of a packet, and numbers that mean something
-to both. The library exports what it knows as tables (``ina_layout.h``), made from the lists that declare it.
+to both. The library exports what it knows as tables (``ina_layout.c``), made from the lists that declare it.
 A library of another version, or a list that was changed on one side only, is refused before it is used.
 """
 
@@ -25,7 +25,7 @@ class Field(NamedTuple):
     bytes: int
 
 
-class _Field(ctypes.Structure):
+class _CField(ctypes.Structure):
     """``struct ina_field``."""
 
     _fields_ = (("name", ctypes.c_char_p), ("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64))
@@ -46,7 +46,9 @@ def fields_of(structure: type[ctypes.Structure]) -> list[Field]:
 
 def exported_fields(library: ctypes.CDLL, table: str) -> list[Field]:
     """Return a table of fields, with the size at the end as in `fields_of`. Raises NativeMissing."""
-    return [Field((row.name or b"").decode(), row.offset, row.bytes) for row in _rows(library, table, _Field)]
+    return [
+        Field((row.name or b"").decode(), row.offset, row.bytes) for row in _rows(library, table, _CField)
+    ]
 
 
 @functools.cache

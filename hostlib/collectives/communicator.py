@@ -37,7 +37,7 @@ from hostlib.collectives.local_ranks import LocalRanks
 from hostlib.collectives.moving import MovingCalls, Request, starting, waiting
 from hostlib.collectives.schedule import Fused, Limits, Packets, Schedule, Slice, agreed, ballot
 from hostlib.config import JobConfig
-from hostlib.core.peers import Peers
+from hostlib.core import Peers
 from hostlib.errors import JobBroken, JobFault, NotInitialized, RendezvousError
 from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.wire.encodings import Numbers
@@ -98,7 +98,7 @@ class Communicator(MovingCalls):
         self._packets = Packets(self._lanes, config.numbers if config else "exponent")
         self._queue: deque[Handle[Any]] = deque()
         """Submitted, and not agreed on."""
-        self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packets)
+        self._schedule = Schedule(self._limits, self._packets)
         """Agreed on; the library's thread has it, and leaves it empty when it is not `_busy`."""
         self._agreed = 0
         """Calls that ever were in the schedule."""

@@ -12,10 +12,10 @@ from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.collectives import Collective, Engine
 from hostlib.config import JobConfig
+from hostlib.core import Peers
 from hostlib.core.congestion import SPREAD, BadLimits
 from hostlib.core.driver import CHECK_NS, Driver
-from hostlib.core.pace import UNKNOWN, Hold, Pace
-from hostlib.core.peers import Peers
+from hostlib.core.pace import UNKNOWN, Pace, SlotHold
 from hostlib.core.priority import Urgency
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
@@ -73,7 +73,7 @@ class SwitchEngine(Engine):
         )
         self._driver = Driver(self._window, watchdog=watchdog)
         self._pace = Pace(self._window.settings.packets_in_flight) if config.paced else None
-        self._hold = Hold()
+        self._hold = SlotHold()
         if config.paced:
             self._window.follow(UNKNOWN)
         self._aborted: tuple[type[JobBroken], str] | None = None

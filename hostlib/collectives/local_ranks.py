@@ -25,7 +25,7 @@ from hostlib.collectives.engine import SwitchEngine
 from hostlib.collectives.local_steps import CHUNK_BYTES, First, Other, staged_as
 from hostlib.collectives.schedule import Packets
 from hostlib.config import JobConfig
-from hostlib.core.peers import Peers
+from hostlib.core import Peers
 from hostlib.errors import (
     NO_PACKETS,
     Interrupted,

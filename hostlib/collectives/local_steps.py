@@ -20,7 +20,7 @@ from hostlib import _native
 from hostlib.collectives import Collective, Engine
 from hostlib.collectives.arrays import Staged
 from hostlib.config import JobConfig
-from hostlib.core.peers import Peers
+from hostlib.core import Peers
 from hostlib.errors import (
     NO_PACKETS,
     Interrupted,

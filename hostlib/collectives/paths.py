@@ -15,7 +15,7 @@ SWITCH: Final = "switch"
 _log = logging.getLogger("hostlib.paths")
 
 
-class Paths:
+class CallPaths:
     """The counters of one process group; any thread may call."""
 
     def __init__(self, *, level: int = logging.WARNING) -> None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from hostlib.collectives import PLAIN, Collective, arrays, is_whole
+from hostlib.collectives.handle import Handle
 from hostlib.core.state import Pattern
 from hostlib.errors import ConfigError
 from hostlib.wire.encodings import Encoding, per_lane
@@ -70,46 +71,34 @@ class Packets:
         return collective.shards * packet * max(1, -(-collective.length // packet))
 
 
-class Call(Protocol):
-    """A call to be scheduled."""
-
-    @property
-    def collective(self) -> Collective:
-        """The collective to carry out."""
-        ...
-
-
-AnyCall = TypeVar("AnyCall", bound=Call)
-
-
 @dataclass(frozen=True, slots=True)
-class Fused(Generic[AnyCall]):
+class Fused:
     """Small collectives to be carried out together; or one alone."""
 
-    calls: Sequence[AnyCall]
+    calls: Sequence[Handle[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Slice(Generic[AnyCall]):
+class Slice:
     """Part of a large collective: `count` elements from `first` on, of each shard."""
 
-    call: AnyCall
+    call: Handle[Any]
     first: int
     count: int
     is_last: bool
 
 
-class Schedule(Generic[AnyCall]):
+class Schedule:
     """The collectives that all ranks have submitted and that are not done, in the order of submission."""
 
     def __init__(self, limits: Limits, packets: Packets) -> None:
         self._limits = limits
         self._packets = packets
-        self._small: list[AnyCall] = []
-        self._large: list[AnyCall] = []
+        self._small: list[Handle[Any]] = []
+        self._large: list[Handle[Any]] = []
         self._begun: dict[int, int] = {}
         """Elements that are done, by number of the call."""
-        self._behind_barrier: list[AnyCall] = []
+        self._behind_barrier: list[Handle[Any]] = []
         self._turn_of_large = False
 
     def __bool__(self) -> bool:
@@ -127,7 +116,7 @@ class Schedule(Generic[AnyCall]):
         packet = 4 * self._packets.elements(collective)
         return size + packet > self._limits.fusion_bytes  # no other has room beside it
 
-    def add(self, call: AnyCall) -> None:
+    def add(self, call: Handle[Any]) -> None:
         """Take in the next collective."""
         collective = call.collective
         if self._behind_barrier or (collective.is_barrier and self):
@@ -137,11 +126,11 @@ class Schedule(Generic[AnyCall]):
         else:
             self._large.append(call)
 
-    def put_back(self, calls: Sequence[AnyCall]) -> None:
+    def put_back(self, calls: Sequence[Handle[Any]]) -> None:
         """Take in again, before all others, what `next` has given away and could not be carried out."""
         self._small[:0] = calls
 
-    def next(self) -> Fused[AnyCall] | Slice[AnyCall]:
+    def next(self) -> Fused | Slice:
         """Remove the next step from the schedule and return it. There must be one."""
         take_large = self._large and (self._turn_of_large or not self._small)
         self._turn_of_large = not take_large
@@ -152,7 +141,7 @@ class Schedule(Generic[AnyCall]):
                 self.add(call)
         return step
 
-    def drain(self) -> list[AnyCall]:
+    def drain(self) -> list[Handle[Any]]:
         """Give away everything, for it will not be carried out."""
         left = [*self._small, *self._large, *self._behind_barrier]
         self._small, self._large, self._behind_barrier = [], [], []
@@ -167,9 +156,9 @@ class Schedule(Generic[AnyCall]):
     def _bytes(self, collective: Collective) -> int:
         return 4 * self._packets.filled(collective)
 
-    def _next_fused(self) -> Fused[AnyCall]:
+    def _next_fused(self) -> Fused:
         first, room = self._small[0], self._limits.fusion_bytes
-        taken: list[AnyCall] = []
+        taken: list[Handle[Any]] = []
         for call in self._small:
             size = self._bytes(call.collective)
             if call is first or (_kind(call) == _kind(first) and size <= room):
@@ -179,7 +168,7 @@ class Schedule(Generic[AnyCall]):
         self._small = [call for call in self._small if id(call) not in chosen]
         return Fused(taken)
 
-    def _next_slice(self) -> Slice[AnyCall]:
+    def _next_slice(self) -> Slice:
         call = min(self._large, key=_front)
         number, length = call.collective.number, call.collective.length
         first = self._begun.pop(number, 0)
@@ -194,7 +183,7 @@ class Schedule(Generic[AnyCall]):
         return Slice(call, first, count, is_last=True)
 
 
-def _kind(call: Call) -> object:
+def _kind(call: Handle[Any]) -> object:
     """Return the properties that collectives must share to be fused.
 
     A reduce, a barrier, one of shards, or one with a residual, has it with no other.
@@ -210,7 +199,7 @@ def _is_alone(collective: Collective) -> bool:
     return single or collective.is_barrier or collective.options.residual is not None
 
 
-def _front(call: Call) -> float:
+def _front(call: Handle[Any]) -> float:
     layer = call.collective.options.layer
     return layer[0] / layer[1] if layer else 1.0
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import ClassVar, Final, Literal, Protocol, get_args, runtime_checkable
+from typing import ClassVar, Final, Literal, Protocol, get_args
 
 CongestionName = Literal["fixed", "aimd", "a2tp"]
 
@@ -87,7 +87,11 @@ class Limits:
 
 
 class Congestion(Protocol):
-    """Decides the limits of one worker."""
+    """Decides the limits of one worker.
+
+    One that the compiled core can ask by itself has `in_c`, too: the addresses of its function and of its
+    state, which stay where they are.
+    """
 
     @property
     def wants_rounds(self) -> bool:
@@ -100,16 +104,6 @@ class Congestion(Protocol):
 
     def on_round(self, outcome: Round) -> Limits:
         """Return the limits after a round."""
-        ...
-
-
-@runtime_checkable
-class InC(Protocol):
-    """A congestion control that the compiled core can ask by itself."""
-
-    @property
-    def in_c(self) -> tuple[int, int]:
-        """Addresses of its function and of its state, which stay where they are."""
         ...
 
 

@@ -13,7 +13,7 @@ UNKNOWN: Final = RtoLimits(initial_s=0.25, margin_s=0.1, max_s=0.5, probe_s=0.05
 _LEAST: Final = RtoLimits()
 
 
-class Hold:
+class SlotHold:
     """How long a packet holds its place in the window, and its slot, over the collectives of a job.
 
     By Little's law, from what the window brought: a wait for other ranks, for links and for the fallback

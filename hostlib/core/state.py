@@ -395,34 +395,39 @@ class CoreState:
         tree = settings.resolved_tree
         path = tree.path(settings.rank)
         packet = wire.packet_dtype(settings.lanes, framed=settings.endpoints is not None)
-        self.struct = struct = CoreStruct()
         self.packet_dtype = packet
-
-        struct.packet_bytes = packet.itemsize
-        struct.lanes = settings.lanes
-        struct.window = window
-        struct.most = settings.packets_in_flight
-        struct.turn = turn_of(settings.packets_in_flight, settings.size)
-        struct.job = settings.job
-        struct.epoch = settings.epoch & 0xFF
-        struct.rank = settings.rank
-        struct.ranks = settings.size
-        node, struct.own_bitmap = path[0]
-        struct.fan_in = tree.fan_in(node)
-        struct.result_bitmap = tree.result_bitmap
-        struct.path_length = len(path)
-        struct.nodes = len(tree.nodes)
-        struct.fallback = settings.fallback
-        struct.fixed = settings.numbers == "fixed"
-        struct.scale_bits = settings.scale_bits
-        struct.per_lane = 1
-        struct.bare = settings.bare
-        struct.salted = settings.salted
-        struct.psn_limit = settings.psn_limit
-        struct.base = settings.first_psn
-        struct.limit = struct.claims = struct.claims_next = settings.packets_in_flight
-        struct.room = struct.allowed = settings.packets_in_flight
-        struct.rto = round(settings.rto.initial_s * 1e9)
+        node, own_bitmap = path[0]
+        most = settings.packets_in_flight
+        self.struct = struct = CoreStruct(
+            packet_bytes=packet.itemsize,
+            lanes=settings.lanes,
+            window=window,
+            most=most,
+            turn=turn_of(most, settings.size),
+            job=settings.job,
+            epoch=settings.epoch & 0xFF,
+            rank=settings.rank,
+            ranks=settings.size,
+            own_bitmap=own_bitmap,
+            fan_in=tree.fan_in(node),
+            result_bitmap=tree.result_bitmap,
+            path_length=len(path),
+            nodes=len(tree.nodes),
+            fallback=settings.fallback,
+            fixed=settings.numbers == "fixed",
+            scale_bits=settings.scale_bits,
+            per_lane=1,
+            bare=settings.bare,
+            salted=settings.salted,
+            psn_limit=settings.psn_limit,
+            base=settings.first_psn,
+            limit=most,
+            claims=most,
+            claims_next=most,
+            room=most,
+            allowed=most,
+            rto=round(settings.rto.initial_s * 1e9),
+        )
         self.set_limits(settings.rto)
 
         header = _header_template(settings, settings.lanes)

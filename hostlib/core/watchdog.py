@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from hostlib.core.peers import Patience, Peers
+from hostlib.core import Patience, Peers
 from hostlib.core.window import Window
 from hostlib.errors import JobBroken, JobFault, PeerLost, PeerTimeout
 

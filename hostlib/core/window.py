@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
-from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
+from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, Limits, Round, asked
 from hostlib.core.state import ALL_WAIT, CoreSettings, CoreState, CoreStruct, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 from hostlib.wire.encodings import Encoding, per_lane, why_no_room
@@ -131,7 +131,7 @@ class Window:
         core.allowed = limits.in_flight
         core.limit = min(core.allowed, core.room)
         core.round_target = core.allowed if congestion.wants_rounds else 0
-        core.rule, core.rule_state = congestion.in_c if isinstance(congestion, InC) else (None, None)
+        core.rule, core.rule_state = getattr(congestion, "in_c", (None, None))  # the compiled core asks it
 
     def restrict_to(self, packets: int) -> None:
         """Keep no more packets in flight than this rank's socket, say, can hold: at least 1.

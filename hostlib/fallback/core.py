@@ -150,7 +150,7 @@ class FallbackCore:
         return int(self.library.ina_fallback_next_timeout(self.handle))
 
     def pump(self, io: _native.IoStruct, control: int, deadline: int) -> int:
-        """Move packets between a socket and the core; ``ina_fallback_pump.c`` says until when."""
+        """Move packets between a socket and the core; ``ina_pump.c`` says until when."""
         return int(
             self.library.ina_fallback_pump(self.handle, ctypes.byref(io), _SEND_BYTES, control, deadline)
         )

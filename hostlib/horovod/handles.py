@@ -12,11 +12,11 @@ import torch
 
 from hostlib.errors import UnsupportedArray
 from hostlib.horovod.negotiation import Announcement, NotSupported, Request
-from hostlib.horovod.world import Operation, ProcessSet, Started, current
+from hostlib.horovod.world import ProcessSet, Started, Submitted, current
 
 _numbers = itertools.count(1)
 _lock = threading.Lock()
-_under_way: dict[int, Operation] = {}
+_under_way: dict[int, Submitted] = {}
 
 
 def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcement], Started]) -> int:
@@ -41,7 +41,7 @@ def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcem
     if not process_set.included():
         raise ValueError(f"rank {world.rank} is not of {process_set}")
     name = request.name or world.unnamed(request.kind, number)
-    operation = Operation(replace(request, name=name, process_set=number), start)
+    operation = Submitted(replace(request, name=name, process_set=number), start)
     world.submit(operation)
     handle = next(_numbers)
     with _lock:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hostlib.horovod.negotiation import Announcement, Coordinator, Request
-from hostlib.meet.messages import notice_its_end
+from hostlib.meet import notice_its_end
 from hostlib.meet.private_folder import private_folder
 
 CONNECT_S: Final = 60.0

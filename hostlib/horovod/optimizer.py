@@ -23,10 +23,10 @@ from hostlib.horovod.reductions import Average, How, ReduceOp, allreduce, groupe
 from hostlib.horovod.world import ProcessSet, current, global_process_set
 
 _followers: Any = WeakIdKeyDictionary()
-"""By parameter, a reference to the `Gradients` that averages its gradient: those of the last optimizer."""
+"""By parameter, a reference to what averages its gradient: the `AveragedGradients` of the last optimizer."""
 
 
-class Gradients:
+class AveragedGradients:
     """The gradients of an optimizer's parameters, on their way through the ranks."""
 
     def __init__(
@@ -37,7 +37,6 @@ class Gradients:
         how: How,
         compression: type[Compressor],
         passes: int,
-        groups: int | Sequence[Sequence[Parameter]],
         sparse_as_dense: bool,
     ) -> None:
         self._optimizer = optimizer
@@ -61,7 +60,6 @@ class Gradients:
         self._handles: dict[tuple[Parameter, ...], tuple[int, list[Any]]] = {}
         self.is_synchronized = False
         self.takes_part = how.process_set.included() and current().size > 1
-        self.follow(groups)
 
     def follow(self, groups: int | Sequence[Sequence[Parameter]] = ()) -> None:
         """Average from now on also the gradients of new parameters of the optimizer, and of unfrozen ones."""
@@ -181,7 +179,7 @@ class Gradients:
 class _Distributed:
     """The class that `DistributedOptimizer` puts before an optimizer's own class."""
 
-    _ina_gradients: Gradients
+    _ina_gradients: AveragedGradients
 
     @property
     def _parameter_names(self) -> dict[Parameter, str]:
@@ -275,15 +273,15 @@ def DistributedOptimizer(
         raise NotSupported(f"op is {op}: gradients are averaged or summed, hvd.Average or hvd.Sum")
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}, must be 1 or more")
-    gradients = Gradients(
+    gradients = AveragedGradients(
         optimizer,
         _names(optimizer, named_parameters),
         how=How(op, process_set, 1 / gradient_predivide_factor, gradient_predivide_factor),
         compression=compression,
         passes=backward_passes_per_step,
-        groups=groups or num_groups or (),
         sparse_as_dense=sparse_as_dense,
     )
+    gradients.follow(groups or num_groups or ())
     optimizer.__class__ = type(optimizer.__class__.__name__, (_Distributed, optimizer.__class__), {})
     optimizer._ina_gradients = gradients
     return optimizer

@@ -11,7 +11,7 @@ from typing import IO, Final
 _MICRO: Final = 1e6
 
 
-class Timeline:
+class TensorTimeline:
     """The file of one rank; any thread may call. Without effect until `start`."""
 
     def __init__(self, rank: int) -> None:

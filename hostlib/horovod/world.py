@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from hostlib.errors import NotInitialized
 from hostlib.horovod.link import Link, connect
 from hostlib.horovod.negotiation import ALL, Announcement, HorovodInternalError, Request
-from hostlib.horovod.timeline import Timeline
+from hostlib.horovod.timeline import TensorTimeline
 from hostlib.launch.launched_rank import LaunchedRank, launched_rank
 from hostlib.launch.machines import by_machine, check, machine, meeting_place
 from hostlib.meet.private_folder import private_folder
@@ -39,7 +39,7 @@ Started = tuple[Sequence[Any], Callable[[], Any]]
 """Works of torch to wait for, and what makes the result of them."""
 
 
-class Operation:
+class Submitted:
     """A collective that this rank has submitted."""
 
     def __init__(self, request: Request, start: Callable[[Announcement], Started]) -> None:
@@ -146,10 +146,10 @@ class World:
         dist.all_gather_object(names, (machine(), _reached_at(host)))
         machines = [name for name, _ in names]
         self.places = places(machines, self.rank)
-        self.timeline = Timeline(self.rank)
+        self.timeline = TensorTimeline(self.rank)
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._operations: dict[tuple[int, str], Operation] = {}
+        self._operations: dict[tuple[int, str], Submitted] = {}
         self._numbers = itertools.count(1)
         self.optimizers: Counter[int | None] = Counter()
         """Number of optimizers made so far, by process set: their gradients' names differ."""
@@ -175,7 +175,7 @@ class World:
         with self._lock:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
-    def submit(self, operation: Operation) -> None:
+    def submit(self, operation: Submitted) -> None:
         """Have a collective carried out. Raises ValueError if its name is under way."""
         request = operation.request
         if os.getpid() != self._process:

@@ -33,7 +33,6 @@ from hostlib.config import JobConfig
 from hostlib.errors import RendezvousError
 from hostlib.io.interfaces import known_as
 from hostlib.launch import command_line
-from hostlib.launch.launched_rank import LaunchedRank
 from hostlib.meet.private_folder import private_folder, publish
 from hostlib.settings import EMBEDDED, Settings
 
@@ -123,13 +122,6 @@ def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobC
         yield _config(configs, 0)
 
 
-@contextlib.contextmanager
-def launched(place: LaunchedRank, settings: Settings) -> Iterator[JobConfig]:
-    """Do as `meeting`, for a launcher's ranks, all of which are on this machine."""
-    with meeting(place.rank, place.size, place.launch, settings) as config:
-        yield config
-
-
 def admit(
     settings: Settings,
     machines: Sequence[Sequence[int]],
@@ -156,8 +148,15 @@ def admit(
     options = admit_options(settings, machines, names, hierarchical=hierarchical, listen=listen)
     _running[:] = [each for each in _running if each.process.poll() is None]
     last = next((each for each in _running if each.options == options), None)
-    if told := last.again() if last else {}:
-        return _configs(told)
+    told = last.again() if last else {}
+    if not told:
+        told = _started(options)
+    configs: Sequence[Any] = told["configs"]
+    return configs
+
+
+def _started(options: list[str]) -> dict[str, Any]:
+    """Start ``ina admit``; return what it says of the job that it has admitted. Raises RendezvousError."""
     process = subprocess.Popen(
         command_line.ina("admit", *options),
         stdin=subprocess.PIPE,
@@ -171,12 +170,7 @@ def admit(
         why = told.get("failed") or "its messages say why, where rank 0 runs"
         raise RendezvousError(f"'ina admit' ended with status {process.wait()}: {why}")
     _running.append(admission)
-    return _configs(told)
-
-
-def _configs(told: dict[str, Any]) -> Sequence[Any]:
-    configs: Sequence[Any] = told["configs"]
-    return configs
+    return told
 
 
 def finish() -> None:

@@ -85,7 +85,7 @@ Whole lines, as many as came at once; or part of one that is very long, that goe
 """
 
 
-class Watcher(Protocol):
+class EndWatcher(Protocol):
     """Gets the workers that have ended: a `Rendezvous`."""
 
     def ended(self, rank: int, status: int, reason: str) -> None:
@@ -100,7 +100,7 @@ class RunningWorkers(ABC):
         left_running: Processes that workers had started, and that had to be ended after the last worker.
     """
 
-    def __init__(self, size: int, rendezvous: Watcher) -> None:
+    def __init__(self, size: int, rendezvous: EndWatcher) -> None:
         """Watch so many; `rendezvous` is told of those that have ended."""
         self.exits: list[WorkerExit] = []
         self.left_running = 0
@@ -161,7 +161,7 @@ class Workers(RunningWorkers):
         self,
         command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
-        rendezvous: Watcher,
+        rendezvous: EndWatcher,
         on_output: Output,
         inherited: Sequence[str] | None = None,
     ) -> None:

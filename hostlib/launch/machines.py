@@ -129,7 +129,7 @@ def machine() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class RankArrival:
     """A rank's message to the first one."""
 
     machine: str
@@ -193,8 +193,8 @@ def check(settings: Settings, *, first: bool) -> None:
 def meet(
     channel: Channel,
     rank: int,
-    own: Arrival,
-    arrivals: Sequence[Arrival],
+    own: RankArrival,
+    arrivals: Sequence[RankArrival],
     listen: str | None,
     settings: Settings,
 ) -> JobConfig:
@@ -256,7 +256,7 @@ def meet(
     return JobConfig.from_json(json.dumps(configs[0]))
 
 
-def _check_versions(own: Arrival, arrivals: Sequence[Arrival]) -> None:
+def _check_versions(own: RankArrival, arrivals: Sequence[RankArrival]) -> None:
     for rank, arrival in enumerate(arrivals):
         if arrival.version != own.version:
             raise RendezvousError(
@@ -271,14 +271,14 @@ def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
     address = meeting_place(place, settings)
     found = TcpChannel(place.rank, place.size, address, settings.token, settings.meeting_s)
     with contextlib.closing(found) as channel:
-        own = Arrival.here()
+        own = RankArrival.here()
         try:
             texts = channel.gather(own.to_text())
         except MissingRanks as error:
-            here = [text and Arrival.from_text(text).challenge for text in error.arrived]
+            here = [text and RankArrival.from_text(text).challenge for text in error.arrived]
             channel.spread(seal(json.dumps({"challenges": here, "failed": str(error)}), settings.token))
             raise
-        arrivals = [Arrival.from_text(text) for text in texts]
+        arrivals = [RankArrival.from_text(text) for text in texts]
         return meet(channel, place.rank, own, arrivals, address[0], settings)
 
 

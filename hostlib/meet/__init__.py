@@ -1,1 +1,274 @@
-"""Ranks of a job meet: over TCP, in messages of one line, at a point that the launcher of the job keeps."""
+"""Ranks of a job meet over TCP, at a point that its launcher keeps, in messages: a JSON object per line.
+
+===========  =========================================================  ==================================
+from worker  ``{"join": rank, "size": n, "job": id, "token": text}``    once, first
+             ``{"report": {name: number}}``                              progress, any time
+             ``{"group": key, "ranks": [rank, …]}``                      it wants a job of these ranks; all
+                                                                         of them ask, with the same key
+             ``{"waited": s}``                                           not all have joined in s seconds, for
+                                                                         which it has waited; a fault follows
+             ``{"bye": n}``                                              it has the results of its n
+                                                                         collectives, and begins no other; an
+                                                                         orderly close follows
+to worker    ``{"refused": reason}``                                     and the connection is closed
+             ``{"go": true}``                                            all ranks have joined
+             ``{"gone": {rank: reason}}``                                these ranks died
+             ``{"left": {rank: n}}``                                     these ranks said farewell, after n
+                                                                         collectives
+             ``{"fault": reason}``                                       the job cannot go on
+             ``{"granted": n}``                                          packets that the job may have in
+                                                                         flight from now on; 0: no bound
+             ``{"group": key, "config": text}``                          it is admitted: this worker's
+                                                                         `hostlib.JobConfig` in it
+             ``{"group": key, "reason": text}``                          it is not
+===========  =========================================================  ==================================
+
+Whatever arrives is checked here before anything acts on it: how long a line is and how deep it nests before
+it is parsed, then every field. `MessageError` says what is wrong; it never holds the token.
+
+A machine that loses its power, or its cable, closes nothing: without probes of the kernel
+(`notice_its_end`) a connection to it stays open for ever. They say nothing of the process there, for which
+its kernel answers.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+FROM_WORKER_BYTES: Final = 16 * 1024
+"""Longest line of a worker: a report of `MAX_NUMBERS` numbers fits."""
+TO_WORKER_BYTES: Final = 1024 * 1024
+"""Longest line to a worker: one that tells why each of a thousand ranks is gone fits."""
+MAX_NUMBERS: Final = 128
+"""Numbers in one report."""
+MAX_KEY: Final = 100
+"""Characters of a group's key."""
+MAX_BRACKETS: Final = 4
+"""Objects and lists in one message, itself included; no message has more than two."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')  # one without an end goes to the end of the line: linear time
+
+
+class MessageError(ValueError):
+    """A line that is no message of this protocol; says why."""
+
+
+class Lines:
+    """Splits a byte stream into JSON objects."""
+
+    def __init__(self, longest: int, *, brackets: int = MAX_BRACKETS) -> None:
+        """Take lines of so many bytes at most, with so many objects and lists."""
+        self._longest = longest
+        self._brackets = brackets
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """Return the objects completed by `data`. Raises MessageError at the first that is none."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > self._longest:
+            raise MessageError(f"a line is longer than {self._longest} bytes")
+        return [self._parse(line) for line in lines]
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        if len(line) > self._longest:
+            raise MessageError(f"a line has {len(line)} bytes, must have {self._longest} at most")
+        try:
+            text = line.decode()
+            plain = _STRING.sub("", text)
+            if plain.count("{") + plain.count("[") > self._brackets:  # before the parser, which recurses
+                raise MessageError(f"a line has more than {self._brackets} objects and lists")
+            message = json.loads(text)
+        except MessageError:
+            raise
+        except ValueError:
+            raise MessageError("a line is not JSON") from None
+        if not isinstance(message, dict):
+            raise MessageError("a line is JSON, but not an object")
+        return message
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Return a message as the bytes of its line."""
+    return json.dumps(message).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The first message of a worker."""
+
+    rank: int
+    size: int
+    job: int
+    token: str = field(repr=False)
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        _check_fields(message, {"join", "size", "job", "token"})
+        token = message["token"]
+        if not isinstance(token, str):
+            raise MessageError("token must be a text")
+        rank, size, job = (_whole(name, message[name]) for name in ("join", "size", "job"))
+        return cls(rank, size, job, token)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Progress of a worker: numbers by name."""
+
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """A worker has the results of so many collectives, and begins no other."""
+
+    collectives: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """A worker has waited for so many seconds for all to join, and gives up."""
+
+    seconds: float
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        _check_fields(message, {"waited"})
+        return cls(_number("waited", message["waited"]))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """A worker wants a job of some ranks of its job, itself among them."""
+
+    key: str
+    """The same for all of them, and no other request."""
+    ranks: tuple[int, ...]
+    """In the order of their ranks in the new job."""
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        _check_fields(message, {"group", "ranks"})
+        key, ranks = message["group"], message["ranks"]
+        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
+            raise MessageError(f"group must be a text of 1 to {MAX_KEY} characters")
+        if not isinstance(ranks, list) or not ranks:
+            raise MessageError("ranks must be a list of one rank or more")
+        return cls(key, tuple(_whole("a rank", rank) for rank in ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswer:
+    """A group was admitted, or not."""
+
+    key: str
+    config: str | None = field(default=None, repr=False)
+    """The worker's configuration in it, secret like its token; None: it was not admitted."""
+    reason: str = ""
+    """Why not."""
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        key = _reason("group", message) or ""
+        return cls(key, _reason("config", message), _reason("reason", message) or "")
+
+
+def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRequest | Waited:
+    """Read what a worker says once it has joined. Raises MessageError."""
+    if "group" in message:
+        return GroupRequest.parse(message)
+    if "waited" in message:
+        return Waited.parse(message)
+    if "bye" in message:
+        _check_fields(message, {"bye"})
+        return Farewell(_whole("bye", message["bye"]))
+    _check_fields(message, {"report"})
+    numbers = message["report"]
+    if not isinstance(numbers, dict) or len(numbers) > MAX_NUMBERS:
+        raise MessageError(f"report must be an object of at most {MAX_NUMBERS} numbers")
+    return Report({name: _number(f"report: {name[:40]!r}", number) for name, number in numbers.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Message of the meeting point to a worker; fields that it does not speak of are empty."""
+
+    refused: str | None = None
+    go: bool = False
+    gone: Mapping[int, str] = field(default_factory=dict)
+    left: Mapping[int, int] = field(default_factory=dict)
+    fault: str | None = None
+    granted: int | None = None
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read a message. Raises MessageError."""
+        gone, left = message.get("gone", {}), message.get("left", {})
+        if not isinstance(gone, dict) or not all(
+            rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()
+        ):
+            raise MessageError("gone must be an object of reasons by rank")
+        if not isinstance(left, dict) or not all(rank.isdecimal() for rank in left):
+            raise MessageError("left must be an object of numbers by rank")
+        return cls(
+            refused=_reason("refused", message),
+            go=message.get("go") is True,
+            gone={int(rank): why for rank, why in gone.items()},
+            left={int(rank): _whole("left", number) for rank, number in left.items()},
+            fault=_reason("fault", message),
+            granted=_whole("granted", message["granted"]) if "granted" in message else None,
+        )
+
+
+def _check_fields(message: Mapping[str, Any], expected: set[str]) -> None:
+    if message.keys() != expected:
+        raise MessageError(f"a message must have the fields {', '.join(sorted(expected))} and no others")
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        raise MessageError(f"{name} must be a finite number")
+    return float(value)
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise MessageError(f"{name} must be a whole number, 0 or more")
+    return value
+
+
+def _reason(name: str, message: Mapping[str, Any]) -> str | None:
+    reason = message.get(name)
+    if reason is not None and not isinstance(reason, str):
+        raise MessageError(f"{name} must be a text")
+    return reason
+
+
+SILENT_S: Final = 10
+"""Time without any answer after which the far end is gone; longer than a switch may be busy."""
+_PROBES: Final = 6
+GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+"""Errors of a connection whose far end has not answered."""
+
+
+def notice_its_end(connection: socket.socket) -> None:
+    """Have the kernel ask the far end of a TCP connection whether it is there."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, SILENT_S - _PROBES),
+        (socket.TCP_KEEPINTVL, 1),
+        (socket.TCP_KEEPCNT, _PROBES),
+        (socket.TCP_USER_TIMEOUT, 1000 * SILENT_S),  # what was sent is not acknowledged
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)

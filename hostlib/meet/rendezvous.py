@@ -1,4 +1,4 @@
-"""Meeting point of a job's workers: over TCP on the management network, in `hostlib.meet.messages`.
+"""Meeting point of a job's workers: over TCP on the management network, in `hostlib.meet`.
 
 A worker joins with its rank, the job's size, the job's id and the job's token, which only those know who were
 given the job's configuration; when all have joined, all are let go together. From then on each open
@@ -22,12 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from hostlib.meet.messages import (
+from hostlib.meet import (
     FROM_WORKER_BYTES,
     GONE,
     SILENT_S,
     Farewell,
-    GroupAnswer,
     GroupRequest,
     Join,
     Lines,
@@ -51,7 +50,7 @@ _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @dataclass(slots=True)
-class _Connection:
+class _Client:
     until: float
     """Time at which it is closed unless it has joined, monotonic seconds."""
     lines: Lines = field(default_factory=lambda: Lines(FROM_WORKER_BYTES))
@@ -93,8 +92,8 @@ class Rendezvous:
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._lock = threading.RLock()
         """Held for all below; nothing done under it waits for a peer."""
-        self._connections: dict[socket.socket, _Connection] = {}
-        self._strangers: dict[socket.socket, _Connection] = {}
+        self._connections: dict[socket.socket, _Client] = {}
+        self._strangers: dict[socket.socket, _Client] = {}
         """Those that have not joined, the oldest first."""
         self._joined: dict[int, socket.socket] = {}
         self._gone: dict[int, str] = {}
@@ -180,11 +179,11 @@ class Rendezvous:
         with self._lock:
             for rank in self._requests.pop(request, set()) - {*self._gone}:
                 answer = (
-                    GroupAnswer(request.key, reason=configs)
+                    {"reason": configs}
                     if isinstance(configs, str)
-                    else GroupAnswer(request.key, configs[request.ranks.index(rank)])
+                    else {"config": configs[request.ranks.index(rank)]}
                 )
-                self._send(self._joined[rank], answer.encode())
+                self._send(self._joined[rank], encode({"group": request.key, **answer}))
 
     @property
     def broken(self) -> str | None:
@@ -233,7 +232,7 @@ class Rendezvous:
             return
         connection.setblocking(False)
         notice_its_end(connection)
-        known = _Connection(time.monotonic() + self._join_s)
+        known = _Client(time.monotonic() + self._join_s)
         self._connections[connection] = self._strangers[connection] = known
         self._selector.register(connection, selectors.EVENT_READ)
         if len(self._strangers) > self._size + MAX_STRANGERS:
@@ -327,16 +326,9 @@ class Rendezvous:
         self._connections[connection].join = join
         del self._strangers[connection]
         self._joined[join.rank] = connection
-        if self._gone:
-            self._send(connection, encode({"gone": {str(rank): why for rank, why in self._gone.items()}}))
-        if self._left:
-            self._send(
-                connection, encode({"left": {str(rank): number for rank, number in self._left.items()}})
-            )
-        if self._fault is not None:
-            self._send(connection, encode({"fault": self._fault}))
-        if self._granted:
-            self._send(connection, encode({"granted": self._granted}))
+        news = {"gone": self._gone, "left": self._left, "fault": self._fault, "granted": self._granted}
+        if known := {what: told for what, told in news.items() if told}:
+            self._send(connection, encode(known))
         if len(self._joined) == self._size:
             self._release()
 

@@ -10,21 +10,18 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from hostlib.addresses import parse_address
-from hostlib.core.peers import Peers
+from hostlib.core import Peers
 from hostlib.errors import RendezvousError
-from hostlib.meet.messages import (
+from hostlib.meet import (
     GONE,
     SILENT_S,
     TO_WORKER_BYTES,
-    Farewell,
     GroupAnswer,
     GroupRequest,
-    Join,
     Lines,
     MessageError,
     News,
-    Report,
-    Waited,
+    encode,
     notice_its_end,
 )
 
@@ -66,7 +63,7 @@ class RendezvousPeers(Peers):
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_its_end(self._socket)
-            self._socket.sendall(Join(rank, size, job, token).encode())
+            self._socket.sendall(encode({"join": rank, "size": size, "job": job, "token": token}))
             self._await_go(where, deadline, timeout_s)
         except RendezvousError:
             self._socket.close()
@@ -104,14 +101,14 @@ class RendezvousPeers(Peers):
     def report(self, statistics: Mapping[str, float]) -> None:
         """Send progress to the launcher."""
         with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
-            self._socket.sendall(Report(statistics).encode())
+            self._socket.sendall(encode({"report": statistics}))
 
     def farewell(self, collectives: int = 0) -> None:
         """Tell the launcher, which tells the others. Without effect if done before."""
         if not self._said_farewell:
             self._said_farewell = True
             with contextlib.suppress(OSError):
-                self._socket.sendall(Farewell(collectives).encode())
+                self._socket.sendall(encode({"bye": collectives}))
 
     def finished(self) -> bool:
         """Return whether every rank has said farewell or is gone, or the job is over anyway."""
@@ -130,7 +127,7 @@ class RendezvousPeers(Peers):
         """
         request = self._group_request(key, ranks)
         with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
-            self._socket.sendall(request.encode())
+            self._socket.sendall(encode({"group": request.key, "ranks": request.ranks}))
         with self._change:
             self._change.wait_for(lambda: key in self._answers or self._fault is not None, timeout_s)
             answer = self._answers.pop(key, None)
@@ -174,7 +171,7 @@ class RendezvousPeers(Peers):
                     ) from None
                 waited = True  # it knows who is missing, and tells all
                 deadline = time.monotonic() + ANSWER_S
-                self._socket.sendall(Waited(timeout_s).encode())
+                self._socket.sendall(encode({"waited": timeout_s}))
                 continue
             if not data:
                 raise RendezvousError(

@@ -13,7 +13,7 @@ switch, everything else through gloo; `paths` tells which way the calls took.
 
 from __future__ import annotations
 
-from hostlib.torch.version import check
+from hostlib.torch_autoload import check
 
 check()
 

@@ -14,7 +14,7 @@ from hostlib.collectives import Layer, NonFinite, Op
 from hostlib.collectives.communicator import Communicator
 from hostlib.collectives.handle import Handle, Result
 from hostlib.collectives.watch import Watch
-from hostlib.errors import InaError, JobBroken, RanksDisagree
+from hostlib.errors import InaError, RanksDisagree
 from hostlib.torch.work import Callbacks, SwitchWork
 from hostlib.wire.encodings import Numbers
 
@@ -118,10 +118,6 @@ class SwitchCalls:
         if not isinstance(error, RanksDisagree) or (text := self.watch.explain(number)) is None:
             return error
         return RanksDisagree(text, job=error.job, psns=error.psns)
-
-    def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Have all calls fail, those under way too."""
-        self.communicator.abort(reason, kind)
 
     def end(self, timeout_s: float) -> bool:
         """Return whether calls under way, their callbacks and the threads of these end within the time."""

@@ -24,15 +24,14 @@ from torch._C._distributed_c10d import AllgatherOptions
 import hostlib
 from hostlib.collectives import Layer
 from hostlib.collectives.communicator import Communicator
-from hostlib.collectives.paths import SWITCH, Paths
+from hostlib.collectives.paths import SWITCH, CallPaths
 from hostlib.collectives.watch import Watch
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.calls import Kind, Plan, Plans, SwitchCall, SwitchCalls
 from hostlib.torch.describe import as_bytes, strange
-from hostlib.torch.inner import give_back, take
-from hostlib.torch.joining import join, join_group
+from hostlib.torch.joining import give_back, join, join_group, take
 from hostlib.torch.moves import start_move, why_no_move
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import start_sum
@@ -108,12 +107,12 @@ class InaProcessGroup(dist.ProcessGroup):
             found = join_group(store, rank, ranks, timeout)
             if isinstance(found, str):
                 self._why_never = found
-                Paths.note(logging.INFO if rank else logging.WARNING, _named_group(ranks), GLOO, found)
+                CallPaths.note(logging.INFO if rank else logging.WARNING, _named_group(ranks), GLOO, found)
             else:
                 communicator = self._own = found
         self._job = communicator.job if communicator else 0
         speaks = not rank and (whole or communicator)  # once per job
-        self._paths = Paths(level=logging.WARNING if speaks else logging.INFO)
+        self._paths = CallPaths(level=logging.WARNING if speaks else logging.INFO)
         self._place = (*ranks,), rank, size, timeout
         self._gloo_taken = take(store, self._place)
         self._gloo = self._gloo_taken.gloo
@@ -130,7 +129,7 @@ class InaProcessGroup(dist.ProcessGroup):
                 rank,
                 size,
                 stall_s=settings.stall_s,
-                on_disagreement=self._disagree,
+                on_disagreement=lambda how: self._give_up(how, RanksDisagree),
                 patience_s=timeout.total_seconds(),
             )
             self._calls = SwitchCalls(communicator, self._watch, settings.nonfinite, Callbacks())
@@ -195,9 +194,18 @@ class InaProcessGroup(dist.ProcessGroup):
         """
         opts = dist.AllreduceOptions()
         opts.reduceOp = op
-        return self._reduce(
-            "allreduce", tensor, opts, label=name, layer=layer, numbers=numbers, residual=residual
-        )
+
+        def named(what: SwitchCall) -> SwitchCall:
+            return replace(
+                what,
+                call=", ".join(filter(None, [what.call, name])),
+                label=name,
+                layer=layer,
+                numbers=numbers or self._numbers,
+                residual=residual,
+            )
+
+        return self._reduce("allreduce", tensor, opts, named)
 
     def paths(self) -> dict[str, dict[str, int]]:
         """Return the number of calls by kind and path, as `hostlib.torch.paths`."""
@@ -241,13 +249,10 @@ class InaProcessGroup(dist.ProcessGroup):
         if os.getpid() == self._process:
             self._give_up("the process group was aborted by this rank", JobFault)
 
-    def _disagree(self, how: str) -> None:
-        self._give_up(how, RanksDisagree)
-
     def _give_up(self, reason: str, kind: type[JobBroken]) -> None:
         self._broken = self._broken or kind(reason, job=self._job, psns=NO_PACKETS)
         if self._calls:
-            self._calls.abort(reason, kind)
+            self._calls.communicator.abort(reason, kind)
         self._gloo.abort()
 
     def _reduce(
@@ -255,11 +260,7 @@ class InaProcessGroup(dist.ProcessGroup):
         name: str,
         tensors: Any,
         opts: Any,
-        *,
-        label: str = "",
-        layer: Layer | None = None,
-        numbers: Numbers | None = None,
-        residual: NDArray[np.float32] | None = None,
+        change: Callable[[SwitchCall], SwitchCall] = lambda what: what,
     ) -> Any:
         self._check_process()
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
@@ -270,17 +271,7 @@ class InaProcessGroup(dist.ProcessGroup):
         if plan.what is None or self._calls is None:
             return self._go_around(name, (tensors, opts), {}, plan.why_not, loud=True)
         self._paths.took(plan.kind, SWITCH)
-        what = plan.what
-        if label or layer or numbers or residual is not None:
-            what = replace(
-                what,
-                call=", ".join(filter(None, [what.call, label])),
-                label=label,
-                layer=layer,
-                numbers=numbers or self._numbers,
-                residual=residual,
-            )
-        return start_sum(self._calls, tensors, what)
+        return start_sum(self._calls, tensors, change(plan.what))
 
     def _plan_reduction(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Plan:
         self._check_devices(tensors)

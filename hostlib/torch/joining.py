@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
+import socket
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -16,7 +18,7 @@ from hostlib.collectives.communicator import Communicator
 from hostlib.config import JobConfig
 from hostlib.errors import ConfigError, RendezvousError
 from hostlib.launch.hosting import meeting
-from hostlib.launch.machines import Arrival, by_machine, meet
+from hostlib.launch.machines import RankArrival, by_machine, meet
 from hostlib.settings import Settings
 
 SEVERAL: Final = "several machines"
@@ -126,8 +128,8 @@ def _join_admitted(
     channel: _StoreChannel, rank: int, size: int, timeout: timedelta, settings: Settings
 ) -> None:
     """Have rank 0 have a job admitted, and join it; all ranks are on one machine, or on several."""
-    own = Arrival.here()
-    arrivals = [Arrival.from_text(text) for text in channel.gather(own.to_text())]
+    own = RankArrival.here()
+    arrivals = [RankArrival.from_text(text) for text in channel.gather(own.to_text())]
     machines = by_machine([each.machine for each in arrivals])
     key = channel.spread(SEVERAL if len(machines) > 1 else secrets.token_hex(16))
     if key == SEVERAL:
@@ -160,3 +162,81 @@ class _StoreChannel:
             self._store.set(f"meeting/{self._spread}", text)
         said: str = self._store.get(f"meeting/{self._spread}").decode()
         return said
+
+
+Place = tuple[tuple[int, ...], int, int, timedelta]
+"""What groups that may serve for each other have in common: their ranks in the default group (none: it is
+that group), this rank in them, their size, and their time-out."""
+
+
+@dataclass(slots=True)
+class Inner:
+    """A group of gloo."""
+
+    gloo: dist.ProcessGroupGloo
+    identity: str
+    """The same at all its ranks, and of no other group."""
+    calls: int = 0
+    """Collectives that this rank has called; they count in gloo."""
+    spoiled: bool = False
+    """A call has failed, which ends its connections, or this rank has sent or received: what another rank has
+    not received would come to the next group."""
+
+
+_free: dict[Place, dict[str, Inner]] = {}
+"""Groups that are not in use, by what their ranks must have in common: identity and calls."""
+
+
+def take(store: dist.Store, place: Place) -> Inner:
+    """Return a group of gloo: a free one that all ranks have, or else a new one.
+
+    Args:
+        store: A store of these ranks, without keys of earlier groups.
+        place: Where it belongs.
+    """
+    _, rank, size, timeout = place
+    free = _free.get(place, {})
+    store.set(f"free/{rank}", " ".join(free))
+    every = [{*store.get(f"free/{other}").decode().split()} for other in range(size)]
+    if common := set.intersection(*every):
+        return free.pop(min(common))
+    if rank == 0:
+        store.set("identity", secrets.token_hex(16))
+    gloo = _group(store, rank, size, timeout)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))  # a variable of this module would go at exit
+    return Inner(gloo, store.get("identity").decode())
+
+
+def _group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
+    """Return a new group of gloo: on several machines, at the address that leads to the first of them.
+
+    By itself gloo takes the address of this machine's name, which often leads nowhere, or to itself alone.
+    """
+    address = "" if "GLOO_SOCKET_IFNAME" in os.environ else _address_towards(os.environ.get("MASTER_ADDR"))
+    if not address:
+        return dist.ProcessGroupGloo(store, rank, size, timeout)
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout = timeout
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+    return dist.ProcessGroupGloo(store, rank, size, options)
+
+
+def _address_towards(first: str | None) -> str:
+    """Return the address of this machine that leads to another one; "": it is this machine, or unknown."""
+    if not first:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((first, 1))  # sends nothing
+        except OSError:  # gloo says more
+            return ""
+        address = str(probe.getsockname()[0])
+    return "" if address.startswith("127.") else address
+
+
+def give_back(inner: Inner, place: Place) -> None:
+    """Let the next group at the same place use one, unless it is spoiled."""
+    if inner.spoiled:
+        inner.gloo.shutdown()
+    else:
+        _free.setdefault(place, {})[f"{inner.identity}:{inner.calls}"] = inner

@@ -138,7 +138,7 @@ class Chunk:
     """Where the sum belongs, on the device."""
 
 
-class Staged:
+class StagedTensor:
     """A tensor on its way down and up. `chunks` are to be summed, each followed by `back`."""
 
     def __init__(self, tensor: torch.Tensor, copies: Copies) -> None:

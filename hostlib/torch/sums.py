@@ -15,7 +15,7 @@ from hostlib.collectives import CallOptions
 from hostlib.collectives.handle import Handle
 from hostlib.errors import UnsupportedArray
 from hostlib.torch.calls import SwitchCall, SwitchCalls, nothing
-from hostlib.torch.staging import Chunk, Copies, Staged, copies_of
+from hostlib.torch.staging import Chunk, Copies, StagedTensor, copies_of
 from hostlib.torch.tensors import encode
 from hostlib.torch.work import SwitchWork
 
@@ -63,7 +63,7 @@ def _staged(
     """Sum a tensor of a device, chunk by chunk; the last one to end, which may be any, ends the work."""
     if what.residual is not None:
         raise UnsupportedArray(f"error feedback is for tensors on the CPU, this one is on {tensor.device}")
-    staged = Staged(tensor, copies)
+    staged = StagedTensor(tensor, copies)
     takes = what.root in (None, calls.communicator.rank)
     left = len(staged.chunks)
 

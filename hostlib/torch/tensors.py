@@ -3,8 +3,16 @@
 ===============================  ===================================================================
 float32, float16, float64, int32  the tensor's own memory, as `hostlib.collectives.arrays` takes it
 bfloat16                          a copy in float32; the sum is rounded to bfloat16
-int64, averages of int32 too      digits (`hostlib.wire.wide_integers`): exact, modulo 2**64
+int64, averages of int32 too      narrow digits, summed exactly: modulo 2**64
 ===============================  ===================================================================
+
+A number is cut into digits of so many bits that the sum of as many of them as there are ranks stays below
+2**31. Sums of digits are carried into one another on the host, modulo 2**64: the sum is exact where it fits
+64 bits, and wraps around as additions of 64-bit integers do elsewhere.
+
+>>> sums = sum(split(np.array(values), 2) for values in ([2**40, -1], [5, -1]))
+>>> join(sums, 2).tolist()
+[1099511627781, -2]
 """
 
 from __future__ import annotations
@@ -15,8 +23,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from hostlib.wire import wide_integers
 
 SUMMED: Final = (
     torch.float32,
@@ -101,14 +107,14 @@ def _digits(tensor: torch.Tensor, size: int, *, divisor: int) -> Encoded:
 
 def _split(tensor: torch.Tensor, size: int) -> NDArray[np.int32]:
     values = tensor.to(torch.int64, memory_format=torch.contiguous_format)
-    return wide_integers.split(memory(values).reshape(-1), size)
+    return split(memory(values).reshape(-1), size)
 
 
 def _joining(tensor: torch.Tensor, digits: NDArray[Any], size: int, *, divisor: int) -> Callable[[], None]:
     """Return a call that puts the sums of digits, divided, into a tensor."""
 
     def finish() -> None:
-        sums = torch.from_numpy(wide_integers.join(digits, size)).view(tensor.shape)
+        sums = torch.from_numpy(join(digits, size)).view(tensor.shape)
         put(tensor, sums if divisor == 1 else sums.div(divisor, rounding_mode="trunc"))
 
     return finish
@@ -122,3 +128,32 @@ def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
 
 def _nothing() -> None:
     """Do nothing: the sum is where it should be."""
+
+
+MAX_SIZE = 1 << 20
+"""Ranks; digits of more would be few bits."""
+
+
+def digit_bits(size: int) -> int:
+    """Return the number of bits of a digit in a sum over `size` ranks. Raises ValueError above `MAX_SIZE`."""
+    if not 1 <= size <= MAX_SIZE:
+        raise ValueError(f"size is {size}, must be 1..{MAX_SIZE}")
+    return 31 - (size - 1).bit_length()
+
+
+def split(values: NDArray[np.int64], size: int) -> NDArray[np.int32]:
+    """Return the digits of flat `values` (n,), lowest first, as (digits, n)."""
+    bits = digit_bits(size)
+    raw = np.ascontiguousarray(values).view(np.uint64)
+    mask = np.uint64((1 << bits) - 1)
+    digits = [(raw >> np.uint64(shift)) & mask for shift in range(0, 64, bits)]
+    return np.stack(digits).astype(np.int32)
+
+
+def join(sums: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Return the sums (n,) of what `split` made on every rank, given the sums of the digits (digits, n)."""
+    bits = digit_bits(size)
+    total = np.zeros(sums.shape[1:], np.uint64)
+    for digit, shift in zip(sums, range(0, 64, bits), strict=True):
+        total += digit.astype(np.uint64) << np.uint64(shift)  # what leaves 64 bits is meant to
+    return total.view(np.int64)

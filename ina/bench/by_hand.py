@@ -17,7 +17,7 @@ from softswitch.engine.build import build_c
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class HandWorker:
     """Where a rank's contributions come from, and where its results go to."""
 
     port: int
@@ -28,7 +28,7 @@ class Worker:
 class ByHand:
     """One job at its root, its slots, and frames that go through them again and again."""
 
-    def __init__(self, job: int, workers: Sequence[Worker], *, lanes: int, slots: int) -> None:
+    def __init__(self, job: int, workers: Sequence[HandWorker], *, lanes: int, slots: int) -> None:
         """Admit a job.
 
         Args:

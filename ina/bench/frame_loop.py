@@ -19,7 +19,7 @@ from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.pipeline import Copy, Pipeline, PipelineError
 from softswitch.engine.switch import Switch
 from softswitch.engine.tofino import RECIRCULATING
-from softswitch.stf import Control, Packet, Statement
+from softswitch.stf import Control, PacketLine, Statement
 from softswitch.stf.control import EmbeddedPlane
 
 Frames = Sequence[tuple[bytes, int]]
@@ -27,7 +27,7 @@ Frames = Sequence[tuple[bytes, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class LoopPass:
     """Cost of some passes over the frames: `packets` count on the way in, `copies` on the way out."""
 
     packets: int
@@ -75,7 +75,7 @@ class FrameLoop:
         self._frames = ctypes.create_string_buffer(bytes(memory), len(memory))
         self._table = (_Frame * len(table))(*table)
         self._replicas = (_Replica * len(replicas))(*(_Replica(*replica) for replica in replicas))
-        self._run = _Run(
+        self._run = _LoopRun(
             frames=ctypes.addressof(self._frames),
             frame=self._table,
             frame_count=len(table),
@@ -90,7 +90,7 @@ class FrameLoop:
         """The frames, their table (``struct bench_frame``), how many, and what their number grows by."""
         return self._frames, self._table, len(self._table), self._run.number_step
 
-    def run(self, passes: int, *, one_by_one: bool = False) -> Pass:
+    def run(self, passes: int, *, one_by_one: bool = False) -> LoopPass:
         """Go over the frames that many times; `one_by_one`: fetch nothing ahead of a frame's turn.
 
         Raises PipelineError if there is no memory for a packet.
@@ -100,9 +100,9 @@ class FrameLoop:
         ops = ctypes.c_void_p(self._pipeline.ops_address)
         if self._library.bench_pipeline(ops, state, ctypes.byref(self._run)) != 0:
             raise PipelineError("no memory for a packet")
-        return Pass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
+        return LoopPass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
 
-    def run_on_threads(self, passes: int, threads: int, *, in_front: int = 1) -> Pass:
+    def run_on_threads(self, passes: int, threads: int, *, in_front: int = 1) -> LoopPass:
         """The same on several threads: each receives the frames of its ports, and all divide them by slots.
 
         Args:
@@ -122,7 +122,7 @@ class FrameLoop:
         ops = ctypes.c_void_p(self._pipeline.ops_address)
         if self._library.bench_threads(ops, addresses, threads, ctypes.byref(self._run)) != 0:
             raise PipelineError(f"no memory for {threads} threads")
-        return Pass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
+        return LoopPass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
 
     def run_sums(
         self, passes: int, *, values_offset: int, lanes: int, slots: int, contributors: int
@@ -212,11 +212,11 @@ def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[P
     with Switch({}) as switch:
         Control(program, EmbeddedPlane(switch, pipeline)).configure(statements)
         groups = switch.multicast_groups()
-        packets = [statement for statement in statements if isinstance(statement, Packet)]
+        packets = [statement for statement in statements if isinstance(statement, PacketLine)]
         return [_time(pipeline, groups, packet) for packet in packets]
 
 
-def _time(pipeline: Pipeline, groups: dict[int, list[tuple[int, int]]], packet: Packet) -> PacketTime:
+def _time(pipeline: Pipeline, groups: dict[int, list[tuple[int, int]]], packet: PacketLine) -> PacketTime:
     _, verdict = pipeline.ingress(packet.data, packet.port)
     replicas = groups.get(verdict.mcast_grp, [])
     frames = [(packet.data, packet.port)]
@@ -241,7 +241,7 @@ class _Replica(ctypes.Structure):
     _fields_ = (("port", ctypes.c_uint16), ("rid", ctypes.c_uint16))
 
 
-class _Run(ctypes.Structure):
+class _LoopRun(ctypes.Structure):
     """``struct bench_run``."""
 
     _fields_ = (
@@ -283,11 +283,11 @@ def _library() -> Any:
         str(build_c(Path(__file__).with_name("frame_loop.c").read_text(), flags=(*FLAGS, "-pthread")))
     )
     library.bench_pipeline.restype = ctypes.c_int
-    library.bench_pipeline.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Run))
+    library.bench_pipeline.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_LoopRun))
     library.bench_threads.restype = ctypes.c_int
     library.bench_threads.argtypes = (
         *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32),
-        ctypes.POINTER(_Run),
+        ctypes.POINTER(_LoopRun),
     )
     library.bench_sums.restype = ctypes.c_int
     library.bench_sums.argtypes = (ctypes.POINTER(_Sums),)

@@ -6,17 +6,22 @@ four models of the paper are (Muri, SIGCOMM'22, table 1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.errors import ControllerError
 from controller.policies.grouping.efficiency import efficiency, round_s
-from hostlib.interleave import Ranks, StageProfile
+from controller.policies.scheduling.synergy.profiling import Dataset, SensitivityProfile, profile
+from hostlib.interleave import Ranks, StageProfile, TurnServer, job_profile
 from hostlib.launch import command_line
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JobKind:
     """A kind of job: bytes per record, records per worker, views, dropout masks and width of the network."""
 
     record: int
@@ -41,12 +46,12 @@ class Kind:
         return command_line.module("hostlib.demos.four_stages", *words)
 
 
-KINDS: Mapping[str, Kind] = {
-    "load": Kind(record=1 << 18, batch=384, views=1, masks=1, hidden=32),
-    "augment": Kind(record=4096, batch=256, views=16, masks=1, hidden=32),
-    "deep": Kind(record=4096, batch=256, views=1, masks=48, hidden=64),
-    "wide": Kind(record=4096, batch=16, views=1, masks=1, hidden=384),
-    "even": Kind(record=1 << 18, batch=128, views=24, masks=16, hidden=96),
+KINDS: Mapping[str, JobKind] = {
+    "load": JobKind(record=1 << 18, batch=384, views=1, masks=1, hidden=32),
+    "augment": JobKind(record=4096, batch=256, views=16, masks=1, hidden=32),
+    "deep": JobKind(record=4096, batch=256, views=1, masks=48, hidden=64),
+    "wide": JobKind(record=4096, batch=16, views=1, masks=1, hidden=384),
+    "even": JobKind(record=1 << 18, batch=128, views=24, masks=16, hidden=96),
 }
 """Long in storage, CPU, GPU, network; and nowhere in particular."""
 
@@ -121,3 +126,117 @@ def compare(
         sum(each.iteration_s for each in alone) / predicted_s,
         sum(one.iteration_s / many.iteration_s for one, many in zip(alone, together, strict=True)),
     )
+
+
+POLL_S = 0.01
+SETTLED = 2
+"""Iterations that do not count after a change: one was under way, and caches of other cores are cold."""
+
+MOST_ITERATIONS = 60
+"""Iterations that can be measured at a time: a turn server keeps few more
+(`hostlib.interleave.stages.KEPT`)."""
+
+
+class CpusNotMeasured(ControllerError):
+    """A job cannot be measured, or has ended before it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuMeasurement:
+    """An iteration with `cpus` CPUs: medians over `profile.iterations` iterations."""
+
+    cpus: int
+    profile: StageProfile
+
+
+class JobOnCpus:
+    """A job that runs under a turn server, and whose CPUs can be changed.
+
+    `ended` says why there will be no more iterations, None while it runs. It is given `patience_s` for each
+    iteration, from its start on.
+    """
+
+    def __init__(
+        self, turns: TurnServer, name: str, ended: Callable[[], str | None], *, patience_s: float = 120.0
+    ) -> None:
+        self._turns = turns
+        self._name = name
+        self._ended = ended
+        self._patience_s = patience_s
+
+    def measure(self, cpus: Sequence[int], iterations: int) -> CpuMeasurement:
+        """Bind the job to these CPUs and return the time of these iterations. Raises CpusNotMeasured."""
+        self._wait(1)  # before, nobody may have joined
+        bind(self._turns.processes(self._name), cpus)
+        begun = self._turns.iterations(self._name)
+        self._wait(begun + SETTLED + iterations)
+        latest = [times[-iterations:] for times in self._turns.measured(self._name)]
+        return CpuMeasurement(len(cpus), job_profile(latest))
+
+    def _wait(self, number: int) -> None:
+        """Return when the job has done so many iterations."""
+        seen, since_s = -1, time.monotonic()
+        while (done := self._turns.iterations(self._name)) < number:
+            if done > seen:
+                seen, since_s = done, time.monotonic()
+            if why := self._ended():
+                raise CpusNotMeasured(
+                    f"the job ended after {done} marked iterations, {number} are needed so far: {why}"
+                )
+            if time.monotonic() - since_s > self._patience_s:
+                raise CpusNotMeasured(f"no iteration in {self._patience_s:g} s, after {done}")
+            time.sleep(POLL_S)
+
+
+def bind(processes: Iterable[int], cpus: Iterable[int]) -> None:
+    """Bind all threads of these processes and of their descendants to these CPUs."""
+    chosen = set(cpus)
+    for thread in _threads(processes):
+        with contextlib.suppress(ProcessLookupError):  # it may have ended since
+            os.sched_setaffinity(thread, chosen)
+
+
+def _threads(processes: Iterable[int]) -> Iterator[int]:
+    for process in processes:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in Path(f"/proc/{process}/task").iterdir():
+                yield int(task.name)
+                yield from _threads(map(int, (task / "children").read_text().split()))
+
+
+NO_STORAGE = Dataset(samples=1, sample_mb=1e-9)
+"""A data set that every cache holds."""
+
+
+def profile_job(
+    job: JobOnCpus,
+    cpus: Sequence[int],
+    iterations: int,
+    memory_gb: Sequence[float],
+    *,
+    dataset: Dataset = NO_STORAGE,
+    bandwidth_mbps: float = 1.0,
+) -> tuple[SensitivityProfile, list[CpuMeasurement]]:
+    """Return the matrix of a running job, in iterations per second, and its measurements.
+
+    Args:
+        job: The running job.
+        cpus: Ids of CPUs; the job is bound to the first ones, as many as
+            `controller.policies.scheduling.synergy.profiling` asks for.
+        iterations: Iterations of each measurement.
+        memory_gb: The memory sizes of the matrix, in GB.
+        dataset: The data set, counted in iterations as samples.
+        bandwidth_mbps: Rate of storage, which serves the misses of the cache.
+
+    Raises CpusNotMeasured.
+    """
+    measured: list[CpuMeasurement] = []
+
+    def speed(number: int) -> float:
+        measured.append(job.measure(cpus[:number], iterations))
+        return 1 / measured[-1].profile.iteration_s
+
+    found = profile(
+        speed, max_cpus=len(cpus), memory_gb=memory_gb, dataset=dataset, bandwidth_mbps=bandwidth_mbps
+    )
+    return found, sorted(measured, key=lambda each: each.cpus)

@@ -34,8 +34,8 @@ from controller.switches.programs import objects
 from controller.switches.target import Range, TableEntry
 from controller.vocabulary import Region
 from hostlib import wire
-from ina.bench.by_hand import ByHand, Worker
-from ina.bench.frame_loop import FrameLoop, Pass, compiler_and_flags, frames_per_s
+from ina.bench.by_hand import ByHand, HandWorker
+from ina.bench.frame_loop import FrameLoop, LoopPass, compiler_and_flags, frames_per_s
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline, PipelineError
 
@@ -132,8 +132,6 @@ def bench_pipeline(
     program: ir.Program,
     *,
     contributors: int = 4,
-    jobs: int | None = None,
-    region_slots: int | None = None,
     burst: int = 64,
     rounds: int = 15,
     round_s: float = 0.1,
@@ -141,14 +139,14 @@ def bench_pipeline(
 ) -> PipelineBench:
     """Measure `program`, an ``exclusive.p4`` or ``shared.p4`` of any number of lanes.
 
+    One job has 512 slots, or four jobs 2048 where they share them.
+
     `packets_per_s` is the best of all rounds, beside their median: other load on the machine can only make a
     round slower.
 
     Args:
         program: The compiled program.
         contributors: Workers of each job.
-        jobs: Number of jobs; None: one, or four for shared slots.
-        region_slots: Slots of the region; None: 512, or 2048 for shared slots.
         burst: Consecutive packets of one worker.
         rounds: Number of measurements.
         round_s: Approximate processor time of each, in seconds.
@@ -159,10 +157,7 @@ def bench_pipeline(
     """
     shared = is_shared(program)
     lanes = lane_count(program)
-    if jobs is None:
-        jobs = 4 if shared else 1
-    if region_slots is None:
-        region_slots = 2048 if shared else 512
+    jobs, region_slots = (4, 2048) if shared else (1, 512)
     traffic = Traffic(jobs, contributors, region_slots, burst)
     frames, replicas = traffic.frames(lanes), traffic.replicas()
     psn_offset = wire.FRAME_PREFIX_BYTES + _offset("psn")
@@ -198,7 +193,7 @@ def bench_pipeline(
         )
     counter = tofino_rows.COUNTER if program.tofino else names.OUTCOMES
 
-    def share(of: Pipeline, outcome: str, passed: Sequence[Pass]) -> float:
+    def share(of: Pipeline, outcome: str, passed: Sequence[LoopPass]) -> float:
         cells = ((1 + job) * COLUMNS + OUTCOMES[outcome] for job in range(jobs))
         return sum(of.read_counter(counter, cell)[0] for cell in cells) / sum(each.packets for each in passed)
 
@@ -235,7 +230,7 @@ def bench_pipeline(
     )
 
 
-def _best(passes: Sequence[Pass]) -> float:
+def _best(passes: Sequence[LoopPass]) -> float:
     return max(each.packets / each.cpu_s for each in passes)
 
 
@@ -291,7 +286,7 @@ def admit_jobs(pipeline: Pipeline, traffic: Traffic) -> None:
 def admit_by_hand(traffic: Traffic, lanes: int) -> ByHand:
     """Return the program by hand with the first job's entries."""
     workers = [
-        Worker(traffic.port(0, rank), _worker_mac(0, rank), _worker_ip(0, rank))
+        HandWorker(traffic.port(0, rank), _worker_mac(0, rank), _worker_ip(0, rank))
         for rank in range(traffic.contributors)
     ]
     return ByHand(FIRST_JOB, workers, lanes=lanes, slots=traffic.region_slots)

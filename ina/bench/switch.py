@@ -105,7 +105,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SwitchBench:
     """Times per packet, and table writes a second: by one batch of P4Runtime after the other."""
 
     cases: tuple[Case, ...]
@@ -114,7 +114,7 @@ class Measured:
 
 def bench_switch(
     *, exact: int, lpm: int, ternary: int, round_s: float, rounds: int, writes: int = 20_000
-) -> Measured:
+) -> SwitchBench:
     """Measure forwarding with large tables, and table writes.
 
     Args:
@@ -147,7 +147,7 @@ def bench_switch(
         measure("L3, longest prefix", lpm, lambda pipeline: _lpm(pipeline, lpm, rng)),
         measure("L3 behind a filter, ternary", ternary, lambda pipeline: _ternary(pipeline, ternary, rng)),
     ]
-    return Measured(tuple(cases), _writes_per_s(texts["preprocess"], writes))
+    return SwitchBench(tuple(cases), _writes_per_s(texts["preprocess"], writes))
 
 
 def _best_ns(loop: FrameLoop, round_s: float, rounds: int) -> tuple[float, float]:

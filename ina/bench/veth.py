@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ina.bench.veth_bed import Bed, Kind, bed, check
-from ina.bench.veth_links import FRAME, SUPERFRAME, Link, RawFrames, Superframes
+from ina.bench.veth_bed import FRAME, SUPERFRAME, FrameLink, Kind, RawFrames, Superframes, VethBed, bed, check
 
 SMALL_FRAME = 64
 WINDOW: Mapping[Kind, int] = {"ina": 512, "bmv2": 64}
@@ -28,7 +27,7 @@ PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class VethPassed:
     """Frames that went from one host to the other through a switch in `wall_s` seconds."""
 
     switch: Kind
@@ -60,9 +59,9 @@ class Passed:
 class VethBench:
     """The median round of each case, by frames per second."""
 
-    cases: tuple[Passed, ...]
+    cases: tuple[VethPassed, ...]
 
-    def times_baseline(self, value: Callable[[Passed], float]) -> dict[str, float]:
+    def times_baseline(self, value: Callable[[VethPassed], float]) -> dict[str, float]:
         """Return, by case, our `value` as a multiple of BMv2's; empty without the baseline."""
         theirs = {case.name: value(case) for case in self.cases if case.switch == "bmv2"}
         ours = {case.name: value(case) for case in self.cases if case.switch == "ina"}
@@ -87,16 +86,16 @@ def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
     return VethBench(tuple(_middle(of_case) for of_case in zip(*done, strict=True)))
 
 
-def _middle(rounds: Sequence[Passed]) -> Passed:
+def _middle(rounds: Sequence[VethPassed]) -> VethPassed:
     return sorted(rounds, key=lambda each: each.frames_per_s)[len(rounds) // 2]
 
 
-def _raw(kind: Kind, on: Bed, frame_bytes: int, duration_s: float) -> Passed:
+def _raw(kind: Kind, on: VethBed, frame_bytes: int, duration_s: float) -> VethPassed:
     with contextlib.closing(RawFrames(on, frame_bytes)) as link:
         return _passed(kind, "frame by frame", on, link, frame_bytes, WINDOW[kind], duration_s)
 
 
-def _beside(on: Bed, another: Bed, duration_s: float) -> Passed:
+def _beside(on: VethBed, another: VethBed, duration_s: float) -> VethPassed:
     """Measure one of two switch processes that are busy at the same time."""
     with ThreadPoolExecutor(1) as threads:
         other = threads.submit(_raw, "ina", another, FRAME, duration_s)
@@ -105,21 +104,21 @@ def _beside(on: Bed, another: Bed, duration_s: float) -> Passed:
     return replace(found, name=f"{found.name}, another switch beside it")
 
 
-def _superframes(on: Bed, duration_s: float) -> Passed:
+def _superframes(on: VethBed, duration_s: float) -> VethPassed:
     with contextlib.closing(Superframes(on)) as link:
         return _passed("ina", "superframes", on, link, FRAME, SUPERFRAMES * SUPERFRAME, duration_s)
 
 
 def _passed(
-    kind: Kind, how: str, on: Bed, link: Link, frame_bytes: int, window: int, duration_s: float
-) -> Passed:
+    kind: Kind, how: str, on: VethBed, link: FrameLink, frame_bytes: int, window: int, duration_s: float
+) -> VethPassed:
     started_s, used_s = time.monotonic(), on.cpu_s()
     frames, lost = keep_full(link, window, duration_s, time.monotonic)
     wall_s = time.monotonic() - started_s
-    return Passed(kind, f"{frame_bytes} B, {how}", frames, frame_bytes, lost, wall_s, on.cpu_s() - used_s)
+    return VethPassed(kind, f"{frame_bytes} B, {how}", frames, frame_bytes, lost, wall_s, on.cpu_s() - used_s)
 
 
-def keep_full(link: Link, window: int, duration_s: float, clock: Callable[[], float]) -> tuple[int, int]:
+def keep_full(link: FrameLink, window: int, duration_s: float, clock: Callable[[], float]) -> tuple[int, int]:
     """Send with at most `window` frames in flight; return the numbers of frames that arrived and were lost.
 
     Args:

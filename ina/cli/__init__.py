@@ -17,15 +17,17 @@ import warnings
 from types import FrameType
 from typing import Final, TextIO
 
-from ina.cli import encoding
 from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
-from ina.cli.screen import screen
+from ina.cli.screen import replace_unencodable, screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
 """They run until they are ended."""
 
 _AGAIN_S = 0.01
 """After which an object that was being destroyed is gone; if it is not, there is another try."""
+
+_KEPT = ("INA_TESTBEDS", "INA_CONTROLLER", "NO_COLOR")
+"""Environment variables that the command keeps, besides `SETTINGS`: sudo has an environment of its own."""
 
 
 def main() -> None:
@@ -36,7 +38,7 @@ def main() -> None:
     sys.unraisablehook = _unraisable
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it has all that we start end with status 0
     _open_standard_streams()
-    encoding.install()
+    replace_unencodable()
     sys.exit(_main())
 
 
@@ -105,9 +107,7 @@ def _run() -> int:
         return FAILED  # whoever read our output has seen enough
     except Exception as error:
         if getattr(error, "as_root", False):
-            from ina.cli.root import again_as_root
-
-            return _complain(again_as_root(str(error)), FAILED)
+            return _complain(_again_as_root(str(error)), FAILED)
         return _complain(*verdict(error))
     return 0
 
@@ -143,3 +143,26 @@ def _complain(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # the terminal may be gone
         say(prefix + message)
     return code
+
+
+def _again_as_root(why: str) -> str:
+    """Replace this process by the same command, run by root; return why that cannot be.
+
+    The command is run by this interpreter, wherever root's search path leads.
+    """
+    import shlex
+    import shutil
+
+    from hostlib.launch import command_line
+    from hostlib.launch.launcher import SETTINGS, environment
+
+    kept = [f"{name}={text}" for name, text in environment((*SETTINGS, *_KEPT)).items()]
+    command = ["env", *kept, *command_line.module("ina", *sys.argv[1:])]
+    sudo = shutil.which("sudo")
+    if sudo is None:
+        return f"{why}. There is no sudo here; as root, run {shlex.join(command)}"
+    print(f"ina: {why}: going on with sudo", file=sys.stderr, flush=True)
+    try:
+        os.execv(sudo, [sudo, "--", *command])
+    except OSError as error:
+        return f"{why}; {sudo}: {error.strerror}"

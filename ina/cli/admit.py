@@ -1,39 +1,37 @@
-"""``ina admit``: admit a job to a switch for workers that are started by another launcher."""
+"""``ina admit``: admit a job to a switch, or by a controller, for workers that another launcher starts."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import secrets
 import select
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
+from hostlib.io.interfaces import known_as
 from hostlib.launch.command_line import AGAIN
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure, verdict
+from ina.cli.plain import say
 from ina.cli.run_options import (
-    FaultOptions,
+    EMBEDDED,
+    FabricOptions,
     MemoryOptions,
-    StragglerTimeout,
-    SwitchOptions,
-    Timeout,
+    PortKind,
+    Timeouts,
     check,
     check_memory,
-    fabric_of,
-    only_job,
 )
-from ina.cli.service import admission
-from ina.cli.service.admission import WaitOptions
-from ina.cli.service.common import ControllerOptions
-from ina.cli.service.job_options import JobOptions
+from ina.cli.service.common import CONTROLLER, ControllerOptions, JobOptions
 from ina.runtime import cluster_fabric, machine_hosts
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.launch import attend, met
@@ -50,38 +48,15 @@ _ONE_EACH = (
 AGAIN_S = 30.0
 """Time that the switches wait for one more job of the same ranks, where these leave and join again."""
 
-EPILOG = """Examples:
 
-  ina admit -np 4
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitSettings:
+    """A job, and the switches and machines, or the controller, that serve it."""
 
-  ina admit -np 4 --program shared --slots 256
-
-  ina admit -np 4 --switch grpc://127.0.0.1:9559
-
-  ina admit -np 4 --machines 0,1/2,3 --hierarchical --switch grpc://10.1.0.9:9559 --listen 10.1.0.1 --host
-  1=10.0.0.1/02:00:00:00:00:01 --host 2=10.0.0.2/02:00:00:00:00:02
-
-  ina admit -np 4 --machines 0,1/2,3 --hierarchical --cluster lab.yaml --machine node1 --machine node2
-
-  ina admit -np 4 --machines 0,1/2,3 --hierarchical --controller https://lab:9580 --machine node1 --machine
-  node2 --listen 10.1.0.1
-
-Programs that use hostlib start it by themselves where torchrun, mpirun or srun has started them; INA_CLUSTER,
-INA_SWITCH, INA_CONTROLLER and INA_OPTIONS hold its options then.
-"""
-
-
-def admit(
-    *,
-    workers: Annotated[int, Declared(*options.WORKERS, help="Set the number of workers, 1 to 32.")],
-    program: options.OpenProgram = None,
-    lanes: options.OpenLanes = None,
-    timeout: Timeout = 8.0,
-    straggler_timeout: StragglerTimeout = 600.0,
-    memory: MemoryOptions,
-    switches: SwitchOptions,
-    tls: options.TlsOptions,
-    faults: FaultOptions,
+    workers: Annotated[int, Declared(*options.WORKERS, help="Set the number of workers, 1 to 32.")]
+    memory: MemoryOptions
+    fabric: FabricOptions
+    times: Timeouts
     machines: Annotated[
         str,
         Declared(
@@ -90,7 +65,7 @@ def admit(
             help="List the ranks of each machine, machines separated by '/'. Default: all ranks on "
             "this machine.",
         ),
-    ] = "",
+    ] = ""
     hierarchical: Annotated[
         bool,
         Declared(
@@ -99,8 +74,8 @@ def admit(
             help="Sum the ranks of each machine on that machine first; each machine then counts as "
             "one worker of the switch.",
         ),
-    ] = False,
-    cluster: ClusterFile = None,
+    ] = False
+    cluster: ClusterFile = None
     machine: Annotated[
         list[str] | None,
         Declared(
@@ -110,7 +85,7 @@ def admit(
             "addresses by which to find it there. Repeat for each machine, in the order of their lowest "
             "ranks. Default with --controller: this machine.",
         ),
-    ] = None,
+    ] = None
     host: Annotated[
         list[str] | None,
         Declared(
@@ -120,7 +95,7 @@ def admit(
             "addresses of the machine on that port. Repeat for each machine, in the order of "
             "their lowest ranks.",
         ),
-    ] = None,
+    ] = None
     switch_ip: Annotated[
         str,
         Declared(
@@ -128,7 +103,7 @@ def admit(
             rich_help_panel=MACHINES,
             help="Set the IP address at which these machines reach the switch.",
         ),
-    ] = SWITCH_IP,
+    ] = SWITCH_IP
     given: Annotated[
         bool,
         Declared(
@@ -137,7 +112,7 @@ def admit(
             help="Serve the job of the environment variable INA_GIVEN, which a controller has admitted and "
             "will remove. Machines are given with --machine.",
         ),
-    ] = False,
+    ] = False
     again: Annotated[
         bool,
         Declared(
@@ -145,7 +120,7 @@ def admit(
             help="Without --controller and --given: wait up to 30 s after the job for the line 'again' on "
             "standard input, and admit another job like it on the same switches. Repeat until there is none.",
         ),
-    ] = False,
+    ] = False
     listen: Annotated[
         str | None,
         Declared(
@@ -154,11 +129,41 @@ def admit(
             help="Set the address of this machine at which the ranks meet. Default: a loopback "
             "address, which other machines cannot reach.",
         ),
-    ] = None,
-    at: ControllerOptions,
-    waiting: WaitOptions,
-    job: JobOptions,
-) -> None:
+    ] = None
+    at: ControllerOptions
+    wait: Annotated[
+        float,
+        Declared(
+            metavar="SECONDS",
+            min=0,
+            rich_help_panel=CONTROLLER,
+            help="Let the job wait up to this long to be admitted. Ranks of launchers wait 300 s at most.",
+        ),
+    ] = 240.0
+    job: JobOptions
+
+    def spec(self) -> LaunchSpec:
+        """Return how the job is launched. Raises Failure."""
+        job = self.memory.job(self.workers)
+        return self.times.of(LaunchSpec(job=job, machines=self.ranks, hierarchical=self.hierarchical))
+
+    @property
+    def ranks(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks of each machine, from ``0,1/2,3``; by default one machine with all. Raises Failure."""
+        text, workers = self.machines, self.workers
+        try:
+            machines = tuple(tuple(map(int, part.split(","))) for part in text.split("/")) if text else ()
+        except ValueError:
+            machines = ((-1,),)
+        if text and sorted(rank for ranks in machines for rank in ranks) != list(range(workers)):
+            raise Failure(
+                f"--machines {text!r}: want each rank of 0..{workers - 1} once, such as 0,1/2,3",
+                exit_code=USAGE,
+            )
+        return machines or (tuple(range(workers)),)
+
+
+def admit(asked: AdmitSettings) -> None:
     """Admit a job whose workers are started by torchrun, mpirun or srun.
 
     Starts the switches, or uses running ones, and admits the job, as 'ina run' does. Then prints one line of
@@ -169,65 +174,62 @@ def admit(
     With --controller, a controller finds the machines in its cluster, chooses tree and slots, and has the
     switches serve the job, which 'ina jobs' and 'ina explain' then show. --cluster, --switch and --tree take
     precedence over INA_CONTROLLER.
+
+    Examples:
+        ina admit -np 4
+
+        ina admit -np 4 --program shared --slots 256
+
+        ina admit -np 4 --switch grpc://127.0.0.1:9559
+
+        ina admit -np 4 --machines 0,1/2,3 --hierarchical --switch grpc://10.1.0.9:9559 --listen 10.1.0.1
+        --host
+        1=10.0.0.1/02:00:00:00:00:01 --host 2=10.0.0.2/02:00:00:00:00:02
+
+        ina admit -np 4 --machines 0,1/2,3 --hierarchical --cluster lab.yaml --machine node1 --machine node2
+
+        ina admit -np 4 --machines 0,1/2,3 --hierarchical --controller https://lab:9580 --machine node1
+        --machine
+        node2 --listen 10.1.0.1
+
+        Programs that use hostlib start it by themselves where torchrun, mpirun or srun has started them;
+        INA_CLUSTER,
+    INA_SWITCH, INA_CONTROLLER and INA_OPTIONS hold its options then.
     """
     with _telling():
-        if given:
-            result = _serve_given(_machines(machines, workers), machine or [], listen)
-            _print(metrics(result))
-            return
-        if admission.asks(at, admission.elsewhere(switches, cluster, host)):
-            admission.check(program, lanes, switches, faults)
-            spec = LaunchSpec(
-                job=only_job(memory.overrides(), workers, ()),
-                timeout_s=timeout,
-                straggler_timeout_s=max(timeout, straggler_timeout),
-                machines=_machines(machines, workers),
-                hierarchical=hierarchical,
-            )
-            result = admission.admitted(
-                at,
-                waiting.wait,
-                job,
-                memory,
-                spec,
-                machine or [],
-                listen,
-                on_ready=_announce,
-                starter_left=_input_ended,
-            )
-            _print(metrics(result))
-            return
-        fabric = fabric_of(program, lanes, switches, tls, faults, cluster=cluster is not None)
-        running = cluster_of(cluster, fabric, switches, tls) if cluster else None
-        spec = LaunchSpec(
-            job=only_job(memory.overrides(), workers, fabric.tree),
-            timeout_s=timeout,
-            straggler_timeout_s=max(timeout, straggler_timeout),
-            machines=_machines(machines, workers),
-            hierarchical=hierarchical,
-        )
-        check(fabric, [spec])
-        if running is not None:
-            spec = replace(spec, places=_places(running.topology, machine or [], len(spec.machines)))
-            opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)
-            listen = listen or machine_hosts.reached_at(running.topology, spec.places[0])
+        if asked.given:
+            _print(metrics(_serve_given(asked)))
+        elif _asks_controller(asked):
+            _print(metrics(_admitted(asked)))
         else:
-            if host:
-                fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
-            fabric, offers = settled(fabric)  # after all that asks nobody
-            if host and offers.shared:
-                raise Failure(_ONE_EACH, exit_code=USAGE)
-            check_memory(memory, [spec], offers)
-            opened = open_fabric(fabric, [spec.children])
-        with opened as switches_there:
-            check_memory(memory, [spec], switches_there.offers)
-            while True:
-                result = serve(
-                    switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen
-                )
-                _print(metrics(result))
-                if result.failure or not again or not _asked_again():
-                    return
+            _serve_on_switches(asked)
+
+
+def _serve_on_switches(asked: AdmitSettings) -> None:
+    """Serve the job on switches that are started, or run; then others like it, if they are asked for."""
+    fabric = asked.fabric.fabric(cluster=asked.cluster is not None)
+    running = cluster_of(asked.cluster, fabric, asked.fabric) if asked.cluster else None
+    spec, listen = asked.spec(), asked.listen
+    check(fabric, [spec])
+    if running is not None:
+        spec = replace(spec, places=_places(running.topology, asked.machine or [], len(spec.machines)))
+        opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)
+        listen = listen or machine_hosts.reached_at(running.topology, spec.places[0])
+    else:
+        if asked.host:
+            fabric = replace(fabric, attached=_reached(fabric, asked.host, asked.switch_ip))
+        fabric, offers = settled(fabric)  # after all that asks nobody
+        if asked.host and offers.shared:
+            raise Failure(_ONE_EACH, exit_code=USAGE)
+        check_memory(asked.memory, [spec], offers)
+        opened = open_fabric(fabric, [spec.children])
+    with opened as switches_there:
+        check_memory(asked.memory, [spec], switches_there.offers)
+        while True:
+            result = serve(switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
+            _print(metrics(result))
+            if result.failure or not asked.again or not _asked_again():
+                return
 
 
 def _asked_again() -> bool:
@@ -236,13 +238,13 @@ def _asked_again() -> bool:
     return bool(ready) and os.read(sys.stdin.fileno(), 4096).decode(errors="replace").strip() == AGAIN
 
 
-def _serve_given(machines: Sequence[Sequence[int]], known_as: Sequence[str], listen: str | None) -> JobResult:
+def _serve_given(asked: AdmitSettings) -> JobResult:
     """Serve a job that a controller has admitted to the machines of these ranks."""
     from ina.service.given_job import given_job
 
     text = os.environ.get("INA_GIVEN", "")
-    job, first = given_job(text, machines, [each.split(",") for each in known_as])
-    with met(job, listen or first) as rendezvous:
+    job, first = given_job(text, asked.ranks, [each.split(",") for each in asked.machine or []])
+    with met(job, asked.listen or first) as rendezvous:
         return attend(job, rendezvous, on_ready=_announce, starter_left=_input_ended)
 
 
@@ -259,19 +261,6 @@ def _telling() -> Iterator[None]:
 def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[str, ...]:
     """Return the names of the ranks' machines. Raises Failure, BadRun."""
     return tuple(machine_hosts.identified(topology, names) for names in names_of(given, machines))
-
-
-def _machines(text: str, workers: int) -> tuple[tuple[int, ...], ...]:
-    """Read ``0,1/2,3``; nothing is one machine with all ranks. Raises Failure."""
-    try:
-        machines = tuple(tuple(map(int, part.split(","))) for part in text.split("/")) if text else ()
-    except ValueError:
-        machines = ((-1,),)
-    if text and sorted(rank for ranks in machines for rank in ranks) != list(range(workers)):
-        raise Failure(
-            f"--machines {text!r}: want each rank of 0..{workers - 1} once, such as 0,1/2,3", exit_code=USAGE
-        )
-    return machines or (tuple(range(workers)),)
 
 
 def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attachment:
@@ -304,3 +293,68 @@ def _input_ended() -> bool:
     """Return whether standard input has ended; its content is ignored."""
     ready, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
+
+
+# --------------------------------------------------------------------------- by a controller
+
+
+def _asks_controller(asked: AdmitSettings) -> bool:
+    """Return whether a controller admits the job: options that name switches override INA_CONTROLLER.
+
+    Raises Failure if --controller is given beside them.
+    """
+    given = {
+        "--cluster": asked.cluster,
+        "--switch": asked.fabric.switches.switch != EMBEDDED,
+        "--tree": asked.fabric.switches.tree,
+        "--host": asked.host,
+    }
+    elsewhere = [option for option, value in given.items() if value]
+    controller = asked.at.controller
+    if elsewhere and controller and controller != os.environ.get("INA_CONTROLLER"):
+        raise Failure(f"--controller and {elsewhere[0]} are mutually exclusive", USAGE)
+    return bool(controller) and not elsewhere
+
+
+def _admitted(asked: AdmitSettings) -> JobResult:
+    """Have a controller admit the job, and hold it until its ranks left. Raises Failure, WorkerFailed."""
+    switches = asked.fabric.switches
+    given = {
+        "--program": asked.fabric.program,
+        "--lanes": asked.fabric.lanes,
+        "--replace-program": switches.replace_program,
+        "--p4runtime": switches.p4runtime,
+        "--port-kind": switches.port_kind is not PortKind.AUTO,
+        "--transit": switches.transit,
+        "--loss and the like": asked.fabric.faults.impairments(),
+    }
+    for option, value in given.items():
+        if value:
+            raise Failure(f"{option}: the switches are the controller's, as is their program", USAGE)
+    spec = asked.spec()
+    try:
+        from ina.service.holder import ExternalJob, hold
+    except ImportError as error:
+        raise Failure(f"asking a controller needs {error.name}: pip install 'ina[service]'") from error
+    names = names_of(asked.machine or [",".join(known_as())], len(spec.machines))
+    if len(names) > 1 and asked.listen is None:
+        raise Failure("--listen: ranks on several machines need an address of this one to meet at", USAGE)
+    if any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical:
+        raise Failure("several ranks on one machine need --hierarchical", USAGE)
+    memory = {key: value for key, value in asdict(asked.memory).items() if value is not None}
+    held = ExternalJob(
+        name=asked.job.name or f"admitted-{secrets.token_hex(4)}",
+        spec=spec,
+        known_as=names,
+        keys=asked.job.keys() | memory,
+        iteration_bytes=asked.job.model_bytes,
+        wait_s=asked.wait,
+        listen=asked.listen,
+    )
+    return hold(
+        held,
+        asked.at.connect,
+        on_ready=_announce,
+        on_wait=lambda reason: say(f"ina: job {held.name!r} waits: {reason}"),
+        starter_left=_input_ended,
+    )

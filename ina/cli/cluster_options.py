@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Annotated
 
 from controller.vocabulary import read_topology
-from ina.cli import options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
-from ina.cli.run_options import SwitchOptions
+from ina.cli.run_options import LINK_FAULTS, FabricOptions
 from ina.runtime.spec import ClusterSpec, FabricSpec
 
 MACHINES = "Ranks on several machines"
@@ -30,19 +29,14 @@ ClusterFile = Annotated[
 
 
 def cluster_of(
-    path: Path,
-    fabric: FabricSpec,
-    switches: SwitchOptions,
-    tls: options.TlsOptions,
-    listen: str | None = None,
+    path: Path, fabric: FabricSpec, asked: FabricOptions, listen: str | None = None
 ) -> ClusterSpec:
     """Return the running switches and the machines of a file.
 
     Args:
         path: The file.
         fabric: What the options say of switches.
-        switches: These options.
-        tls: Options of the connections to the switches.
+        asked: These options.
         listen: Address at which ranks meet; None: to be found.
 
     Raises Failure, BadSpec.
@@ -50,12 +44,12 @@ def cluster_of(
     if fabric.attached or fabric.tree:
         raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
     if fabric.impairments:
-        raise Failure("link faults belong to the switch: give them to 'ina switch --impair'", exit_code=USAGE)
+        raise Failure(LINK_FAULTS, exit_code=USAGE)
     return ClusterSpec(
         topology=read_topology(path),
-        tls=tls.tls(""),
-        replace_program=switches.replace_program,
-        lease_s=switches.lease,
+        tls=asked.tls.tls(""),
+        replace_program=asked.switches.replace_program,
+        lease_s=asked.switches.lease,
         secret=os.environ.get("INA_TOKEN", ""),
         listen=listen,
     )

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated, Any
 
 import softswitch
 from controller.switches.programs import source_of
 from ina.cli import options
+from ina.cli.declared import Declared, Json
 from ina.cli.errors import USAGE, Failure
-from ina.cli.output import out, table
-from ina.cli.plain import Result, plural, say
-
-if TYPE_CHECKING:
-    from ina.bench.frame_loop import PacketTime
-
-EPILOG = """Examples:
-
-  ina compile p4src/exclusive.p4 -D LANES=32 -o exclusive.c --p4info exclusive.p4info.txtpb
-
-  ina compile mine.p4 --p4info mine.p4info.txtpb --device-config mine.config
-
-  ina compile mine.p4 --dump lower
-
-  ina compile mine.p4 --build
-
-  ina compile mine.p4 --check-undefined
-
-  ina compile exclusive --explain
-
-  ina compile mine.p4 --explain --packets mine.stf
-"""
+from ina.cli.plain import Listing, Reply, Result, plural, print_json, say
 
 
-class Pass(StrEnum):
+class CompilerPass(StrEnum):
     """Passes that ``--dump`` can show."""
 
     PREPROCESS = "preprocess"
@@ -50,121 +28,155 @@ class Pass(StrEnum):
     ALL = "all"
 
 
-def compile_(
-    source: Annotated[str, typer.Argument(help="Compile this .p4 file, or this program of p4src/.")],
-    lanes: options.Lanes = 256,
-    define: options.Defines = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """How the source of a program is read."""
+
+    lanes: options.Lanes = 256
+    define: options.Defines = None
     include: Annotated[
         list[Path] | None,
-        typer.Option("-I", "--include", help="Search this directory for #include files. Repeatable."),
-    ] = None,
+        Declared("-I", "--include", help="Search this directory for #include files. Repeatable."),
+    ] = None
+    undefined: options.Undefined = None
+
+    def of(self, program: str) -> tuple[Path, dict[str, str]]:
+        """Return the file of a program, and its macros. Raises Failure, ProgramMismatch."""
+        path, defines = source_of(program, self.lanes)
+        return path, defines | options.parse_defines(self.define or [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSettings:
+    """A program, and what is made of it."""
+
+    source: Annotated[str, Declared(argument=True, help="Compile this .p4 file, or this program of p4src/.")]
+    of_source: SourceOptions
     output: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             "-o", "--output", writable=True, metavar="FILE.c", help="Write the generated C to this file."
         ),
-    ] = None,
+    ] = None
     p4info: Annotated[
         Path | None,
-        typer.Option(writable=True, metavar="FILE", help="Write the P4Info to this file, as text."),
-    ] = None,
+        Declared(writable=True, metavar="FILE", help="Write the P4Info to this file, as text."),
+    ] = None
     device_config: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True,
             metavar="FILE",
             help="Write the P4Runtime device config to this file: the preprocessed source.",
         ),
-    ] = None,
-    dump: Annotated[Pass | None, typer.Option(help="Print the output of this compiler pass.")] = None,
+    ] = None
+    dump: Annotated[CompilerPass | None, Declared(help="Print the output of this compiler pass.")] = None
     build: Annotated[
-        bool, typer.Option(help="Run the C compiler, too, and print the path of the shared object.")
-    ] = False,
-    undefined: options.Undefined = None,
+        bool, Declared(help="Run the C compiler, too, and print the path of the shared object.")
+    ] = False
     check_undefined: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--check-undefined",
             help="Report where the program depends on values that P4 leaves undefined; exit with "
             "status 1 if it does.",
         ),
-    ] = False,
+    ] = False
     single_access: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--single-access",
             help="Refuse a program for Tofino that may access a register twice for one packet, as the "
             "chip's compiler does. Default: warn.",
         ),
-    ] = False,
+    ] = False
     explain: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--explain",
             help="Show how registers lie in memory, how tables are looked up, and what threads divide by.",
         ),
-    ] = False,
+    ] = False
     packets: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="SCRIPT.stf",
             help="With --explain: measure the cost of each packet of this STF script in the compiled "
             "program.",
         ),
-    ] = None,
-    json: options.Json = False,
-) -> None:
-    """Compile a P4 program for the embedded switch."""
-    path, defines = source_of(source, lanes)
-    defines |= options.parse_defines(define or [])
-    if dump and json:
+    ] = None
+    json: Json = False
+
+
+def compile_(asked: CompileSettings) -> Reply | None:
+    """Compile a P4 program for the embedded switch.
+
+    Examples:
+        ina compile p4src/exclusive.p4 -D LANES=32 -o exclusive.c --p4info exclusive.p4info.txtpb
+
+        ina compile mine.p4 --p4info mine.p4info.txtpb --device-config mine.config
+
+        ina compile mine.p4 --dump lower
+
+        ina compile mine.p4 --build
+
+        ina compile mine.p4 --check-undefined
+
+        ina compile exclusive --explain
+
+        ina compile mine.p4 --explain --packets mine.stf
+    """
+    path, defines = asked.of_source.of(asked.source)
+    if asked.dump and asked.json:
         raise Failure("--dump and --json are mutually exclusive: --dump prints text", exit_code=USAGE)
-
-    if packets and not explain:
+    if asked.packets and not asked.explain:
         raise Failure("--packets needs --explain, which measures them: give both", exit_code=USAGE)
-
-    if check_undefined:
-        with _told_as_json(path, json):
-            found = softswitch.find_undefined(path, defines=defines, include_dirs=include or ())
-        _check_undefined(path, found, json)
-        return
+    include = asked.of_source.include or ()
+    if asked.check_undefined:
+        with _told_as_json(path, asked.json):
+            found = softswitch.find_undefined(path, defines=defines, include_dirs=include)
+        return _undefined(path, found)
 
     def show(name: str, render: Callable[[], str]) -> None:
-        if device_config and name == "preprocess":
-            _write(device_config, render())
-        if dump in (Pass(name), Pass.ALL):
-            print(f"==== {name}" if dump is Pass.ALL else "", render(), sep="\n" if dump is Pass.ALL else "")
+        if asked.device_config and name == "preprocess":
+            _write(asked.device_config, render())
+        if asked.dump in (CompilerPass(name), CompilerPass.ALL):
+            whole = asked.dump is CompilerPass.ALL
+            print(f"==== {name}" if whole else "", render(), sep="\n" if whole else "")
 
-    with _told_as_json(path, json):
+    with _told_as_json(path, asked.json):
         program = softswitch.compile_file(
             path,
             defines=defines,
-            include_dirs=include or (),
-            undefined=options.choice(undefined),
-            single_access=single_access,
+            include_dirs=include,
+            undefined=options.choice(asked.of_source.undefined),
+            single_access=asked.single_access,
             dump=show,
         )
     for remark in program.remarks:
         say(str(remark))
-    with _told_as_json(path, json):
+    with _told_as_json(path, asked.json):
         text = softswitch.emit_c(program)
         info = softswitch.p4info(program)  # made always, for it finds ids that two objects have
     show("emit", lambda: text)
-    if output:
-        _write(output, text)
-    if p4info:
-        _write(p4info, softswitch.p4info_text(info))
-    shared_object = softswitch.build_c(text) if build else None
-    if dump:
-        return
-    times: list[PacketTime] = []
-    if packets:
-        # Imported here, because nothing else that this command does needs a switch.
-        from ina.bench.frame_loop import packet_times
-        from softswitch.stf import parse_script
+    if asked.output:
+        _write(asked.output, text)
+    if asked.p4info:
+        _write(asked.p4info, softswitch.p4info_text(info))
+    shared_object = str(softswitch.build_c(text)) if asked.build else None
+    if asked.dump:
+        return None
+    return _compiled(asked, program, text, {"source": str(path), "defines": defines}, shared_object)
 
-        with _told_by_line(packets):
-            times = packet_times(program, parse_script(packets.read_text()))
+
+def _compiled(
+    asked: CompileSettings,
+    program: Any,
+    text: str,
+    setup: Mapping[str, object],
+    shared_object: str | None,
+) -> Reply:
+    """Return the size of a program, as `softswitch.compile_file` gives it, and what else is asked for."""
     facts = {
         "tables": len(program.tables),
         "actions": len(program.actions),
@@ -173,26 +185,27 @@ def compile_(
         "counters": len(program.counters),
         "c_lines": text.count("\n"),
     }
-    if json:
-        setup = {
-            "source": str(path),
-            "defines": defines,
-            "shared_object": str(shared_object) if build else None,
-        }
-        warnings = [_described(remark.pos, "warning", remark.message) for remark in program.remarks]
-        explained = {"explain": asdict(softswitch.explain(program, text))} if explain else {}
-        timed = {"packets": [asdict(one) for one in times]} if packets else {}
-        Result("compile", setup, {**facts, "warnings": warnings, **explained, **timed}).print_json()
-        return
-    table(
-        path.name, ["", "number"], [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()]
-    )
-    if explain:
-        _show_layout(softswitch.explain(program, text))
-    if packets:
-        _show_times(times)
-    if shared_object:
-        out.print(f"built {shared_object}", highlight=False, soft_wrap=True)
+    rows = [(name.replace("_", " "), f"{value:,}") for name, value in facts.items()]
+    parts: list[Listing | str] = [Listing(Path(str(setup["source"])).name, ["", "number"], rows)]
+    warnings = [_described(remark.pos, "warning", remark.message) for remark in program.remarks]
+    metrics: dict[str, object] = {**facts, "warnings": warnings}
+    if asked.explain:
+        layout = softswitch.explain(program, text)
+        metrics["explain"] = asdict(layout)
+        parts += _layout(layout)
+    if asked.packets:
+        # Imported here, because nothing else that this command does needs a switch.
+        from ina.bench.frame_loop import packet_times
+        from softswitch.stf import parse_script
+
+        with script_errors(asked.packets):
+            times = packet_times(program, parse_script(asked.packets.read_text()))
+        metrics["packets"] = [asdict(one) for one in times]
+        costs = [(it.line, it.port, f"{it.bytes:,}", it.copies, f"{it.ns:,.0f}") for it in times]
+        columns = ["line", "port", "bytes", "copies", "ns"]
+        parts.append(Listing("cost of each packet, measured", columns, costs))
+    parts += [f"built {shared_object}"] if shared_object else []
+    return Reply(Result("compile", {**setup, "shared_object": shared_object}, metrics), parts)
 
 
 def _write(path: Path, text: str) -> None:
@@ -201,20 +214,23 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def _show_layout(layout: softswitch.Explanation) -> None:
+def _layout(layout: softswitch.Explanation) -> list[Listing | str]:
     rows = [
-        (it.name, str(len(it.registers)), f"{it.slots:,}", str(it.slot_bytes), f"{it.bytes:,}")
-        for it in layout.memory
+        (it.name, len(it.registers), f"{it.slots:,}", it.slot_bytes, f"{it.bytes:,}") for it in layout.memory
     ]
-    table("registers that lie together", ["", "registers", "slots", "bytes a slot", "bytes"], rows)
-    tables = [(it.table, f"{it.key_bits}", f"{it.entries:,}", it.lookup) for it in layout.lookups]
-    table("tables", ["", "bits of key", "entries", "look-up"], tables)
-    out.print(f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them for vectors")
-    out.print(f"threads: {layout.threads}", highlight=False, soft_wrap=True)
+    tables = [(it.table, it.key_bits, f"{it.entries:,}", it.lookup) for it in layout.lookups]
+    columns = ["", "registers", "slots", "bytes a slot", "bytes"]
+    return [
+        Listing("registers that lie together", columns, rows),
+        Listing("tables", ["", "bits of key", "entries", "look-up"], tables),
+        f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them for vectors",
+        f"threads: {layout.threads}",
+    ]
 
 
 @contextmanager
-def _told_by_line(script: Path) -> Iterator[None]:
+def script_errors(script: Path) -> Iterator[None]:
+    """Name the line of an STF script that is wrong. Raises Failure."""
     from softswitch.stf import ScriptError
 
     try:
@@ -223,26 +239,19 @@ def _told_by_line(script: Path) -> Iterator[None]:
         raise Failure(f"{script}:{error.line}: {error.message}", exit_code=USAGE) from error
 
 
-def _show_times(times: Sequence[PacketTime]) -> None:
-    rows = [(f"{it.line}", f"{it.port}", f"{it.bytes:,}", f"{it.copies}", f"{it.ns:,.0f}") for it in times]
-    table("cost of each packet, measured", ["line", "port", "bytes", "copies", "ns"], rows)
-
-
-def _check_undefined(path: Path, found: Sequence[softswitch.Finding], json: bool) -> None:
-    """Show the findings of the checker. Raises Failure if there are any."""
-    if json:
-        shown = [
-            {"file": it.pos.file, "line": it.pos.line, "column": it.pos.column, "message": it.message}
-            for it in found
-        ]
-        Result("check-undefined", {"source": str(path)}, {"findings": shown}).print_json()
-    else:
-        for finding in found:
-            out.print(str(finding), highlight=False, markup=False, soft_wrap=True)
+def _undefined(path: Path, found: Sequence[softswitch.Finding]) -> Reply:
+    """Return the findings of the checker; any is a failure."""
+    shown = [
+        {"file": it.pos.file, "line": it.pos.line, "column": it.pos.column, "message": it.message}
+        for it in found
+    ]
+    failure = ""
+    lines = [*map(str, found)]
     if found:
-        raise Failure(f"{path.name} depends on undefined behaviour in {plural(len(found), 'place')}")
-    if not json:
-        out.print(f"{path.name} does not depend on undefined behaviour", highlight=False, soft_wrap=True)
+        failure = f"{path.name} depends on undefined behaviour in {plural(len(found), 'place')}"
+    else:
+        lines.append(f"{path.name} does not depend on undefined behaviour")
+    return Reply(Result("check-undefined", {"source": str(path)}, {"findings": shown}), lines, failure)
 
 
 @contextmanager
@@ -255,7 +264,7 @@ def _told_as_json(path: Path, json: bool) -> Iterator[None]:
             errors = [
                 _described(one.pos, one.kind, one.message, one.expected) for one in (error, *error.others)
             ]
-            Result("compile", {"source": str(path)}, {"errors": errors}).print_json()
+            print_json(Result("compile", {"source": str(path)}, {"errors": errors}))
         raise
 
 

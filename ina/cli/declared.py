@@ -1,13 +1,22 @@
-"""Options as commands declare them, and a reader of command lines that needs no other library.
+"""Settings of commands, and what follows from them: options, help, a reader that needs no other library.
+
+A command is a function. Its parameters are options, or *settings*: frozen dataclasses whose fields are
+options, defined once for all commands that have them; settings may contain further ones. On the command line
+the fields stand in the place of the settings. A field has a type, a default and, as `Declared`, names
+and help:
+
+    loss: Annotated[float, Declared(help="Lose each frame with this probability.")] = 0.0
 
 What ranks start (`ina.cli.SERVERS`) is read by `call`: the library of the command line, which other packages
 may hold at a version of their own, is not there, or takes its time to load. All other command lines, and all
-help, are typer's (`ina.cli.register`), from the same declarations.
+help, are typer's (`ina.cli.commands`), from the same declarations.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import functools
 import inspect
 import math
 import os
@@ -16,11 +25,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from ina.cli import paths
 from ina.cli.errors import USAGE, Failure
-from ina.cli.option_groups import flattened
+from ina.cli.plain import Reply
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 class Declared:
@@ -28,6 +38,100 @@ class Declared:
 
     def __init__(self, *names: str, **keywords: Any) -> None:
         self.names, self.keywords = names, keywords
+
+
+Json = Annotated[bool, Declared("--json", help="Print one JSON object instead of tables.")]
+
+
+def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
+    """Return a command whose parameters are its options, all of them keywords.
+
+    The answer that a command returns is printed. Such a command gets the option ``--json``, unless it has it.
+    """
+    parameters = _options(command)
+    if _hints(command)["return"] is Reply and all(each.name != "json" for each in parameters):
+        parameters.append(inspect.Parameter("json", _KEYWORD, default=False, annotation=Json))
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        answer = command(**_arguments(command, given))
+        if answer is not None:
+            answer.print(json=given["json"])
+
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call
+
+
+@functools.cache
+def _hints(of: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a command's parameters or of settings' fields; it takes its time to read them."""
+    return get_type_hints(of, include_extras=True)
+
+
+def _options(of: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the options of a command or of settings, in their order."""
+    found = []
+    for parameter in inspect.signature(of).parameters.values():
+        kind = _hints(of)[parameter.name]
+        if dataclasses.is_dataclass(kind):
+            found += _options(kind)  # type: ignore[arg-type]  # the class, which makes one
+        else:
+            found.append(parameter.replace(kind=_KEYWORD, annotation=kind))
+    return found
+
+
+def _arguments(of: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a command or of settings, from the values of all options."""
+    hints = _hints(of)
+    return {
+        name: hints[name](**_arguments(hints[name], given))
+        if dataclasses.is_dataclass(hints[name])
+        else given[name]
+        for name in inspect.signature(of).parameters
+    }
+
+
+# --------------------------------------------------------------------------- files that options name
+
+
+def check_path(declared: Declared, option: str, path: Path) -> None:
+    """Raise Failure if a file or directory cannot be used: looked at before the work, it is wrong usage.
+
+    An option that writes declares that its path is `writable`, and one of a directory has the metavar DIR;
+    the paths of all other options and arguments have to be there.
+
+    Args:
+        declared: The option.
+        option: Its name and a space, or nothing for an argument.
+        path: Its value.
+    """
+    if not declared.keywords.get("writable"):
+        try:
+            path.stat()
+        except OSError as error:
+            raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error
+    elif not declared.keywords.get("exists"):
+        check_output(option, path, directory=declared.keywords.get("metavar") == "DIR")
+
+
+def check_output(option: str, path: Path, *, directory: bool = False) -> None:
+    """Raise Failure if `path` cannot become a file, or a directory of files. `option` ends in a space."""
+    try:
+        if path.exists() and path.is_dir() != directory:
+            raise Failure(f"{option}{path}: {'not a directory' if directory else 'a directory'}", USAGE)
+        there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    except OSError as error:
+        raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error
+    if not path.exists() and not there.is_dir():
+        raise Failure(f"{option}{path}: {there} is not a directory", USAGE)
+    beside = there.resolve().parent if there.is_file() else there  # a file is replaced by one beside it
+    for each in (there, beside):
+        if not os.access(each, os.W_OK):
+            raise Failure(f"{option}{path}: no permission to write to {each}", USAGE)
+
+
+# --------------------------------------------------------------------------- command lines without typer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +175,7 @@ class _Parameter:
                 bounds = [f"from {least}"] * (least > -math.inf) + [f"to {most}"] * (most < math.inf)
                 raise Failure(f"{word} {text}: want a number{' '.join(['', *bounds])}", USAGE)
         if self.kind is Path:
-            paths.check_declared(self.declared.keywords, f"{word} ", (value,))
+            check_path(self.declared, f"{word} ", value)
         return value
 
 

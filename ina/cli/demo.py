@@ -10,47 +10,45 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
 
 from controller.vocabulary import Job
 from hostlib.launch import command_line
 from ina.cli import options
+from ina.cli.declared import Declared, Json
 from ina.cli.errors import Failure
+from ina.cli.execute import summary
 from ina.cli.live import Live
-from ina.cli.output import err, out, table
-from ina.cli.plain import Result, plural
-from ina.cli.summary import show
+from ina.cli.output import err, out
+from ina.cli.plain import Listing, Reply, Result, plural
 from ina.runtime.metrics import metrics
 from ina.runtime.run import run_alone
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))
 
-EPILOG = """Examples:
-
-  ina demo
-
-  ina demo -np 8 --loss 0.02
-"""
-
 
 def demo(
-    workers: Annotated[int, typer.Option(*options.WORKERS, help="Set the number of workers, 1 to 32.")] = 4,
+    workers: Annotated[int, Declared(*options.WORKERS, help="Set the number of workers, 1 to 32.")] = 4,
     lanes: options.Lanes = 256,
     loss: options.Loss = 0.0,
     seed: options.Seed = 0,
-    json: options.Json = False,
-) -> None:
+    json: Json = False,
+) -> Reply:
     """Train on handwritten digits with gradients summed in the switch, and compare with a single process.
 
     The single process computes the same shards of the same batches and averages them in double precision.
     Fails if the weights differ by more than quantisation allows. The digits come with scikit-learn (pip
     install 'ina[examples]'); without it they are drawn.
+
+    Examples:
+        ina demo
+
+        ina demo -np 8 --loss 0.02
     """
     with tempfile.TemporaryDirectory() as directory:
         switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"
         spec = _launch([*DIGITS, "--save", str(switch_file)], workers)
-        fabric = FabricSpec(lanes=lanes, impairments=options.impairments(loss=loss), seed=seed)
+        fabric = FabricSpec(lanes=lanes, impairments=options.FaultOptions(loss=loss).impairments(), seed=seed)
         console = err if json else out
         console.print(f"{plural(workers, 'worker')}, every gradient summed in the switch", style="bold")
         with Live({"": workers}, quiet=json) as live:
@@ -61,15 +59,13 @@ def demo(
             _run_here(_launch(command, 1), live)
         comparison = compare(switch_file, alone_file)
     numbers = metrics(result)
-    if json:
-        Result(
-            "demo", {"workers": workers, "lanes": lanes, "loss": loss, "seed": seed}, numbers | comparison
-        ).print_json()
-    else:
-        show({"": numbers})
-        _show_comparison(comparison)
-    if not comparison["agrees"]:
-        raise Failure("the weights trained through the switch differ by more than quantisation allows")
+    setup = {"workers": workers, "lanes": lanes, "loss": loss, "seed": seed}
+    differ = "the weights trained through the switch differ by more than quantisation allows"
+    return Reply(
+        Result("demo", setup, numbers | comparison),
+        [summary({"": numbers}), _comparison(comparison)],
+        "" if comparison["agrees"] else differ,
+    )
 
 
 def _launch(command: Sequence[str], workers: int) -> LaunchSpec:
@@ -108,7 +104,7 @@ def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:
     return numbers | {"agrees": float(agrees)}
 
 
-def _show_comparison(numbers: dict[str, float]) -> None:
+def _comparison(numbers: dict[str, float]) -> Listing:
     same = numbers["accuracy_switch"] == numbers["accuracy_alone"]
     within = numbers["largest_weight_difference"] <= numbers["allowed_weight_difference"]
     rows = [
@@ -125,4 +121,4 @@ def _show_comparison(numbers: dict[str, float]) -> None:
             "within" if within else "EXCEEDS",
         ),
     ]
-    table("comparison", ["", "through the switch", "one process", "verdict"], rows)
+    return Listing("comparison", ["", "through the switch", "one process", "verdict"], rows)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Final
 
 from ina.cli.errors import Failure, Interrupted, verdict
 from ina.cli.live import Live
-from ina.cli.plain import Result, plural, say, seconds
+from ina.cli.plain import Listing, Reply, Result, count, plural, rate, say, seconds
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.jobs import first_failure
 from ina.runtime.launch import JobRun
-from ina.runtime.metrics import by_switch, metrics, refusals, total
+from ina.runtime.metrics import Metrics, by_switch, metrics, refusals, total
 from ina.runtime.run import RunReport, run
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
@@ -36,7 +37,7 @@ def execute(
         switch: The user's name of the switch.
         as_json: Print one JSON object instead of tables.
         opened: Switches to use instead; see `ina.runtime.run.run`.
-        unused_keys: See `Result.print_json`.
+        unused_keys: See `Result`.
     """
     with Live({spec.job.name: spec.job.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
@@ -52,11 +53,9 @@ def execute(
             ),
         )
     interrupted = report.interrupt
+    answer = Reply(_result(fabric, specs, switch, report, unused_keys), _parts(fabric, report))
     with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # a terminal that is gone
-        if as_json:
-            _result(fabric, specs, switch, report).print_json(unused_keys=unused_keys)
-        else:
-            _show(fabric, report)
+        answer.print(json=as_json)
     if interrupted is not None and not isinstance(interrupted, Interrupted):
         raise interrupted  # by none of the signals that ask the command to end
     _fail(report.ends, interrupted, report.elapsed_s)
@@ -72,7 +71,13 @@ def _announce(switch: str, address: str) -> None:
     say(f"ina: P4Runtime of {switch} at {address}")
 
 
-def _result(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str, report: RunReport) -> Result:
+def _result(
+    fabric: FabricSpec,
+    specs: Sequence[LaunchSpec],
+    switch: str,
+    report: RunReport,
+    unused_keys: Sequence[str] | None,
+) -> Result:
     """Return the object that ``--json`` prints."""
     results = {end.spec.job.name: end.result for end in report.ends if end.result}
     jobs = {name: metrics(result) for name, result in results.items()}
@@ -83,19 +88,20 @@ def _result(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str, report
         numbers | refusals(report.refused),
         None if specs[0].job.name == NAMELESS else jobs,
         by_switch(results.values()) if fabric.tree else None,
+        unused_keys,
     )
 
 
-def _show(fabric: FabricSpec, report: RunReport) -> None:
+def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
+    """Yield the tables for people: of jobs, and of the packets at each switch of a tree by outcome."""
     results = {end.spec.job.name: end.result for end in report.ends if end.result}
     if not results:
         return
-    # Imported here, because a run that fails, or answers in JSON, lays out no tables.
-    from ina.cli.summary import show, show_switches
-
-    show({name: metrics(result) | refusals(report.refused) for name, result in results.items()})
+    yield summary({name: metrics(result) | refusals(report.refused) for name, result in results.items()})
     if fabric.tree and (switches := by_switch(results.values())):
-        show_switches(switches)
+        keys = dict.fromkeys(key for of in switches.values() for key, value in of.items() if value)
+        rows = [[_words(key), *(count(of.get(key, 0.0)) for of in switches.values())] for key in keys]
+        yield Listing("by switch", ["packets", *switches], rows)
 
 
 def _fail(ends: Sequence[JobRun], interrupted: Interrupted | None, elapsed_s: float) -> None:
@@ -154,3 +160,48 @@ def _setup(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str) -> dict
     if specs[0].job.name == NAMELESS:
         return common | of_jobs[0]
     return common | {"jobs": {spec.job.name: of for spec, of in zip(specs, of_jobs, strict=True)}}
+
+
+# --------------------------------------------------------------------------- the table of a run
+
+WHERE: Final = {"switch": "in the switch", "fallback": "fallback", "refused": "of no job"}
+MOMENTARY: Final = {"fallback_entries", "fallback_unfinished", "fallback_pieces"}
+"""Gauges of the end, which say nothing to most people."""
+
+
+def summary(jobs: Mapping[str, Metrics]) -> Listing:
+    """Return the table of these jobs; the column of each is headed by its name."""
+    columns = list(jobs.values())
+    rows: list[Sequence[str]] = []
+
+    def row(title: str, cell: Callable[[Metrics], str]) -> None:
+        rows.append([title, *map(cell, columns)])
+
+    row("time", lambda of: seconds(of["time_s"]))
+    row("allreduces", lambda of: count(of["allreduces"]))
+    if any(of["summed_bytes"] for of in columns):
+        row("summed per worker", _summed)
+        row("goodput per worker", lambda of: rate(of["goodput_bps"]) if of["summed_bytes"] else "-")
+    row(
+        "packets sent, sent again",
+        lambda of: f"{count(of['sent_packets'])}, {count(of['resent_packets'])}",
+    )
+    # In the order in which they first turn up.
+    keys = dict.fromkeys(key for of in columns for key, value in of.items() if value and key not in MOMENTARY)
+    for where, words in WHERE.items():
+        for key in keys:
+            if key.startswith(f"{where}_"):
+                name = _words(key.removeprefix(f"{where}_"))
+                rows.append([f"{words}: {name}", *(count(of.get(key, 0.0)) for of in columns)])
+    headings = [name or "value" for name in jobs] if len(jobs) > 1 else ["value"]
+    return Listing("summary", ["", *headings], rows)
+
+
+def _summed(of: Metrics) -> str:
+    if not of["summed_bytes"]:
+        return "-"
+    return f"{of['summed_bytes'] / 1e6:,.1f} MB in {seconds(of['allreduce_time_s'])}"
+
+
+def _words(key: str) -> str:
+    return key.removesuffix("_packets").replace("_", " ")

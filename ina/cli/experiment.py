@@ -6,12 +6,10 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from json import dumps
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
 from typing import Annotated
-
-import typer
 
 from bmv2_topos.harness import (
     Experiment,
@@ -28,88 +26,105 @@ from bmv2_topos.harness import (
 from bmv2_topos.harness.errors import HarnessError
 from controller.errors import ControllerError
 from controller.plugins import is_own_fault
-from ina.cli.errors import FAILED, USAGE, Failure
-from ina.cli.output import Bar, out
-from ina.cli.plain import plural, say, seconds
-
-EPILOG = """Examples:
-
-  ina experiment own.py
-
-  ina experiment own.py --quick --output /tmp/results
-
-  ina experiment own.py --seeds 2 --json
-
-  ina experiment own.py --check
-"""
+from ina.cli.declared import Declared
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import Bars, out
+from ina.cli.plain import Reply, plural, say, seconds
 
 
-def experiment(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentSettings:
+    """Experiments, which of their runs are made, and where the rows go."""
+
     files: Annotated[
         list[str],
-        typer.Argument(
+        Declared(
+            argument=True,
             metavar="FILE...",
             help="Name Python files or modules that define EXPERIMENT: own.py, package.module.",
         ),
-    ],
-    quick: Annotated[bool, typer.Option("--quick", help="Make few and short runs, as a trial.")] = False,
+    ]
+    quick: Annotated[bool, Declared("--quick", help="Make few and short runs, as a trial.")] = False
     seeds: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=1, show_default="all", help="Run only this many seeds, the first ones of the experiment."
         ),
-    ] = None,
+    ] = None
     runner: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="NAME", show_default="all", help="Make only the runs of this runner: virtual or netns."
         ),
-    ] = None,
+    ] = None
     processes: Annotated[
-        int | None, typer.Option(min=1, show_default="one per processor", help="Run this many processes.")
-    ] = None,
+        int | None, Declared(min=1, show_default="one per processor", help="Run this many processes.")
+    ] = None
     output: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True,
             metavar="DIR",
             show_default="./NAME, the experiment's name",
             help="Write page, rows and plots into this directory.",
         ),
-    ] = None,
+    ] = None
     again: Annotated[
         bool,
-        typer.Option("--again", help="Run nothing; make page and plots again from the rows in --output DIR."),
-    ] = False,
+        Declared("--again", help="Run nothing; make page and plots again from the rows in --output DIR."),
+    ] = False
     check: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--check",
             help="Run the shortest run again, and compare its row with the one in --output DIR; exit with "
             "status 1 if they differ.",
         ),
-    ] = False,
+    ] = False
     json: Annotated[
-        bool, typer.Option("--json", help="Print the rows by experiment as one JSON object; write no files.")
-    ] = False,
-) -> None:
+        bool, Declared("--json", help="Print the rows by experiment as one JSON object; write no files.")
+    ] = False
+
+    def folder(self, one: Experiment) -> Path:
+        """Return where the page, the rows and the plots of an experiment are."""
+        return Path(one.name) if self.output is None else self.output
+
+    def as_given(self) -> list[str]:
+        """Return the options that choose runs, as a command line has them."""
+        numbered = ["--seeds", str(self.seeds)] if self.seeds is not None else []
+        of_runner = ["--runner", self.runner] if self.runner is not None else []
+        return ["--quick"] * self.quick + numbered + of_runner
+
+
+def experiment(asked: ExperimentSettings) -> Reply:
     """Run the experiment of a Python file, and write its rows, page and plots.
 
     Rows are JSON, the page is Markdown, and plots are SVG. Runs in virtual time give the same rows on any
     machine.
+
+    Examples:
+        ina experiment own.py
+
+        ina experiment own.py --quick --output /tmp/results
+
+        ina experiment own.py --seeds 2 --json
+
+        ina experiment own.py --check
     """
-    if check + again + (quick or seeds is not None or runner is not None or json) > 1:
+    if (
+        asked.check
+        + asked.again
+        + (asked.quick or asked.seeds is not None or asked.runner is not None or asked.json)
+        > 1
+    ):
         raise Failure(
             "--check and --again are mutually exclusive, with each other and with --quick, --seeds, "
             "--runner and --json",
             exit_code=USAGE,
         )
-    with _failures(files):
-        chosen = [load(file) for file in dict.fromkeys(files)]
-        if check:
-            _check(chosen, output)
-        else:
-            _make(chosen, quick, seeds, runner, processes, output, again=again, json=json)
+    with _failures(asked.files):
+        chosen = [load(file) for file in dict.fromkeys(asked.files)]
+        return _check(chosen, asked) if asked.check else _make(chosen, asked)
 
 
 @contextmanager
@@ -126,48 +141,28 @@ def _failures(files: Sequence[str]) -> Iterator[None]:
         raise Failure(f"{place}: {type(error).__name__}: {error}") from error
 
 
-def _make(
-    chosen: Sequence[Experiment],
-    quick: bool,
-    seeds: int | None,
-    runner: str | None,
-    processes: int | None,
-    output: Path | None,
-    *,
-    again: bool,
-    json: bool,
-) -> None:
-    found: dict[str, Sequence[ResultRow]] = {}
+def _make(chosen: Sequence[Experiment], asked: ExperimentSettings) -> Reply:
+    found: dict[str, object] = {}
     for one in chosen:
-        folder = _folder(one, output)
-        if again:
-            rows, command = _published(one, folder)
+        if asked.again:
+            rows, command = _published(one, asked.folder(one))
         else:
-            rows = found[one.name] = _run(one, quick, seeds, runner, processes)
-            command = " ".join(["ina experiment", one.source, *_as_given(quick, seeds, runner)])
-        if not json:
-            for path in write(one, rows, folder, command=command):
+            rows = _run(one, asked)
+            command = " ".join(["ina experiment", one.source, *asked.as_given()])
+        found[one.name] = [dict(row) for row in rows]
+        if not asked.json:  # as soon as they are there
+            for path in write(one, rows, asked.folder(one), command=command):
                 out.print(str(path), soft_wrap=True)
             print(one.tables(rows))
-    if json:
-        print(dumps({name: [dict(row) for row in rows] for name, rows in found.items()}, indent=1))
+    return Reply(found)
 
 
-def _as_given(quick: bool, seeds: int | None, runner: str | None) -> list[str]:
-    numbered = ["--seeds", str(seeds)] if seeds is not None else []
-    return ["--quick"] * quick + numbered + (["--runner", runner] if runner is not None else [])
-
-
-def _folder(one: Experiment, output: Path | None) -> Path:
-    return Path(one.name) if output is None else output
-
-
-def _scenarios(one: Experiment, quick: bool, seeds: int | None, runner: str | None) -> Sequence[Run]:
-    scenarios = list(one.scenarios(quick))
-    if runner is not None:
-        scenarios = _of_runner(one, scenarios, runner)
+def _scenarios(one: Experiment, asked: ExperimentSettings) -> Sequence[Run]:
+    scenarios: Sequence[Run] = list(one.scenarios(asked.quick))
+    if asked.runner is not None:
+        scenarios = _of_runner(one, scenarios, asked.runner)
     try:
-        scenarios = scenarios if seeds is None else with_seeds(scenarios, seeds)
+        scenarios = scenarios if asked.seeds is None else with_seeds(scenarios, asked.seeds)
     except ValueError as error:
         raise Failure(f"{one.name}: {error}", exit_code=USAGE) from error
     possible = [scenario for scenario in scenarios if not scenario.missing]
@@ -190,19 +185,18 @@ def _of_runner(one: Experiment, scenarios: Sequence[Run], runner: str) -> Sequen
     return [scenario for scenario in scenarios if scenario.real == (runner == "netns")]
 
 
-def _run(
-    one: Experiment, quick: bool, seeds: int | None, runner: str | None, processes: int | None
-) -> Sequence[ResultRow]:
-    scenarios = _scenarios(one, quick, seeds, runner)
+def _run(one: Experiment, asked: ExperimentSettings) -> Sequence[ResultRow]:
+    scenarios = _scenarios(one, asked)
     began = time.monotonic()
+    processes = asked.processes or len(os.sched_getaffinity(0))
     if any(scenario.real for scenario in scenarios):
         processes = 1  # beside others they would measure each other
-    with Bar() as bar:
+    with Bars() as bar:
         rows = sweep(
             one,
             scenarios,
-            quick=quick,
-            processes=processes or len(os.sched_getaffinity(0)),
+            quick=asked.quick,
+            processes=processes,
             progress=lambda done, total: bar.show(done / total, f"{one.name}: {done} of {total} runs"),
         )
     say(f"{one.name}: {plural(len(rows), 'run')} in {seconds(time.monotonic() - began)}")
@@ -216,19 +210,17 @@ def _published(one: Experiment, folder: Path) -> tuple[Sequence[ResultRow], str]
         raise Failure(f"{folder / one.name}.json holds no rows: {error}") from error
 
 
-def _check(chosen: Sequence[Experiment], output: Path | None) -> None:
-    stale = False
+def _check(chosen: Sequence[Experiment], asked: ExperimentSettings) -> Reply:
+    stale = []
     for one in chosen:
-        rows, _ = _published(one, _folder(one, output))
+        rows, _ = _published(one, asked.folder(one))
         try:
             differences = compare(one, rows, count=1)
         except ValueError as error:
             raise Failure(f"{one.name} is stale: {error}") from error
         for each in differences:
             now = f"{each.column} is {each.now}, but {each.published} is published"
-            say(f"{one.name} is stale: {now} ({named(each.labels)})")
-        stale |= bool(differences)
+            stale.append(f"{one.name} is stale: {now} ({named(each.labels)})")
         if not differences:
             out.print(f"{one.name}: the shortest row is reproduced")
-    if stale:
-        raise typer.Exit(FAILED)
+    return Reply({}, failure="\n".join(stale))

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import sys
+import threading
+from dataclasses import dataclass
 from typing import Annotated
 
-from controller.switches.model import INA_UDP_PORT
 from hostlib import InaError, TransportConfig
 from hostlib.fallback import FallbackServer, FallbackSettings
 from ina.cli import options
-from ina.cli.cluster_options import MACHINES, ClusterFile
+from ina.cli.cluster_options import MACHINES, ClusterFile, required
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.options import parse_address
 
-EPILOG = (
-    f"""Examples:
 
-  ina fallback --switch 127.0.0.1:47009 --lanes 256
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackOptions:
+    """A fallback server: its addresses, and how much it holds."""
 
-  ina fallback --switch 10.0.255.1:{INA_UDP_PORT} --transport udp --local 10.0.0.251:{INA_UDP_PORT} --lanes 64
-"""
-    """
-  ina fallback --serve --cluster lab.yaml
-
-  ina fallback --switch 127.0.0.1:47009 <commands
-
-A line of commands, with a job of four workers on one switch:
-
-  {"add": {"job": 7, "epoch": 1, "tree": {"0": [0, 1, 2, 3]}, "window": 512}}
-
-Others: {"remove": 7} and {"statistics": true}.
-"""
-)
-
-
-def fallback(
     switch: Annotated[
         str | None,
         Declared(
@@ -43,7 +30,7 @@ def fallback(
             help="Connect to the root switch at this address, its port for the fallback server. "
             "Required without --serve.",
         ),
-    ] = None,
+    ] = None
     serve: Annotated[
         bool,
         Declared(
@@ -53,8 +40,8 @@ def fallback(
             "TCP, at the machine's address and fallback_port in the cluster file, and proves that it knows "
             "INA_TOKEN.",
         ),
-    ] = False,
-    cluster: ClusterFile = None,
+    ] = False
+    cluster: ClusterFile = None
     machine: Annotated[
         str | None,
         Declared(
@@ -63,24 +50,22 @@ def fallback(
             help="With --serve: name this machine in the cluster file. Default: the one that has this "
             "machine's host name, or an address of it.",
         ),
-    ] = None,
-    lanes: options.Lanes = 256,
+    ] = None
+    lanes: options.Lanes = 256
     local: Annotated[
         str, Declared(metavar="HOST:PORT", help="Listen at this address; port 0: any free port.")
-    ] = "127.0.0.1:0",
+    ] = "127.0.0.1:0"
     transport: Annotated[
         str,
         Declared(
             help="Send whole Ethernet frames inside datagrams (loopback), or use an ordinary UDP "
             "socket (udp)."
         ),
-    ] = "loopback",
-    mac: Annotated[str, Declared(help="Set the server's own MAC address in frames.")] = "02:00:00:00:00:fb",
-    switch_mac: Annotated[
-        str, Declared(help="Set the switch's MAC address in frames.")
-    ] = "02:00:00:00:ff:01",
-    ip: Annotated[str, Declared(help="Set the server's own IP address in frames.")] = "10.0.0.251",
-    switch_ip: Annotated[str, Declared(help="Set the switch's IP address in frames.")] = "10.0.255.1",
+    ] = "loopback"
+    mac: Annotated[str, Declared(help="Set the server's own MAC address in frames.")] = "02:00:00:00:00:fb"
+    switch_mac: Annotated[str, Declared(help="Set the switch's MAC address in frames.")] = "02:00:00:00:ff:01"
+    ip: Annotated[str, Declared(help="Set the server's own IP address in frames.")] = "10.0.0.251"
+    switch_ip: Annotated[str, Declared(help="Set the switch's IP address in frames.")] = "10.0.255.1"
     beside_workers: Annotated[
         bool,
         Declared(
@@ -88,7 +73,7 @@ def fallback(
             help="With --transport udp: serve workers of this machine, too, at --local. Jobs name theirs "
             '("beside": HOST:PORT). --serve sets this where the machine has workers.',
         ),
-    ] = False,
+    ] = False
     capacity: Annotated[
         int,
         Declared(
@@ -96,7 +81,7 @@ def fallback(
             help="Hold at most this many packets in memory. Jobs share it; a job is refused if each one's "
             "share would be smaller than the ranks, or the switches that sum, of any.",
         ),
-    ] = 65536,
+    ] = 65536
     remind: Annotated[
         float,
         Declared(
@@ -104,38 +89,104 @@ def fallback(
             help="Wait at least this long before a reminder, and between two replays of a result; "
             "about one round trip.",
         ),
-    ] = 0.002,
+    ] = 0.002
     held: Annotated[
         bool,
         Declared(
             "--held",
             help="Share --local with the parent process, which holds it so that no other user can take it.",
         ),
-    ] = False,
-) -> None:
+    ] = False
+
+
+def fallback(asked: FallbackOptions) -> None:
     """Run the fallback server, which sums what the switches had no slot for, until standard input ends.
 
     Also replays lost results. Add and remove jobs with lines of JSON on standard input. The first line on
     standard output says where the server listens; the next ones answer the commands; the last one holds the
     statistics. All are JSON.
-    """
-    if serve:
-        from ina.cli.fallback_service import serve_machine  # half of the start of a server that needs none
 
-        serve_machine(cluster, machine, lanes, ["--capacity", str(capacity), "--remind", str(remind)])
+    Examples:
+        ina fallback --switch 127.0.0.1:47009 --lanes 256
+
+        ina fallback --switch 10.0.255.1:42592 --transport udp --local 10.0.0.251:42592 --lanes 64
+
+        ina fallback --serve --cluster lab.yaml
+
+        ina fallback --switch 127.0.0.1:47009 <commands
+
+    A line of commands, with a job of four workers on one switch:
+
+        {"add": {"job": 7, "epoch": 1, "tree": {"0": [0, 1, 2, 3]}, "window": 512}}
+
+    Others: {"remove": 7} and {"statistics": true}.
+    """
+    if asked.serve:
+        _serve_machine(asked)
         return
-    if switch is None:
+    if asked.switch is None:
         raise Failure("--switch is missing: want HOST:PORT, or --serve", exit_code=USAGE)
-    parse_address("--switch", switch)
-    parse_address("--local", local)
-    if transport not in ("loopback", "udp"):
-        raise Failure(f"--transport {transport!r}: want loopback or udp", exit_code=USAGE)
-    wires = TransportConfig(transport, local, switch, mac, switch_mac, ip, switch_ip, held=held)  # type: ignore[arg-type]
-    endpoints = wires.endpoints if transport == "loopback" else None
-    settings = FallbackSettings(lanes, endpoints, capacity, remind_s=remind)
+    parse_address("--switch", asked.switch)
+    parse_address("--local", asked.local)
+    if asked.transport not in ("loopback", "udp"):
+        raise Failure(f"--transport {asked.transport!r}: want loopback or udp", exit_code=USAGE)
+    wires = TransportConfig(
+        asked.transport,  # type: ignore[arg-type]  # one of the two
+        asked.local,
+        asked.switch,
+        asked.mac,
+        asked.switch_mac,
+        asked.ip,
+        asked.switch_ip,
+        held=asked.held,
+    )
+    endpoints = wires.endpoints if asked.transport == "loopback" else None
+    settings = FallbackSettings(asked.lanes, endpoints, asked.capacity, remind_s=asked.remind)
     commands = -1 if sys.stdin is None or sys.stdin.closed else sys.stdin.fileno()
     try:
-        with FallbackServer(wires, settings, beside=beside_workers) as server:
+        with FallbackServer(wires, settings, beside=asked.beside_workers) as server:
             server.run(commands, sys.stdout)
     except (InaError, MemoryError) as error:
         raise Failure(str(error)) from error
+
+
+def _serve_machine(asked: FallbackOptions) -> None:
+    """Serve the jobs of all machines until a signal comes, or the server has ended for good.
+
+    Raises Failure, BadRun.
+    """
+    # Imported here: half of the start of a server that serves one switch, which needs none of it.
+    from controller.switches.layout import fallback_udp_port
+    from controller.vocabulary import read_topology
+    from hostlib.io.interfaces import known_as
+    from ina.runtime import machine_hosts
+    from ina.runtime.cluster_fabric import swept
+    from ina.runtime.fallback_process import FallbackProcess
+    from ina.runtime.fallback_service import FallbackService, check_secret, wait_until_ended
+
+    secret = os.environ.get("INA_TOKEN", "")
+    check_secret(secret)
+    topology = read_topology(required(asked.cluster, "--serve"))
+    name = machine_hosts.identified(topology, [asked.machine] if asked.machine else known_as())
+    server = topology.server[name]
+    if not server.serves_fallback_at:
+        raise Failure(
+            f"machine {name!r} has neither the role fallback nor a fallback_port in the cluster file",
+            exit_code=USAGE,
+        )
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    local = f"{topology.ip(name)}:{fallback_udp_port(topology, name)}"
+    line = ["--transport", "udp", "--switch", machine_hosts.switch_address(topology), "--local", local]
+    line += ["--lanes", str(asked.lanes), "--capacity", str(asked.capacity), "--remind", str(asked.remind)]
+    line += ["--beside-workers"] if server.serves_beside_workers else []
+    process = FallbackProcess(topology.port_to(topology.rack_of[name], name), line)
+    try:
+        address = (machine_hosts.reached_at(topology, name), server.serves_fallback_at)
+        with FallbackService(process, address, secret, lanes=asked.lanes) as service, swept(topology):
+            print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
+            if why := wait_until_ended(process, stopped):
+                raise Failure(why)
+    finally:
+        process.stop()

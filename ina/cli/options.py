@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import parse_size
 
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
     import softswitch
@@ -51,30 +52,9 @@ Congestion = Annotated[
         "path.so:FUNCTION, or a name that an installed package offers (docs/windows.md). Default: fixed.",
     ),
 ]
-Json = Annotated[bool, Declared("--json", help="Print one JSON object instead of tables.")]
 Loss = Annotated[
     float,
     Declared(rich_help_panel=FAULTS, help="Lose each frame with this probability, per port and direction."),
-]
-Duplicate = Annotated[
-    float, Declared(rich_help_panel=FAULTS, help="Duplicate each frame with this probability.")
-]
-Reorder = Annotated[
-    float,
-    Declared(
-        rich_help_panel=FAULTS, help="Reorder each frame with this probability: later frames overtake it."
-    ),
-]
-Corrupt = Annotated[
-    float,
-    Declared(
-        rich_help_panel=FAULTS,
-        help="Corrupt each frame with this probability; the receiver's frame check drops it.",
-    ),
-]
-Delay = Annotated[
-    float,
-    Declared(metavar="SECONDS", rich_help_panel=FAULTS, help="Delay every frame by this many seconds."),
 ]
 Rate = Annotated[
     float,
@@ -83,14 +63,6 @@ Rate = Annotated[
         metavar="BPS",
         rich_help_panel=FAULTS,
         help="Limit every port to this rate, in bits per second; 0: unlimited.",
-    ),
-]
-Queue = Annotated[
-    int,
-    Declared(
-        metavar="PACKETS",
-        rich_help_panel=FAULTS,
-        help="Queue at most this many packets per port, with --rate; drop further ones.",
     ),
 ]
 Defines = Annotated[
@@ -122,6 +94,157 @@ Undefined = Annotated[
     ),
 ]
 Seed = Annotated[int, Declared(rich_help_panel=FAULTS, help="Seed the random numbers of the switch.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOptions:
+    """Faults of the links of switches that are started."""
+
+    loss: Loss = 0.0
+    duplicate: Annotated[
+        float, Declared(rich_help_panel=FAULTS, help="Duplicate each frame with this probability.")
+    ] = 0.0
+    reorder: Annotated[
+        float,
+        Declared(
+            rich_help_panel=FAULTS, help="Reorder each frame with this probability: later frames overtake it."
+        ),
+    ] = 0.0
+    corrupt: Annotated[
+        float,
+        Declared(
+            rich_help_panel=FAULTS,
+            help="Corrupt each frame with this probability; the receiver's frame check drops it.",
+        ),
+    ] = 0.0
+    delay: Annotated[
+        float,
+        Declared(metavar="SECONDS", rich_help_panel=FAULTS, help="Delay every frame by this many seconds."),
+    ] = 0.0
+    rate_bps: Rate = 0.0
+    queue: Annotated[
+        int,
+        Declared(
+            metavar="PACKETS",
+            rich_help_panel=FAULTS,
+            help="Queue at most this many packets per port, with --rate; drop further ones.",
+        ),
+    ] = 64
+    link_loss: Annotated[
+        float | None,
+        Declared(
+            rich_help_panel=FAULTS,
+            help="Lose each frame between switches with this probability. Default: as --loss.",
+        ),
+    ] = None
+    seed: Seed = 0
+
+    def impairments(self, loss: float | None = None) -> str:
+        """Return the impairments of ports in the notation of ``ina switch --impair``; "" for none.
+
+        These are ports towards workers and the fallback server, or those with another `loss`. Raises Failure.
+        """
+        from controller.vocabulary.topology import MAX_RATE_BPS
+
+        chances = {
+            "loss": self.loss if loss is None else loss,
+            "duplicate": self.duplicate,
+            "reorder": self.reorder,
+            "corrupt": self.corrupt,
+        }
+        for name, value in chances.items():
+            check_chance(f"--{name}", value)
+        for name, value, least in (
+            ("delay", self.delay, 0),
+            ("rate", self.rate_bps, 0),
+            ("queue", self.queue, 1),
+        ):
+            if not least <= value < math.inf:
+                raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)
+        if self.rate_bps > MAX_RATE_BPS:
+            raise Failure(
+                f"--rate {self.rate_bps:g}: want 0 to {MAX_RATE_BPS:g} bits per second", exit_code=USAGE
+            )
+        numbers = {**chances, "delay": self.delay, "rate": self.rate_bps}
+        given = [f"{name}={value!r}" for name, value in numbers.items() if value]
+        return ",".join([*given, f"queue={self.queue}"] if self.rate_bps else given)
+
+    def link_impairments(self) -> str:
+        """Return the impairments of ports between switches. Raises Failure."""
+        if self.link_loss is not None:
+            check_chance("--link-loss", self.link_loss)
+        return self.impairments(self.link_loss)
+
+
+CAPTURES = "Captures"
+MOST_SNAP = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PcapOptions:
+    """Where captures are written, and their limits."""
+
+    pcap: Annotated[
+        Path | None,
+        Declared(
+            writable=True,
+            metavar="DIR",
+            rich_help_panel=CAPTURES,
+            help="Capture the packets at each port into DIR/SWITCH-portN.pcapng; see docs/tracing.md.",
+        ),
+    ] = None
+    pcap_limit: Annotated[
+        str,
+        Declared(metavar="SIZE", rich_help_panel=CAPTURES, help="Stop each capture at this size."),
+    ] = "1GB"
+    pcap_snap: Annotated[
+        int,
+        Declared(
+            min=1,
+            max=MOST_SNAP,
+            metavar="BYTES",
+            rich_help_panel=CAPTURES,
+            help="Keep this many bytes of each frame.",
+        ),
+    ] = MOST_SNAP
+
+    def limit(self) -> int:
+        """Return the limit in bytes. Raises Failure."""
+        try:
+            return parse_size(self.pcap_limit)
+        except ValueError as error:
+            raise Failure(f"--pcap-limit: {error}", exit_code=USAGE) from error
+
+
+def make_folder(pcap: Path | None) -> None:
+    """Make the folder of ``--pcap``, if there is one to make. Raises Failure."""
+    if pcap is not None:
+        try:
+            pcap.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(f"--pcap {pcap}: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskingOptions:
+    """When a scheduling policy is asked, and how often a failed job is retried."""
+
+    interval: Annotated[
+        float,
+        Declared(
+            metavar="SECONDS",
+            min=0,
+            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
+        ),
+    ] = 0.0
+    retries: Annotated[
+        int,
+        Declared(
+            metavar="TIMES",
+            min=0,
+            help="Retry a failed job up to this many times, from its last checkpoint.",
+        ),
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,47 +374,6 @@ def check_chance(option: str, value: float) -> None:
     """Raise Failure unless the value is a probability."""
     if not 0 <= value <= 1:
         raise Failure(f"{option} {value:g}: want a probability, 0 to 1", exit_code=USAGE)
-
-
-def impairments(
-    *,
-    loss: float = 0.0,
-    duplicate: float = 0.0,
-    reorder: float = 0.0,
-    corrupt: float = 0.0,
-    delay: float = 0.0,
-    rate: float = 0.0,
-    queue: int = 64,
-) -> str:
-    """Return the impairments in the notation of ``ina switch --impair``; "" for none.
-
-    Args:
-        loss: Probability of loss, 0 to 1.
-        duplicate: Probability of duplication, 0 to 1.
-        reorder: Probability of reordering, 0 to 1.
-        corrupt: Probability of corruption, 0 to 1.
-        delay: Delay in seconds.
-        rate: Rate in bits per second; 0: no limit.
-        queue: Packets in the queue before a limited rate.
-
-    Raises Failure.
-    """
-    from controller.vocabulary.topology import MAX_RATE_BPS
-
-    chances = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
-    for name, value in chances.items():
-        check_chance(f"--{name}", value)
-    for name, value, least in (("delay", delay, 0), ("rate", rate, 0), ("queue", queue, 1)):
-        if not least <= value < math.inf:
-            raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)
-    if rate > MAX_RATE_BPS:
-        raise Failure(f"--rate {rate:g}: want 0 to {MAX_RATE_BPS:g} bits per second", exit_code=USAGE)
-    given = [
-        f"{name}={value!r}" for name, value in {**chances, "delay": delay, "rate": rate}.items() if value
-    ]
-    if rate:
-        given.append(f"queue={queue}")
-    return ",".join(given)
 
 
 def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:

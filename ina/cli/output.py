@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Sequence
-from types import TracebackType
-from typing import Literal, Self
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Literal
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ina.cli.encoding import visible
+from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import Aside, Listing
+from ina.cli.screen import visible
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
@@ -31,51 +33,83 @@ out = console()
 err = console(stderr=True)
 
 
+def show(parts: Iterable[Listing | str]) -> None:
+    """Print the parts of an answer: tables and lines."""
+    for part in parts:
+        if isinstance(part, Listing):
+            _table(part)
+        elif isinstance(part, Aside):
+            err.print(visible(part), soft_wrap=True)
+        else:
+            out.print(visible(part), soft_wrap=True)
+
+
 def table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    left: Collection[str] = (),
+    folded: str = "",
 ) -> None:
-    """Print a plain table.
-
-    Args:
-        title: A line above it.
-        columns: Their names.
-        rows: The cells.
-        left: Columns that align left, as the first one does; the others align right.
-    """
-    out.print(visible(title), style="bold", soft_wrap=True)
-    view = Table()
-    for index, column in enumerate(columns):
-        text = index == 0 or column in left
-        view.add_column(column, justify="left" if text else "right", no_wrap=True)
-    for row in rows:
-        view.add_row(*map(visible, row))
-    if out.is_terminal:
-        out.print(view)
-    else:  # a file is as wide as it needs to be
-        needed = Measurement.get(out, out.options.update(max_width=10_000), view).maximum
-        console(width=needed).print(view)
+    """Print a table; see `Listing`."""
+    _table(Listing(title, columns, rows, left, folded))
 
 
-class Bar:
-    """A progress bar; shown on a terminal only."""
+def _table(of: Listing) -> None:
+    """Print a table without truncation: a narrow terminal folds one column, or wraps all."""
+    out.print(visible(of.title), style="bold", soft_wrap=True)
+    if not of.columns:
+        return
+    cells = [[visible(str(cell)) for cell in row] for row in of.rows]
+    view = Table(show_lines=any("\n" in cell for row in cells for cell in row))
+    widths = [
+        max(cell_len(line) for cell in column for line in cell.split("\n"))
+        for column in zip(of.columns, *cells, strict=True)
+    ]
+    least = [min(w, 16) if name == of.folded else w for name, w in zip(of.columns, widths, strict=True)]
+    for number, (name, width) in enumerate(zip(of.columns, least, strict=True)):
+        text = number == 0 or name in (*of.left, of.folded) or view.show_lines
+        view.add_column(name, justify="left" if text else "right", min_width=width, overflow="fold")
+    for row in cells:
+        view.add_row(*row)
+    frame = 3 * len(widths) + 1
+    wide = max(out.width, sum(least) + frame) if out.is_terminal else sum(widths) + frame
+    console(width=wide).print(view)
 
-    def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=err, transient=True
-        )
-        self._task = self._progress.add_task("starting", total=1.0)
+
+def check_plots(option: str, path: Path | None = None) -> None:
+    """Check before the run that a plot can be drawn: its format, and that matplotlib is there."""
+    from controller.figures import FORMATS, PlotsMissing, check
+
+    if path is not None and path.suffix not in FORMATS:
+        raise Failure(f"{option} {path}: want a name that ends in {', '.join(FORMATS)}", USAGE)
+    try:
+        check()
+    except PlotsMissing as error:
+        raise Failure(f"{option}: {error}") from error
+
+
+class Bars(Progress):
+    """Progress bars, on a terminal only: one for each task, or one for all together."""
+
+    def __init__(self, names: Sequence[str] = ("starting",), *, together: str = "") -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        super().__init__(*columns, console=err, transient=True, disable=not err.is_terminal)
+        self._parts = [0.0] * len(names)
+        for name in [together] if together else names:
+            self.add_task(name, total=len(names) if together else 1.0)
+
+    @property
+    def reports(self) -> Callable[[int, float], None] | None:
+        """Shows the finished share of a task, 0 to 1; None if nothing is shown."""
+        return None if self.disable else self._report
+
+    def _report(self, number: int, share: float) -> None:
+        self._parts[number] = share
+        alone = len(self.task_ids) == len(self._parts)
+        self.update(self.task_ids[number if alone else 0], completed=share if alone else sum(self._parts))
 
     def show(self, share: float, text: str) -> None:
-        """Show the finished fraction of the work, 0 to 1, with a text."""
-        self._progress.update(self._task, completed=share, description=text)
-
-    def __enter__(self) -> Self:
-        if err.is_terminal:
-            self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if err.is_terminal:
-            self._progress.stop()
+        """Show the finished share of the only task, 0 to 1, with a text."""
+        self.update(self.task_ids[0], completed=share, description=text)

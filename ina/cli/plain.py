@@ -1,7 +1,4 @@
-"""Output that needs no layout: one JSON object, whole lines, numbers with their units.
-
-Tables and bars need a library that many processes never import (`ina.cli.output`).
-"""
+"""Answers of commands, and output that needs no layout: JSON objects, whole lines, numbers with units."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ina.cli.encoding import visible
-from ina.cli.screen import screen
+from ina.cli.errors import Failure
+from ina.cli.screen import screen, visible
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORECASE)
 
@@ -27,18 +24,69 @@ class Result:
     metrics: Mapping[str, object]
     jobs: Mapping[str, Mapping[str, object]] | None = None
     switches: Mapping[str, Mapping[str, object]] | None = None
+    unused_keys: Sequence[str] | None = None
+    """Keys that the command does not use of the files that it read; None: it reads no such files."""
 
-    def print_json(self, *, unused_keys: Sequence[str] | None = None) -> None:
-        """Print the JSON object of ``--json``.
-
-        `unused_keys` of the files that the command read are added to the setup; None: it reads no such files.
-        """
-        setup = dict(self.setup) | ({} if unused_keys is None else {"unused_keys": list(unused_keys)})
+    def document(self) -> dict[str, object]:
+        """Return the JSON object of ``--json``."""
+        setup = dict(self.setup)
+        if self.unused_keys is not None:
+            setup["unused_keys"] = list(self.unused_keys)
         fields: dict[str, object] = {"name": self.name, "setup": setup, "metrics": dict(self.metrics)}
         for name, parts in (("jobs", self.jobs), ("switches", self.switches)):
             if parts is not None:
                 fields[name] = {part: dict(numbers) for part, numbers in parts.items()}
-        print(json.dumps(_finite(fields), indent=2, allow_nan=False))
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table for people, or its title alone if it has no columns.
+
+    The first column and those of `left` align left, the others right. A narrow terminal folds the column
+    `folded`. A cell may have several lines.
+    """
+
+    title: str
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[object]] = ()
+    left: Collection[str] = ()
+    folded: str = ""
+
+
+class Aside(str):
+    """A line beside the result, for standard error."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a command found: an object for programs, or the same in parts for people.
+
+    A part is a table or a line. `failure` says why the command fails nevertheless; "": it does not.
+    """
+
+    found: Result | Mapping[str, object]
+    parts: Iterable[Listing | str] = ()
+    failure: str = ""
+
+    def print(self, *, json: bool) -> None:
+        """Print the object or the parts. Raises Failure."""
+        if json:
+            print_json(self.found)
+        else:
+            from ina.cli.output import show  # tables need a library that many processes never import
+
+            show(self.parts)
+        if self.failure:
+            raise Failure(self.failure)
+
+
+def print_json(found: Result | Mapping[str, object]) -> None:
+    """Print the JSON object of ``--json``."""
+    document = found.document() if isinstance(found, Result) else found
+    print(json.dumps(_finite(document), indent=2, allow_nan=False, default=str))
 
 
 def _finite(value: object) -> object:

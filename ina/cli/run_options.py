@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -33,37 +32,7 @@ EMBEDDED = "embedded"
 MEMORY = "Switch memory and windows"
 SWITCHES = "Switches"
 MAX_LEASE_S = 366 * 86400
-
-Timeout = Annotated[
-    float,
-    Declared(min=0.1, metavar="SECONDS", help="Give up after this long without a packet, in seconds."),
-]
-StragglerTimeout = Annotated[
-    float,
-    Declared(
-        min=0.1,
-        metavar="SECONDS",
-        help="Give up after this long without progress while the slow rank still sends signs "
-        "of life, in seconds; less than --timeout counts as that.",
-    ),
-]
-
-JobsFile = Annotated[
-    Path | None,
-    Declared(metavar="FILE", help="Run all jobs of this file at the same time, instead of COMMAND."),
-]
-JobName = Annotated[
-    str,
-    Declared("--name", metavar="NAME", help="Give the job of COMMAND this name. Default: none."),
-]
-Log = Annotated[
-    Path | None,
-    Declared(
-        writable=True,
-        metavar="FILE",
-        help="Write one line of JSON per collective and worker to this file; replaces the file.",
-    ),
-]
+LINK_FAULTS = "link faults belong to the switch: give them to 'ina switch --impair'"
 
 
 class PortKind(StrEnum):
@@ -130,6 +99,98 @@ class MemoryOptions:
     def overrides(self) -> Overrides:
         """Return the given options, which override a job file."""
         return Overrides(**asdict(self))
+
+    def job(self, workers: int, command: Sequence[str] = ()) -> Job:
+        """Return the job of a command line without a job file. Raises Failure for fewer than one worker."""
+        if workers < 1:
+            raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
+        return self.overrides().of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long workers wait for each other."""
+
+    timeout: Annotated[
+        float,
+        Declared(min=0.1, metavar="SECONDS", help="Give up after this long without a packet, in seconds."),
+    ] = 8.0
+    straggler_timeout: Annotated[
+        float,
+        Declared(
+            min=0.1,
+            metavar="SECONDS",
+            help="Give up after this long without progress while the slow rank still sends signs "
+            "of life, in seconds; less than --timeout counts as that.",
+        ),
+    ] = 600.0
+
+    def of(self, spec: LaunchSpec) -> LaunchSpec:
+        """Return how a job is launched with these limits."""
+        straggler_timeout_s = max(self.timeout, self.straggler_timeout)
+        return replace(spec, timeout_s=self.timeout, straggler_timeout_s=straggler_timeout_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsToRun:
+    """The jobs of a run: a command, or those of a file."""
+
+    command: Annotated[
+        list[str] | None,
+        Declared(
+            argument=True, help="Run this program in each worker; give it after --.", metavar="-- COMMAND"
+        ),
+    ] = None
+    jobs: Annotated[
+        Path | None,
+        Declared(metavar="FILE", help="Run all jobs of this file at the same time, instead of COMMAND."),
+    ] = None
+    name: Annotated[
+        str,
+        Declared("--name", metavar="NAME", help="Give the job of COMMAND this name. Default: none."),
+    ] = NAMELESS
+    log: Annotated[
+        Path | None,
+        Declared(
+            writable=True,
+            metavar="FILE",
+            help="Write one line of JSON per collective and worker to this file; replaces the file.",
+        ),
+    ] = None
+    memory: MemoryOptions
+    times: Timeouts
+
+    def entries(self, workers: int | None) -> list[Job] | None:
+        """Return the jobs of ``--jobs``; None: COMMAND runs, with `workers` as ``-np``.
+
+        Raises Failure unless either a file or the others are given.
+        """
+        if self.jobs is None:
+            if not self.command:
+                raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
+            return None
+        if self.command or workers is not None or self.name != NAMELESS:
+            raise Failure(
+                "--jobs FILE is mutually exclusive with -np and COMMAND, and with --name: give one of them",
+                exit_code=USAGE,
+            )
+        return list(job_files.jobs(self.jobs, "run", require=("command",)))
+
+    def alone(self, workers: int) -> Job:
+        """Return the job of COMMAND. Raises Failure for fewer than one worker."""
+        return replace(self.memory.job(workers, self.command or ()), name=self.name)
+
+    def launches(self, entries: Sequence[Job], offers: SwitchInfo) -> list[LaunchSpec]:
+        """Return how jobs are launched on switches that offer this, and begin their log.
+
+        Raises Failure for what the switches do not offer, or a log that cannot be written.
+        """
+        specs = [LaunchSpec(job=entry) for entry in entries]
+        if self.jobs is not None:
+            specs = specs_of_file(self.memory.overrides(), entries, shared=offers.shared)
+        check_memory(self.memory, specs, offers)
+        place = None if self.log is None else str(begin_log(self.log))
+        return [replace(self.times.of(each), log=place) for each in specs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,170 +343,46 @@ class SwitchOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultOptions:
-    """Faults of the links of switches that are started."""
+class FabricOptions:
+    """The switches of a run, their program and the links' faults."""
 
-    loss: options.Loss = 0.0
-    duplicate: options.Duplicate = 0.0
-    reorder: options.Reorder = 0.0
-    corrupt: options.Corrupt = 0.0
-    delay: options.Delay = 0.0
-    rate_bps: options.Rate = 0.0
-    queue: options.Queue = 64
-    link_loss: Annotated[
-        float | None,
-        Declared(
-            rich_help_panel=options.FAULTS,
-            help="Lose each frame between switches with this probability. Default: as --loss.",
-        ),
-    ] = None
-    seed: options.Seed = 0
+    program: options.OpenProgram = None
+    lanes: options.OpenLanes = None
+    switches: SwitchOptions
+    tls: options.TlsOptions
+    faults: options.FaultOptions
 
-    def impairments(self) -> str:
-        """Return the impairments of ports towards workers and the fallback server. Raises Failure."""
-        return self._impairments(self.loss)
+    def fabric(self, *, captures: Captures | None = None, cluster: bool = False) -> FabricSpec:
+        """Return the switches that the options ask for.
 
-    def link_impairments(self) -> str:
-        """Return the impairments of ports between switches. Raises Failure."""
-        if self.link_loss is None:
-            return self.impairments()
-        options.check_chance("--link-loss", self.link_loss)
-        return self._impairments(self.link_loss)
+        Args:
+            captures: Captures at the switches' ports; None: none.
+            cluster: They are those of a cluster file, which run.
 
-    def _impairments(self, loss: float) -> str:
-        return options.impairments(
-            loss=loss,
-            duplicate=self.duplicate,
-            reorder=self.reorder,
-            corrupt=self.corrupt,
-            delay=self.delay,
-            rate=self.rate_bps,
-            queue=self.queue,
+        Raises Failure where the options contradict each other.
+        """
+        fan_outs = self.switches.fan_outs
+        if self.faults.link_loss is not None and not fan_outs:
+            raise Failure("--link-loss is for links between switches: give --tree, too", exit_code=USAGE)
+        impairments = self.faults.impairments()
+        fabric = FabricSpec(
+            program=self.program,
+            lanes=self.lanes,
+            attached=self.switches.attachment(self.tls, cluster=cluster),
+            p4runtime=self.switches.listen_address(),
+            tree=fan_outs,
+            transit=self.switches.transit_switches(),
+            impairments=impairments,
+            link_impairments=self.faults.link_impairments() if fan_outs else "",
+            seed=self.faults.seed,
+            captures=captures,
+            port_kind=self.switches.port_kind.value,
         )
-
-
-def fabric_of(
-    program: str | None,
-    lanes: int | None,
-    switches: SwitchOptions,
-    tls: options.TlsOptions,
-    faults: FaultOptions,
-    *,
-    captures: Captures | None = None,
-    cluster: bool = False,
-) -> FabricSpec:
-    """Return the switches that these options ask for.
-
-    Args:
-        program: Name of the program.
-        lanes: Values per packet.
-        switches: Options of the switches.
-        tls: Options of the connection to a running switch.
-        faults: Options of the links' faults.
-        captures: Captures at the switches' ports; None: none.
-        cluster: They are those of a cluster file, which run.
-
-    Raises Failure where they contradict each other.
-    """
-    fan_outs = switches.fan_outs
-    if faults.link_loss is not None and not fan_outs:
-        raise Failure("--link-loss is for links between switches: give --tree, too", exit_code=USAGE)
-    impairments = faults.impairments()
-    fabric = FabricSpec(
-        program=program,
-        lanes=lanes,
-        attached=switches.attachment(tls, cluster=cluster),
-        p4runtime=switches.listen_address(),
-        tree=fan_outs,
-        transit=switches.transit_switches(),
-        impairments=impairments,
-        link_impairments=faults.link_impairments() if fan_outs else "",
-        seed=faults.seed,
-        captures=captures,
-        port_kind=switches.port_kind.value,
-    )
-    if fabric.attached and captures:
-        raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
-    if fabric.attached and impairments:
-        raise Failure("link faults belong to the switch: give them to 'ina switch --impair'", exit_code=USAGE)
-    return fabric
-
-
-def only_job(
-    overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...], command: Sequence[str] = ()
-) -> Job:
-    """Return the job of a command line without a job file.
-
-    Args:
-        overrides: The given options.
-        workers: Number of workers; None: one for each machine of the tree.
-        fan_outs: Children per switch of the tree, level by level.
-        command: Program and arguments of every worker.
-
-    Raises Failure for fewer than one worker.
-    """
-    if workers is None:
-        workers = math.prod(fan_outs)  # of nothing, 1
-    if workers < 1:
-        raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
-    return overrides.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
-
-
-def entries_of(
-    jobs: Path | None, command: Sequence[str] | None, workers: int | None, name: str
-) -> list[Job] | None:
-    """Return the jobs of ``--jobs``; None: COMMAND runs.
-
-    Args:
-        jobs: The file.
-        command: Program and arguments of every worker.
-        workers: As ``-np``.
-        name: As ``--name``.
-
-    Raises Failure unless either a file or the others are given.
-    """
-    if jobs is None:
-        if not command:
-            raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
-        return None
-    if command or workers is not None or name != NAMELESS:
-        raise Failure(
-            "--jobs FILE is mutually exclusive with -np and COMMAND, and with --name: give one of them",
-            exit_code=USAGE,
-        )
-    return list(job_files.jobs(jobs, "run", require=("command",)))
-
-
-def launches(
-    memory: MemoryOptions,
-    entries: Sequence[Job],
-    offers: SwitchInfo,
-    *,
-    of_file: bool,
-    log: Path | None,
-    timeout_s: float,
-    straggler_timeout_s: float,
-) -> list[LaunchSpec]:
-    """Return how jobs are launched on switches that offer this, and begin their log.
-
-    Args:
-        memory: Options of windows and slots.
-        entries: The jobs; without a file, with these options.
-        offers: What the switches offer.
-        of_file: They are those of a job file.
-        log: As ``--log``.
-        timeout_s: As ``--timeout``.
-        straggler_timeout_s: As ``--straggler-timeout``.
-
-    Raises Failure for what the switches do not offer, or a log that cannot be written.
-    """
-    specs = [LaunchSpec(job=entry) for entry in entries]
-    if of_file:
-        specs = specs_of_file(memory.overrides(), entries, shared=offers.shared)
-    check_memory(memory, specs, offers)
-    place = None if log is None else str(begin_log(log))
-    times = (timeout_s, max(timeout_s, straggler_timeout_s))
-    return [replace(each, timeout_s=times[0], straggler_timeout_s=times[1], log=place) for each in specs]
+        if fabric.attached and captures:
+            raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
+        if fabric.attached and impairments:
+            raise Failure(LINK_FAULTS, exit_code=USAGE)
+        return fabric
 
 
 def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:

@@ -3,16 +3,22 @@
 Workers' bytes are forwarded unchanged, with a prefix where a line begins. An incomplete line stays open:
 further output of the same worker continues it, output of others begins a new line. The line of progress is
 shown on a terminal only, below everything else, and never while a line is open.
+
+Characters that an output's encoding lacks are replaced: Python's own handlers end the command ("strict") or
+print escapes. Here ``µs`` becomes ``us`` and an arrow ``->``, for all writers, as the streams do it.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
 import sys
 import threading
+import unicodedata
 from collections.abc import Hashable, Iterator
+from io import TextIOWrapper
 from typing import Final, TextIO, TypeGuard
 
 # Where a line begins (again), if something follows. Most output has no carriage returns.
@@ -145,3 +151,75 @@ def _moves(stream: TextIO | None) -> TypeGuard[TextIO]:
     return (
         stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     )
+
+
+# --------------------------------------------------------------------------- characters
+
+
+_NAME: Final = "ina.fallback"
+_INSTEAD: Final = str.maketrans(
+    {
+        **{"→": "->", "←": "<-", "↑": "^", "↓": "v", "×": "x", "÷": "/", "·": ".", "•": "*", "°": " deg"},
+        **{"–": "-", "—": "-", "−": "-", "…": "...", "≤": "<=", "≥": ">=", "≈": "~", "±": "+-", "∞": "inf"},
+        **{
+            "‘": "'",
+            "’": "'",
+            "“": '"',
+            "”": '"',
+            "«": '"',
+            "»": '"',
+            "µ": "u",
+            "μ": "u",
+            "✓": "ok",
+            "✗": "x",
+        },
+        **dict.fromkeys("─━═╌┄", "-"),
+        **dict.fromkeys("│┃║", "|"),
+        **dict.fromkeys("┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇╭╮╰╯", "+"),
+        **dict.fromkeys("█▉▊▋▌▍▎▏▇▆▅▄▃▂▁■▪●", "#"),
+        **dict.fromkeys("░▒▓□○", "."),
+    }
+)
+
+
+def instead(text: str) -> str:
+    r"""Return ASCII text for characters that an encoding lacks: the nearest letters or signs, else an escape.
+
+    >>> instead("20 µs → é 数")
+    '20 us -> e \\u6570'
+    """
+    parts = unicodedata.normalize("NFKD", text).translate(_INSTEAD)
+    letters = "".join(letter for letter in parts if not unicodedata.combining(letter))
+    return letters.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def visible(text: str) -> str:
+    r"""Return text without characters that move the cursor, set colours or reverse the line: escapes instead.
+
+    Line ends and tabs stay.
+
+    >>> visible("job \x1b[31mred\n")
+    'job \\x1b[31mred\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter.encode("unicode_escape").decode()
+        if letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf")
+        else letter
+        for letter in text
+    )
+
+
+def replace_unencodable() -> None:
+    """Make both standard streams replace characters that their encodings lack, by `instead`."""
+    codecs.register_error(_NAME, _replace)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=_NAME)
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return instead(error.object[error.start : error.end]), error.end

@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from controller.vocabulary import Topology, documents, named
 from controller.vocabulary.job import MAX_WINDOW
-from ina.cli import job_files, options, sim_report, sim_sweep
+from ina.cli import job_files, options, sim_report
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
-from ina.cli.output import Bar
-from ina.cli.plain import count, seconds
+from ina.cli.output import Bars, check_plots
+from ina.cli.plain import Reply, count, seconds
 from ina.cli.run_options import check_preempt, parse_tree
 
 if TYPE_CHECKING:  # other commands need none of it
     from bmv2_topos.harness.simulation import Simulation
     from bmv2_topos.testbeds.virtual import Recorder
-
-EPILOG = """Examples:
-
-  ina sim examples/sim.toml
-
-  ina sim examples/sim.toml --program exclusive --slots 512
-
-  ina sim examples/sim.toml --program mine/shared.p4
-
-  ina sim examples/sim.toml --tree 2x4 --link-loss 0.01 --seed 7
-
-  ina sim examples/three_jobs.toml --slots 16 --loss 0.01 --explain
-
-  ina sim examples/three_jobs.toml --slots 16 --pcap captures && ina trace captures --slots
-
-  ina sim examples/sim.toml --slots 128 --plot sim.png --json
-
-  ina sim examples/three_jobs.toml --seeds 5 --sweep slots=16,64,256 --sweep congestion=fixed,aimd
-
-  ina sim examples/three_jobs.toml --cluster leaf-spine:2x2x4 --flows 3 --flow-rate 2e9
-
-  ina sim examples/windows/jobs.toml --cluster leaf-spine:2x4x4 --placement netpack --routing grid
-"""
 
 
 MEMORY = "Switch memory and windows"
@@ -56,305 +33,312 @@ KEYS = (
 OWN = "or one of your own: path.py:NAME, or a name that an installed package offers."
 
 
-def sim(
-    jobs: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="Read the jobs from this file, as 'ina run --jobs' does."),
-    ],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationOptions:
+    """Fields of `bmv2_topos.harness.simulation.Simulation` of the same names."""
+
     program: Annotated[
         str,
-        typer.Option(
+        Declared(
             help=f"{options.PROGRAM} Defaults to shared with 64 lanes, because simulations are mostly of "
             "jobs that compete for slots; 'ina run' defaults to exclusive with 256 lanes, the fastest "
             "in software."
         ),
-    ] = "shared",
-    lanes: options.Lanes = 64,
+    ] = "shared"
+    lanes: options.Lanes = 64
     iterations: Annotated[
         int | None,
-        typer.Option(min=1, help="Run this many iterations of every job. Default: as in the file."),
-    ] = None,
+        Declared(min=1, help="Run this many iterations of every job. Default: as in the file."),
+    ] = None
     slots: Annotated[
         int,
-        typer.Option(
+        Declared(
             min=0,
             rich_help_panel=MEMORY,
             help="Give every switch this many aggregator slots, for all jobs together.",
         ),
-    ] = 8192,
+    ] = 8192
     window: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=1,
             max=MAX_WINDOW,
             rich_help_panel=MEMORY,
             help="Keep at most this many packets in flight per worker. Default: as in the file, else 128.",
         ),
-    ] = None,
+    ] = None
     preempt: Annotated[
         bool | None,
-        typer.Option(
+        Declared(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
             help="Let packets take slots from packets of lower priority, if jobs share slots. "
             "Default: as in the file, else no.",
         ),
-    ] = None,
-    congestion: options.Congestion = None,
+    ] = None
+    congestion: options.Congestion = None
     tree: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="NxN…",
             rich_help_panel=NETWORK,
             help="Simulate a tree of switches with this many children per switch, level by level, "
             "for one job; the last number counts machines: 2x4. Default: one switch.",
         ),
-    ] = None,
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            parser=Path,  # and not looked for: it may name a topology
-            metavar="FILE",
-            rich_help_panel=NETWORK,
-            help="Read the network from this file, instead of --tree, or name a topology of the testbeds, "
-            "such as leaf-spine:2x4x8; each server carries one worker.",
-        ),
-    ] = None,
+    ] = None
     placement: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="NAME",
             rich_help_panel=POLICIES,
             help="Place jobs on --cluster by this policy: netpack, random, gpu-balance, "
             f"least-fragmentation, locality, locality-fast-links, optimus, exact; {OWN} Default: netpack if "
             "--routing or --memory is given, else hosts in turn.",
         ),
-    ] = None,
+    ] = None
     routing: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="NAME",
             rich_help_panel=POLICIES,
             help="Choose trees by this policy: shortest-path, tor-only, ecmp, ecmp-everywhere, grid, exact; "
             f"{OWN} Default: shortest-path.",
         ),
-    ] = None,
+    ] = None
     memory: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="NAME",
             rich_help_panel=POLICIES,
             help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, "
             f"preemptive, preemptive-ending; {OWN} Default: shared, but static where jobs have slots of "
             "their own.",
         ),
-    ] = None,
-    transit: Annotated[
-        str,
-        typer.Option(
-            metavar="SWITCH,…",
-            rich_help_panel=NETWORK,
-            help="Let these switches of --tree (s2, s3, …) forward without aggregating.",
-        ),
-    ] = "",
+    ] = None
     loss: Annotated[
         float,
-        typer.Option(rich_help_panel=NETWORK, help="Lose each packet on a link with this probability."),
-    ] = 0.0,
+        Declared(rich_help_panel=NETWORK, help="Lose each packet on a link with this probability."),
+    ] = 0.0
     link_loss: Annotated[
         float | None,
-        typer.Option(
+        Declared(
             rich_help_panel=NETWORK,
             help="Lose each packet between switches with this probability. Default: as --loss.",
         ),
-    ] = None,
+    ] = None
     rate_bps: Annotated[
         float,
-        typer.Option(
+        Declared(
             "--rate",
             metavar="BPS",
             show_default="10e9",
             rich_help_panel=NETWORK,
             help="Limit every link to this rate, in bits per second; 0: unlimited.",
         ),
-    ] = 10e9,
-    delay: Annotated[
+    ] = 10e9
+    delay_s: Annotated[
         float,
-        typer.Option(
+        Declared(
+            "--delay",
             metavar="SECONDS",
             rich_help_panel=NETWORK,
             help="Delay every packet on a link by this many seconds, each way.",
         ),
-    ] = 2e-6,
-    queue: Annotated[
+    ] = 2e-6
+    queue_packets: Annotated[
         int,
-        typer.Option(
+        Declared(
+            "--queue",
             metavar="PACKETS",
             rich_help_panel=NETWORK,
             help="Queue at most this many packets at each switch port; drop further ones.",
         ),
-    ] = 2048,
+    ] = 2048
     coalesce_us: Annotated[
         int,
-        typer.Option(
+        Declared(
             "--coalesce",
             min=1,
             metavar="US",
             rich_help_panel=NETWORK,
             help="Let hosts process arrived packets every so many microseconds.",
         ),
-    ] = 5,
+    ] = 5
     flows: Annotated[
         int,
-        typer.Option(
+        Declared(
             min=0,
             metavar="N",
             rich_help_panel=NETWORK,
             help=options.FLOWS,
         ),
-    ] = 0,
+    ] = 0
     flow_rate_bps: Annotated[
         float,
-        typer.Option(
+        Declared(
             "--flow-rate",
             metavar="BPS",
             show_default="1e9",
             rich_help_panel=NETWORK,
             help="Let each of --flows send at this rate, in bits per second.",
         ),
-    ] = 1e9,
-    seed: Annotated[
-        int, typer.Option(help="Seed the random numbers; the same seed gives the same result.")
-    ] = 0,
+    ] = 1e9
+    seed: Annotated[int, Declared(help="Seed the random numbers; the same seed gives the same result.")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimSettings:
+    """A simulation, or several, and how their results are shown."""
+
+    jobs: Annotated[
+        Path,
+        Declared(
+            argument=True, metavar="FILE", help="Read the jobs from this file, as 'ina run --jobs' does."
+        ),
+    ]
+    simulated: SimulationOptions
+    cluster: Annotated[
+        Path | None,
+        Declared(
+            parser=Path,  # and not looked for: it may name a topology
+            metavar="FILE",
+            rich_help_panel=NETWORK,
+            help="Read the network from this file, instead of --tree, or name a topology of the testbeds, "
+            "such as leaf-spine:2x4x8; each server carries one worker.",
+        ),
+    ] = None
+    transit: Annotated[
+        str,
+        Declared(
+            metavar="SWITCH,…",
+            rich_help_panel=NETWORK,
+            help="Let these switches of --tree (s2, s3, …) forward without aggregating.",
+        ),
+    ] = ""
     seeds: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=1,
             metavar="N",
             rich_help_panel=MANY,
             help="Run with this many seeds, --seed and those that follow it; print means, minima and maxima.",
         ),
-    ] = None,
+    ] = None
     sweep: Annotated[
         list[str] | None,
-        typer.Option(
+        Declared(
             metavar="KEY=VALUE,…",
             rich_help_panel=MANY,
             help="Run with each of these values of an option: slots=16,64,256. Repeat to sweep several "
             f"options, in all combinations. Keys: {', '.join(KEYS)}.",
         ),
-    ] = None,
+    ] = None
     processes: Annotated[
         int,
-        typer.Option(
-            min=0, rich_help_panel=MANY, help="Run this many simulations at a time; 0: one per core."
-        ),
-    ] = 0,
+        Declared(min=0, rich_help_panel=MANY, help="Run this many simulations at a time; 0: one per core."),
+    ] = 0
     plot: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True, metavar="FILE", help="Draw iteration times and slots in use: .png, .svg or .pdf."
         ),
-    ] = None,
+    ] = None
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Explain what made each iteration slow: its critical path, by cause."),
-    ] = False,
+        Declared("--explain", help="Explain what made each iteration slow: its critical path, by cause."),
+    ] = False
     pcap: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True,
             metavar="DIR",
             help="Capture the packets at hosts and switch ports into this directory, for 'ina trace'.",
         ),
-    ] = None,
-    json: options.Json = False,
-) -> None:
+    ] = None
+
+    def simulation(self) -> Simulation:
+        """Return the simulation. Raises Failure, BadSpec."""
+        from bmv2_topos.harness.simulation import Simulation
+
+        if self.simulated.tree is not None:
+            parse_tree(self.simulated.tree)
+        return Simulation(
+            jobs=job_files.jobs(self.jobs, "sim"),
+            cluster=None if self.cluster is None else _network(self.cluster),
+            transit=tuple(name for name in self.transit.split(",") if name),
+            **asdict(self.simulated),
+        )
+
+
+def sim(asked: SimSettings) -> Reply:
     """Simulate jobs packet by packet, in virtual time, with the real switch program and host library.
 
     Links, queues and computing are simulated; the switch program, the workers' windows and the fallback
     servers are the real ones. Every worker has its own host, unless --placement, --routing or --memory have
     policies decide. Every sum that a worker gets is compared with the exact sum; a wrong one ends the command
     with status 1.
+
+    Examples:
+        ina sim examples/sim.toml
+
+        ina sim examples/sim.toml --program exclusive --slots 512
+
+        ina sim examples/sim.toml --program mine/shared.p4
+
+        ina sim examples/sim.toml --tree 2x4 --link-loss 0.01 --seed 7
+
+        ina sim examples/three_jobs.toml --slots 16 --loss 0.01 --explain
+
+        ina sim examples/three_jobs.toml --slots 16 --pcap captures && ina trace captures --slots
+
+        ina sim examples/sim.toml --slots 128 --plot sim.png --json
+
+        ina sim examples/three_jobs.toml --seeds 5 --sweep slots=16,64,256 --sweep congestion=fixed,aimd
+
+        ina sim examples/three_jobs.toml --cluster leaf-spine:2x2x4 --flows 3 --flow-rate 2e9
+
+        ina sim examples/windows/jobs.toml --cluster leaf-spine:2x4x4 --placement netpack --routing grid
     """
     # Loaded here, for other commands need none of it.
-    from bmv2_topos.harness.simulation import Simulation
     from bmv2_topos.testbeds.virtual import VirtualSettings
 
-    if plot is not None:
-        _check_plot(plot)
-    if tree is not None:
-        parse_tree(tree)
-    found = Simulation(
-        jobs=job_files.jobs(jobs, "sim"),
-        program=program,
-        lanes=lanes,
-        slots=slots,
-        seed=seed,
-        iterations=iterations,
-        window=window,
-        preempt=preempt,
-        congestion=congestion,
-        tree=tree,
-        cluster=None if cluster is None else _network(cluster),
-        transit=tuple(name for name in transit.split(",") if name),
-        placement=placement,
-        routing=routing,
-        memory=memory,
-        loss=loss,
-        link_loss=link_loss,
-        rate_bps=rate_bps,
-        delay_s=delay,
-        queue_packets=queue,
-        coalesce_us=coalesce_us,
-        flows=flows,
-        flow_rate_bps=flow_rate_bps,
-    )
-    check_preempt(preempt, VirtualSettings(program=program, lanes=lanes, slots=slots).offers)
-    unused_keys = job_files.unused_keys("sim", jobs, cluster) if json else []
-    if seeds is None and not sweep:
-        _run_one(found, plot, pcap, explain=explain, json=json, unused_keys=unused_keys)
-        return
-    if plot is not None or pcap is not None or explain:
+    if asked.plot is not None:
+        check_plots("--plot", asked.plot)
+    of = asked.simulated
+    found = asked.simulation()
+    settings = VirtualSettings(program=of.program, lanes=of.lanes, slots=of.slots)
+    check_preempt(of.preempt, settings.offers)
+    unused_keys = job_files.unused_keys("sim", asked.jobs, asked.cluster)
+    if asked.seeds is None and not asked.sweep:
+        return _run_one(found, asked, unused_keys)
+    if asked.plot is not None or asked.pcap is not None or asked.explain:
         raise Failure(
             "--plot, --pcap and --explain need a single run: leave --seeds and --sweep out",
             exit_code=USAGE,
         )
-    sim_sweep.run(found, sweep or [], seeds or 1, processes, json=json, unused_keys=unused_keys)
+    return sim_report.swept(found, asked.sweep or [], asked.seeds or 1, asked.processes, unused_keys)
 
 
-def _run_one(
-    simulation: Simulation,
-    plot: Path | None,
-    pcap: Path | None,
-    *,
-    explain: bool,
-    json: bool,
-    unused_keys: list[str],
-) -> None:
+def _run_one(simulation: Simulation, asked: SimSettings, unused_keys: list[str]) -> Reply:
     from bmv2_topos.testbeds.virtual import Recorder
 
-    recorder = Recorder() if explain or pcap is not None else None
+    recorder = Recorder() if asked.explain or asked.pcap is not None else None
     prepared = simulation.prepared(recorder)
-    with Bar() as bar:
+    with Bars() as bar:
         report = prepared.run(
             lambda time_s, done, total: bar.show(
                 done / total, f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
             )
         )
-    if plot is not None:
+    if asked.plot is not None:
         from bmv2_topos.plots import draw_report
 
-        draw_report(report, plot)
-    if recorder is not None and pcap is not None:
-        _write(recorder, pcap)
-    verdicts = recorder.explain() if recorder is not None and explain else []
-    if json:
-        sim_report.result(report, verdicts).print_json(unused_keys=unused_keys)
-        return
-    sim_report.show(report)
-    if explain:
-        sim_report.show_verdicts(verdicts)
+        draw_report(report, asked.plot)
+    if recorder is not None and asked.pcap is not None:
+        _write(recorder, asked.pcap)
+    verdicts = recorder.explain() if recorder is not None and asked.explain else []
+    parts = [*sim_report.parts(report)] + (sim_report.verdict_lines(verdicts) if asked.explain else [])
+    return Reply(sim_report.result(report, verdicts, unused_keys), parts)
 
 
 def _network(cluster: Path) -> Topology | str:
@@ -370,15 +354,3 @@ def _write(recorder: Recorder, folder: Path) -> None:
         recorder.write(folder)
     except OSError as error:
         raise Failure(f"--pcap {folder}: {error.strerror}") from error
-
-
-def _check_plot(plot: Path) -> None:
-    """Check the plot's format before the run."""
-    from controller.figures import FORMATS, PlotsMissing, check
-
-    if plot.suffix not in FORMATS:
-        raise Failure(f"--plot {plot}: want a name that ends in {', '.join(FORMATS)}", exit_code=USAGE)
-    try:
-        check()
-    except PlotsMissing as error:
-        raise Failure(f"--plot: {error}") from error

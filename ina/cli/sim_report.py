@@ -1,21 +1,26 @@
-"""Output of ``ina sim``: a table for people, one JSON object for programs."""
+"""Answers of ``ina sim``: of one run, and of many with ``--seeds N --sweep KEY=VALUE,…``."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from ina.cli.output import out, table
-from ina.cli.plain import Result, count, plural, rate, seconds
+from ina.cli.output import Bars
+from ina.cli.plain import Aside, Listing, Reply, Result, count, plural, rate, seconds
 
 if TYPE_CHECKING:  # other commands need none of it
+    from bmv2_topos.harness import ResultRow, Value
+    from bmv2_topos.harness.simulation import Simulation
     from bmv2_topos.testbeds.virtual import Foreseen, JobReport, Report
     from bmv2_topos.trace import Verdict
 
 
-def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
+def result(report: Report, verdicts: Sequence[Verdict], unused_keys: Sequence[str]) -> Result:
     """Return the result that ``--json`` prints; each job's verdicts are of its iterations, in order."""
     return Result(
         "sim",
@@ -29,7 +34,7 @@ def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
             "occupancy_time_s": [sample.time_s for sample in report.occupancy],
             "packet_hops": report.packet_hops,
             "wall_time_s": report.wall_s,
-            **_flows(report),
+            **({"flows": [asdict(flow) for flow in report.flows]} if report.flows else {}),
             **_links(report),
         },
         {
@@ -37,6 +42,7 @@ def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
             | explained([verdict for verdict in verdicts if verdict.job == job.name])
             for job in report.jobs
         },
+        unused_keys=unused_keys,
     )
 
 
@@ -58,16 +64,17 @@ def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
     }
 
 
-def show_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """Print a line about each iteration, or about consecutive ones with the same verdict."""
-    out.print("what made iterations slow", style="bold")
+def verdict_lines(verdicts: Sequence[Verdict]) -> list[Listing | str]:
+    """Return a line about each iteration, or about consecutive ones with the same verdict."""
+    lines: list[Listing | str] = [Listing("what made iterations slow")]
     for _, group in itertools.groupby(verdicts, key=lambda verdict: (verdict.job, verdict.causes)):
         same = list(group)
         first, last = same[0], same[-1]
         numbers = str(first.iteration) if first is last else f"{first.iteration}-{last.iteration}"
         slowest = max(same, key=lambda verdict: verdict.until_ns - verdict.from_ns)
         time = seconds((slowest.until_ns - slowest.from_ns) * 1e-9)
-        out.print(f"{first.job} {numbers}: up to {time}: {slowest.words()}", soft_wrap=True)
+        lines.append(f"{first.job} {numbers}: up to {time}: {slowest.words()}")
+    return lines
 
 
 def _numbers(report: Report, job: JobReport) -> dict[str, object]:
@@ -96,8 +103,8 @@ def _numbers(report: Report, job: JobReport) -> dict[str, object]:
     return numbers
 
 
-def show(report: Report) -> None:
-    """Print a table with a column for each job, and a line about the whole run."""
+def parts(report: Report) -> Iterator[Listing | str]:
+    """Yield a table with a column for each job, and lines about the whole run."""
     rows: list[list[str]] = []
 
     def row(title: str, cell: Callable[[JobReport], str]) -> None:
@@ -129,17 +136,19 @@ def show(report: Report) -> None:
     if len(report.jobs) > MOST_COLUMNS:
         headings, rows = _turned(headings, rows)
     title = f"{setup['topology']}, {setup['program']}, {setup['slots']} slots, seed {setup['seed']}"
-    table(title, headings, rows)
+    yield Listing(title, headings, rows)
     if report.foreseen is not None:
-        _show_links(report, report.foreseen)
-    _show_flows(report)
+        yield _links_table(report, report.foreseen)
+    if report.flows:
+        passed = sum(flow.arrived_packets for flow in report.flows)
+        of_all = count(sum(flow.sent_packets for flow in report.flows))
+        flows = plural(len(report.flows), "flow")
+        yield f"{flows} of ordinary traffic: {count(passed)} of {of_all} packets arrived"
     sent = sum(job.sent_packets for job in report.jobs)
-    out.print(
+    yield (
         f"{seconds(report.duration_s)} of virtual time in {seconds(report.wall_s)}; of {count(sent)} packets"
         f" from workers and what came of them, links lost {count(report.lost_packets)} and full queues"
-        f" {count(report.dropped_packets)}; mean completion time {seconds(report.mean_jct_s)}",
-        highlight=False,
-        soft_wrap=True,
+        f" {count(report.dropped_packets)}; mean completion time {seconds(report.mean_jct_s)}"
     )
 
 
@@ -154,19 +163,6 @@ def _turned(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list
     main = [row for row in rows if row[0] in _TURNED]
     names = ["", "completion time", "iteration, mean", "summed in the switch", "retransmitted"]
     return names, [list(row) for row in zip(headings[1:], *(row[1:] for row in main), strict=True)]
-
-
-def _flows(report: Report) -> dict[str, object]:
-    """Return the flows as JSON knows them, if there are any."""
-    return {"flows": [asdict(flow) for flow in report.flows]} if report.flows else {}
-
-
-def _show_flows(report: Report) -> None:
-    if report.flows:
-        sent = sum(flow.sent_packets for flow in report.flows)
-        arrived = sum(flow.arrived_packets for flow in report.flows)
-        flows = plural(len(report.flows), "flow")
-        out.print(f"{flows} of ordinary traffic: {count(arrived)} of {count(sent)} packets arrived")
 
 
 def _links(report: Report) -> dict[str, object]:
@@ -190,17 +186,151 @@ def _loads(report: Report, foreseen: Foreseen) -> dict[tuple[str, str], tuple[in
 MOST_LINKS = 12
 
 
-def _show_links(report: Report, foreseen: Foreseen) -> None:
-    """Print the links between switches that carry most, and all links together."""
+def _links_table(report: Report, foreseen: Foreseen) -> Listing:
+    """Return the links between switches that carry most, and all links together."""
     loads = _loads(report, foreseen)
     trunks = {ends: of for ends, of in loads.items() if set(ends) <= set(report.switches)}
     fullest = sorted(trunks, key=lambda ends: trunks[ends][1], reverse=True)[:MOST_LINKS]
     rows = [[f"{a} to {b}", *_megabytes(*trunks[a, b])] for a, b in fullest]
     for text, some in (("all between switches", trunks), ("all", loads)):
         rows.append([text, *_megabytes(*(sum(column) for column in zip(*some.values(), strict=True)))])
-    table("links", ["", "foreseen MB", "carried MB", "ratio"], rows)
+    return Listing("links", ["", "foreseen MB", "carried MB", "ratio"], rows)
 
 
 def _megabytes(foreseen: int = 0, found: int = 0) -> tuple[str, str, str]:
     ratio = f"{found / foreseen:.2f}" if foreseen else "-"
     return f"{foreseen / 1e6:,.2f}", f"{found / 1e6:,.2f}", ratio
+
+
+# --------------------------------------------------------------------------- many runs
+
+
+def swept(
+    simulation: Simulation, texts: Sequence[str], seeds: int, processes: int, unused_keys: Sequence[str]
+) -> Reply:
+    """Run all combinations with all seeds, and return their means.
+
+    Args:
+        simulation: The simulation, with the options of `ina sim`.
+        texts: The settings to sweep, each ``KEY=V,…``.
+        seeds: Number of seeds.
+        processes: Number of processes; 0: one per core.
+        unused_keys: See `Result`.
+
+    Raises Failure.
+    """
+    from bmv2_topos.harness import sweep
+    from bmv2_topos.harness.simulation import read_sweep, study
+
+    began = time.monotonic()
+    values = read_sweep(texts)
+    one = study(simulation, values, seeds).experiment("sim", "")
+    with Bars() as bar:
+        rows = sweep(
+            one,
+            one.scenarios(False),
+            processes=processes or len(os.sched_getaffinity(0)),
+            progress=lambda done, total: bar.show(done / total, f"{done} of {total} runs"),
+        )
+    took = Aside(f"{plural(len(rows), 'run')} in {seconds(time.monotonic() - began)}")
+    result = replace(_swept_result(simulation, values, rows, seeds), unused_keys=unused_keys)
+    return Reply(result, [_swept_table(simulation, values, rows, seeds), took])
+
+
+def settings(swept: Sequence[str], rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
+    """Return the combinations that were run, each once, in order."""
+    found = dict.fromkeys(tuple(row[name] for name in swept) for row in rows)
+    return [dict(zip(swept, values, strict=True)) for values in found]
+
+
+def figures(swept: Sequence[str], rows: Sequence[ResultRow]) -> list[str]:
+    """Return the columns of what was measured."""
+    return [name for name in rows[0] if name not in (*swept, "seed")]
+
+
+HEADINGS = {
+    "mean_jct_s": "mean completion",
+    "aggregated_share": "summed in switches",
+    "sent_packets": "packets sent",
+    "resent_packets": "retransmitted",
+    "dropped_packets": "dropped",
+    "lost_packets": "lost",
+}
+
+
+def _swept_table(
+    simulation: Simulation, swept: Mapping[str, Sequence[Value]], rows: Sequence[ResultRow], seeds: int
+) -> Listing:
+    names = [*swept]
+    of_jobs = {f"{job.name}_jct_s": job.name for job in simulation.jobs} if len(simulation.jobs) > 1 else {}
+    shown = {name: text for name in figures(names, rows) if (text := (HEADINGS | of_jobs).get(name))}
+    if names:
+        columns = [*names, *shown.values()]
+        lines = [
+            [*map(_text, setting.values()), *(_cell(rows, setting, name) for name in shown)]
+            for setting in settings(names, rows)
+        ]
+    else:
+        columns = ["", "value"]
+        lines = [[text, _cell(rows, {}, name)] for name, text in shown.items()]
+    last = simulation.seed + seeds - 1
+    of_seeds = f"seed {last}" if seeds == 1 else f"seeds {simulation.seed} to {last}: mean (least..greatest)"
+    return Listing(f"{plural(len(rows), 'run')}, {of_seeds}", columns, lines)
+
+
+def _cell(rows: Sequence[ResultRow], setting: Mapping[str, Value], name: str) -> str:
+    values = _measured(rows, setting, name)
+    if not values:
+        return "-"
+    parts = [statistics.fmean(values), min(values), max(values)]
+    mean, least, most = (_figure(name, value) for value in parts)
+    return mean if least == most else f"{mean} ({least}..{most})"
+
+
+def _figure(name: str, value: float) -> str:
+    if name.endswith("_s"):
+        return seconds(value)
+    return f"{value:.1%}" if name.endswith("share") else count(value)
+
+
+def _measured(rows: Sequence[ResultRow], setting: Mapping[str, Value], name: str) -> list[float]:
+    from bmv2_topos.harness import selected
+
+    found = (row[name] for row in selected(rows, **setting))
+    return [value for value in found if isinstance(value, int | float)]
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _swept_result(
+    simulation: Simulation, swept: Mapping[str, Sequence[Value]], rows: Sequence[ResultRow], seeds: int
+) -> Result:
+    setup = {
+        "jobs": [job.name for job in simulation.jobs],
+        "sweep": {name: list(values) for name, values in swept.items()},
+        "seeds": list(range(simulation.seed, simulation.seed + seeds)),
+    }
+    names = [*swept]
+    spreads = [
+        {
+            **setting,
+            **{name: _spread(_measured(rows, setting, name)) for name in figures(names, rows)},
+        }
+        for setting in settings(names, rows)
+    ]
+    return Result("sim", setup, {"settings": spreads, "runs": [dict(row) for row in rows]})
+
+
+def _spread(values: Sequence[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    return {
+        "mean": statistics.fmean(values),
+        "least": min(values),
+        "greatest": max(values),
+        "deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
+    }

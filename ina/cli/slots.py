@@ -1,4 +1,4 @@
-"""``ina slots``: the jobs that a switch serves, with their slots, leases and holders."""
+"""``ina slots`` and ``ina remove``: the jobs that a switch serves, with their slots, leases and holders."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from datetime import datetime, timedelta
 from textwrap import shorten
 from typing import Annotated, NoReturn
 
-import typer
-
-from controller import Admission, NoProgram, Registration, SwitchSession
+from controller import Admission, Fleet, NoProgram, Registration, SwitchSession, TreeAdmission
 from ina.cli import options
+from ina.cli.declared import Declared, Json
 from ina.cli.errors import USAGE, Failure
-from ina.cli.output import out, table
-from ina.cli.plain import Result, rate, say
+from ina.cli.output import out
+from ina.cli.plain import Listing, Reply, Result, rate, say
 
 LOOK_S = 0.5
 SHOWN_COMMAND = 40
@@ -25,44 +24,29 @@ SHOWN_COMMAND = 40
 NOBODY = Registration("")
 """What is known of a job that was admitted without a registration."""
 
-Watch = Annotated[
-    bool,
-    typer.Option(
-        "--watch",
-        help="Watch the leases until each has been renewed or has expired, which takes up to "
-        "the longest of them, and show which did what.",
-    ),
-]
-
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=65535,
-        help="Serve the numbers of the switch's jobs for Prometheus at http://127.0.0.1:PORT/metrics until "
-        "interrupted, instead of listing them; 0: any free port, which is printed.",
-    ),
-]
-
-EPILOG = """Examples:
-
-  ina slots --switch grpc://127.0.0.1:9559
-
-  ina slots --switch grpc://127.0.0.1:9559 --watch
-
-  ina slots --switch grpc://127.0.0.1:9559 --metrics-port 9091
-
-  ina slots --switch grpc://switch.lab:9559 --tls-ca ca.pem --json
-"""
-
 
 def slots(
     *,
     running: options.RunningSwitch,
-    watch: Watch = False,
-    metrics_port: MetricsPort = None,
-    json: options.Json = False,
-) -> None:
+    watch: Annotated[
+        bool,
+        Declared(
+            "--watch",
+            help="Watch the leases until each has been renewed or has expired, which takes up to "
+            "the longest of them, and show which did what.",
+        ),
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        Declared(
+            min=0,
+            max=65535,
+            help="Serve the numbers of the switch's jobs for Prometheus at http://127.0.0.1:PORT/metrics "
+            "until interrupted, instead of listing them; 0: any free port, which is printed.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> Reply:
     """List the jobs that a running switch serves, with their slots, leases and holders.
 
     Lists what the switch holds, whoever admitted it. Name, user, command, age and goodput are what the holder
@@ -70,6 +54,15 @@ def slots(
     lease, and at most 15 s, old. "Since" is this machine's time less the age. The lease is how long the job
     stays if its holder is gone: see who still renews with --watch. A job without a lease stays until 'ina
     remove'.
+
+    Examples:
+        ina slots --switch grpc://127.0.0.1:9559
+
+        ina slots --switch grpc://127.0.0.1:9559 --watch
+
+        ina slots --switch grpc://127.0.0.1:9559 --metrics-port 9091
+
+        ina slots --switch grpc://switch.lab:9559 --tls-ca ca.pem --json
     """
     if metrics_port is not None:
         if watch or json:
@@ -84,19 +77,18 @@ def slots(
             }
         except NoProgram:
             described = {}
-    if json:
-        Result("slots", {"switch": running.switch}, {"jobs": len(described)}, described).print_json()
-    elif not described:
-        out.print(f"the switch at {address} serves no jobs", markup=False, highlight=False, soft_wrap=True)
-    else:
-        columns = ["job", "name", "workers", "region", "since", "age", "goodput", "priority", "lease", "user"]
-        rows = [_row(*job) for job in described.items()]
-        (mode,) = {str(job["mode"]) for job in described.values()}
-        table(f"{mode} jobs of the switch at {address}", [*columns, "holder", "command"], rows)
+    result = Result("slots", {"switch": running.switch}, {"jobs": len(described)}, described)
+    if not described:
+        return Reply(result, [f"the switch at {address} serves no jobs"])
+    columns = ["job", "name", "workers", "region", "since", "age", "goodput", "priority", "lease", "user"]
+    rows = [_row(*job) for job in described.items()]
+    (mode,) = {str(job["mode"]) for job in described.values()}
+    title = f"{mode} jobs of the switch at {address}"
+    return Reply(result, [Listing(title, [*columns, "holder", "command"], rows)])
 
 
 def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
-    """Answer Prometheus until interrupted."""
+    """Reply Prometheus until interrupted."""
     from ina.runtime.job_metrics import render
     from softswitch import serve_metrics
 
@@ -197,3 +189,35 @@ def _row(number: str, job: Mapping[str, object]) -> list[str]:
 def _shown(text: object) -> str:
     """Return a text from others so that it cannot move the cursor."""
     return str(text) if str(text).isprintable() else ascii(str(text))
+
+
+def remove(
+    *,
+    jobs: Annotated[
+        list[int],
+        Declared(argument=True, metavar="JOB...", help="Give the job numbers that 'ina slots' lists."),
+    ],
+    running: options.RunningSwitch,
+) -> Reply:
+    """Remove jobs from a running switch.
+
+    The switch drops and counts what the workers of these jobs still send. Of a job on several switches, only
+    the part on this switch is removed. Removes nothing if one of the numbers is unknown.
+
+    Examples:
+        ina remove --switch grpc://127.0.0.1:9559 40961
+
+        ina remove --switch grpc://switch.lab:9559 --tls-ca ca.pem 40961 17 --json
+    """
+    wanted = list(dict.fromkeys(jobs))
+    with running.connect() as controller:
+        present = controller.jobs()
+        fleet = Fleet({running.switch: controller})
+        if unknown := sorted(set(wanted) - present.keys()):
+            known = ", ".join(map(str, sorted(present))) or "none"
+            numbers = ", ".join(map(str, unknown))
+            raise Failure(f"the switch at {controller.address} has no job {numbers}; its jobs: {known}")
+        for job in wanted:
+            fleet.remove(TreeAdmission({running.switch: present[job]}))
+    result = Result("remove", {"switch": running.switch, "jobs": wanted}, {"removed": len(wanted)})
+    return Reply(result, [f"removed job {job}" for job in wanted])

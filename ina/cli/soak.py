@@ -4,74 +4,69 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from ina.cli import options
-from ina.cli.errors import FAILED, USAGE, Failure
-from ina.cli.output import Bar, out, table
-from ina.cli.plain import Result, count, plural, say, seconds
+from ina.cli.declared import Declared, Json
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import Bars, out
+from ina.cli.plain import Listing, Reply, Result, count, plural, seconds
 
 if TYPE_CHECKING:
     from bmv2_topos.soak import Tally
 
-EPILOG = """Examples:
-
-  ina soak --minutes 5
-
-  ina soak --schedules 2000 --seed 0 --json
-
-  ina soak --replay 123456
-
-  ina soak --program mine.p4 --schedules 500
-"""
 
 _LARGEST_SEED = 2**48
 
 
-def soak(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoakSettings:
+    """Which schedules are run, and for how long."""
+
     minutes: Annotated[
-        float | None, typer.Option(min=0.0, show_default="1", help="Run schedules for this many minutes.")
-    ] = None,
+        float | None, Declared(min=0.0, show_default="1", help="Run schedules for this many minutes.")
+    ] = None
     schedules: Annotated[
-        int | None, typer.Option(min=1, help="Run this many schedules; with --minutes, whichever ends first.")
-    ] = None,
+        int | None, Declared(min=1, help="Run this many schedules; with --minutes, whichever ends first.")
+    ] = None
     seed: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=0,
             max=_LARGEST_SEED,
             show_default="random",
             help="Seed the first schedule; the next ones use the following numbers.",
         ),
-    ] = None,
+    ] = None
     processes: Annotated[
-        int | None, typer.Option(min=1, show_default="one per processor", help="Run this many processes.")
-    ] = None,
+        int | None, Declared(min=1, show_default="one per processor", help="Run this many processes.")
+    ] = None
     replay: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             min=0,
             max=2 * _LARGEST_SEED,
             metavar="SEED",
             help="Run only the schedule of this seed, and show it.",
         ),
-    ] = None,
+    ] = None
     program: Annotated[
         str | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             help="Run this .p4 file on all switches. Default: each schedule draws one of the programs "
             "exclusive and shared.",
         ),
-    ] = None,
+    ] = None
     packets: Annotated[
         int,
-        typer.Option(min=0, metavar="COUNT", help="With --replay: show this many packets, the last ones."),
-    ] = 40,
-    json: options.Json = False,
-) -> None:
+        Declared(min=0, metavar="COUNT", help="With --replay: show this many packets, the last ones."),
+    ] = 40
+    json: Json = False
+
+
+def soak(asked: SoakSettings) -> Reply:
     """Check the invariants under random faults, in virtual time.
 
     Each schedule combines loss, duplication, reordering, corruption, collisions, preemption, aging, restarts
@@ -80,105 +75,117 @@ def soak(
     within a bounded number of round trips. A schedule follows from its seed; the next one has the next seed.
     The first schedule that breaks an invariant is printed with the command that runs it again, and ends the
     command with status 1.
+
+    Examples:
+        ina soak --minutes 5
+
+        ina soak --schedules 2000 --seed 0 --json
+
+        ina soak --replay 123456
+
+        ina soak --program mine.p4 --schedules 500
     """
-    if replay is not None:
-        if minutes is not None or schedules is not None or seed is not None:
+    minutes = asked.minutes
+    if asked.replay is not None:
+        if minutes is not None or asked.schedules is not None or asked.seed is not None:
             raise Failure(
                 "--replay is mutually exclusive with --minutes, --schedules and --seed", exit_code=USAGE
             )
-        _replay(replay, packets, program, json=json)
-        return
+        return _replay(asked, asked.replay)
     # Loaded here, for other commands need none of it.
-    from bmv2_topos.soak import Tally
+    from bmv2_topos.soak import Tally, missing
     from bmv2_topos.soak import soak as run_soak
     from bmv2_topos.testbeds.virtual import TestbedError
 
-    if minutes is None and schedules is None:
+    if minutes is None and asked.schedules is None:
         minutes = 1.0
-    first = secrets.randbelow(_LARGEST_SEED) if seed is None else seed
+    first = secrets.randbelow(_LARGEST_SEED) if asked.seed is None else asked.seed
     began = time.monotonic()
     tally = Tally()
-    with Bar() as bar:
+    with Bars() as bar:
         try:
             for tally in run_soak(
-                first, schedules=schedules, minutes=minutes, processes=processes, own=program
+                first,
+                schedules=asked.schedules,
+                minutes=minutes,
+                processes=asked.processes,
+                own=asked.program,
             ):
                 passed_s = time.monotonic() - began
-                bar.show(*_progress(tally.schedules, passed_s, schedules, minutes))
+                bar.show(*_progress(tally.schedules, passed_s, asked.schedules, minutes))
         except TestbedError as error:
             raise Failure(f"--program: {error}", exit_code=USAGE) from error
     if not tally.schedules:  # nothing was broken, but nothing held either
         raise Failure(f"--minutes {minutes:g}: too short for a single schedule", exit_code=USAGE)
-    _show(
-        tally,
-        {"seed": first, "schedules": schedules, "minutes": minutes, "program": program},
-        time.monotonic() - began,
-        json=json,
+    setup = {"seed": first, "schedules": asked.schedules, "minutes": minutes, "program": asked.program}
+    unseen = missing(tally.counts) if asked.program is None else []
+    wall_s = time.monotonic() - began
+    schedules = [each.schedule for each in tally.failures]
+    parts = [*_tables(tally, wall_s, unseen), *schedules]
+    return Reply(_result(tally, setup, wall_s, unseen), parts, _broken(tally))
+
+
+def _replay(asked: SoakSettings, seed: int) -> Reply:
+    """Run the schedule of this seed alone."""
+    from bmv2_topos.soak import describe, replay
+
+    if not asked.json:
+        out.print(describe(seed, asked.program), soft_wrap=True)
+    began = time.monotonic()
+    tally, lines = replay(seed, packets=asked.packets, own=asked.program)
+    wall_s = time.monotonic() - began
+    parts = ["last packets:", *lines] if lines else []
+    return Reply(
+        _result(tally, {"replay": seed, "program": asked.program}, wall_s, []),
+        [*parts, *_tables(tally, wall_s, [])],
+        _broken(tally),
     )
 
 
-def _replay(seed: int, packets: int, program: str | None, *, json: bool) -> None:
-    from bmv2_topos.soak import describe
-    from bmv2_topos.soak import replay as replay_one
-
-    if not json:
-        out.print(describe(seed, program), markup=False, highlight=False, soft_wrap=True)
-    began = time.monotonic()
-    tally, lines = replay_one(seed, packets=packets, own=program)
-    if not json and lines:
-        out.print("last packets:\n" + "\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-    _show(tally, {"replay": seed, "program": program}, time.monotonic() - began, json=json, whole=False)
-
-
-def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, whole: bool = True) -> None:
-    """Print the tally; exit with 1 if an invariant was broken."""
-    from bmv2_topos.soak import missing
-
-    rate = tally.schedules / wall_s if wall_s else 0.0
+def _result(tally: Tally, setup: Mapping[str, object], wall_s: float, unseen: Sequence[str]) -> Result:
     slowest = tally.slowest
-    unseen = missing(tally.counts) if whole and setup["program"] is None else []
-    if json:
-        metrics: dict[str, object] = {
-            "schedules": tally.schedules,
-            "wall_time_s": wall_s,
-            "schedules_per_s": rate,
-            "failures": [
-                {"seed": each.seed, "reason": each.reason, "schedule": each.schedule, "replay": each.command}
-                for each in tally.failures
-            ],
-            "recoveries": len(tally.recoveries),
-            "recovery_round_trips_per_packet_median": tally.median_round_trips,
-            "recovery_round_trips_per_packet_worst": slowest.round_trips_per_packet if slowest else 0.0,
-            "recovery_worst_seed": slowest.seed if slowest else None,
-            "recovery_largest_share_of_allowed": tally.largest_share,
-            "never_happened": unseen,
-            "happened": dict(sorted(tally.counts.items())),
-        }
-        Result("soak", setup, metrics).print_json()
-    else:
-        rows = [[name, count(number)] for name, number in sorted(tally.counts.items())]
-        table("what happened", ["", "count"], rows)
-        if unseen:
-            out.print(f"never happened: {', '.join(unseen)}", highlight=False, soft_wrap=True)
-        shown = f"{plural(tally.schedules, 'schedule')} in {seconds(wall_s)}"
-        out.print(f"{shown}, {rate:.0f} per second", highlight=False, soft_wrap=True)
-        if slowest is not None:
-            out.print(
-                f"recovery after the last fault: {tally.median_round_trips:.1f} round trips per "
-                f"packet in the median, {slowest.round_trips_per_packet:.1f} at most (seed "
-                f"{slowest.seed}); at most {tally.largest_share:.0%} of the allowed time",
-                highlight=False,
-                soft_wrap=True,
-            )
-        for each in tally.failures:
-            if whole:
-                out.print(each.schedule, markup=False, highlight=False, soft_wrap=True)
-            reason = f"seed {each.seed} breaks an invariant: {each.reason}\nto run it again: {each.command}"
-            say(reason)
-        if not tally.failures:
-            out.print("all invariants held", highlight=False)
-    if tally.failures:
-        raise typer.Exit(FAILED)
+    metrics: dict[str, object] = {
+        "schedules": tally.schedules,
+        "wall_time_s": wall_s,
+        "schedules_per_s": tally.schedules / wall_s if wall_s else 0.0,
+        "failures": [
+            {"seed": each.seed, "reason": each.reason, "schedule": each.schedule, "replay": each.command}
+            for each in tally.failures
+        ],
+        "recoveries": len(tally.recoveries),
+        "recovery_round_trips_per_packet_median": tally.median_round_trips,
+        "recovery_round_trips_per_packet_worst": slowest.round_trips_per_packet if slowest else 0.0,
+        "recovery_worst_seed": slowest.seed if slowest else None,
+        "recovery_largest_share_of_allowed": tally.largest_share,
+        "never_happened": list(unseen),
+        "happened": dict(sorted(tally.counts.items())),
+    }
+    return Result("soak", setup, metrics)
+
+
+def _tables(tally: Tally, wall_s: float, unseen: Sequence[str]) -> Iterator[Listing | str]:
+    rows = [[name, count(number)] for name, number in sorted(tally.counts.items())]
+    yield Listing("what happened", ["", "count"], rows)
+    if unseen:
+        yield f"never happened: {', '.join(unseen)}"
+    rate = tally.schedules / wall_s if wall_s else 0.0
+    yield f"{plural(tally.schedules, 'schedule')} in {seconds(wall_s)}, {rate:.0f} per second"
+    if (slowest := tally.slowest) is not None:
+        yield (
+            f"recovery after the last fault: {tally.median_round_trips:.1f} round trips per "
+            f"packet in the median, {slowest.round_trips_per_packet:.1f} at most (seed "
+            f"{slowest.seed}); at most {tally.largest_share:.0%} of the allowed time"
+        )
+    if not tally.failures:
+        yield "all invariants held"
+
+
+def _broken(tally: Tally) -> str:
+    """Return which schedules break an invariant, and how to run them again; "": none does."""
+    return "\n".join(
+        f"seed {each.seed} breaks an invariant: {each.reason}\nto run it again: {each.command}"
+        for each in tally.failures
+    )
 
 
 def _progress(done: int, passed_s: float, schedules: int | None, minutes: float | None) -> tuple[float, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,40 +13,16 @@ from ina.cli import options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.options import parse_address, parse_defines
-from ina.cli.pcap_options import CAPTURES, PcapOptions
 from ina.cli.plain import say
 from ina.runtime import PRIVATE
 from p4src.programs import source_of
-from softswitch import run_switch  # loaded here, by name, and not when the switch is to run
+from softswitch import SwitchSettings, run_switch  # loaded here, by name, not when the switch runs
 
 if TYPE_CHECKING:
     from ina.runtime.switch_log import SwitchLog
 
-EPILOG = """Examples:
 
-  ina switch --port 1=udp:47001:48001 --port 2=udp:47002:48002 --p4runtime 127.0.0.1:9559
-
-  ina switch --port 1=udp:47001 --port 2=udp:47002 --p4runtime unix:/run/user/1000/s1.sock
-
-  ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --program exclusive --lanes 256
-
-  ina switch -i 1@veth0 -i 2@veth1 --device-id 1 --grpc-server-addr 127.0.0.1:9559
-
-  ina switch --program shared --port 1=udp:0 --port 2=udp:0 --pcap captures --pcap-limit 100MB
-
-  ina switch --program mine.p4 -i 1@veth0 --log-console
-
-  ina switch --program mine.p4 -i 1@veth0 --watch --metrics-port 9090
-
-  ina switch --program basic.p4 --runtime s1-runtime.json -i 1@veth0 -i 2@veth1
-
-  ina switch --port 1=udp:47001:48001 --p4runtime 127.0.0.1:9559 --log jobs.log
-
-  ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
-"""
-
-
-class Architecture(StrEnum):
+class SwitchArchitecture(StrEnum):
     """Architectures of the programs that the embedded switch runs."""
 
     V1MODEL = "v1model"
@@ -57,8 +34,10 @@ NOTES = "outcome,index"
 """What became of a packet of ours, and the slot that it met: `ina trace` reads them."""
 
 
-def switch(
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSettings:
+    """The embedded switch: its ports, its program, and who may control it."""
+
     port: Annotated[
         list[str] | None,
         Declared(
@@ -67,7 +46,7 @@ def switch(
             "memory or cpu. The port exchanges packets only with UDP port PEER; without PEER, "
             "the first sender becomes the peer. Repeatable.",
         ),
-    ] = None,
+    ] = None
     interface: Annotated[
         list[str] | None,
         Declared(
@@ -76,23 +55,23 @@ def switch(
             metavar="N@NAME",
             help="Attach port N to a network interface, like --port N=if:NAME. Repeatable.",
         ),
-    ] = None,
+    ] = None
     program: Annotated[
         str | None,
         Declared(
             help="Load this program of p4src/, or this .p4 file. Default: wait for a controller to load one."
         ),
-    ] = None,
-    lanes: options.Lanes = 256,
-    define: options.Defines = None,
+    ] = None
+    lanes: options.Lanes = 256
+    define: options.Defines = None
     arch: Annotated[
-        Architecture | None,
+        SwitchArchitecture | None,
         Declared(
             help="Accept only programs for this architecture. Default: any; the file that a program "
             "includes decides.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     runtime: Annotated[
         list[Path] | None,
         Declared(
@@ -101,7 +80,7 @@ def switch(
             "s1-runtime.json of p4lang/tutorials, or, under any other name, commands of simple_switch_CLI. "
             "Repeatable.",
         ),
-    ] = None,
+    ] = None
     p4runtime: Annotated[
         str,
         Declared(
@@ -111,7 +90,7 @@ def switch(
             help="Serve P4Runtime at HOST:PORT (port 0: any free port), unix:PATH, or unix: a socket "
             "in a directory that only this user can enter.",
         ),
-    ] = "127.0.0.1:0",
+    ] = "127.0.0.1:0"
     bfrt: Annotated[
         str | None,
         Declared(
@@ -119,18 +98,18 @@ def switch(
             help="Serve BF Runtime, too, by which controllers for Tofino fill tables, at this address "
             "(port 0: any free port). Anyone who can reach it controls the switch.",
         ),
-    ] = None,
-    device_id: Annotated[int, Declared(min=0, help="Use this P4Runtime device id.")] = 0,
+    ] = None
+    device_id: Annotated[int, Declared(min=0, help="Use this P4Runtime device id.")] = 0
     tls_cert: Annotated[
         Path | None, Declared(help="Serve P4Runtime over TLS with this certificate (PEM).")
-    ] = None,
+    ] = None
     tls_key: Annotated[
         Path | None,
         Declared(help="With --tls-cert: use the certificate's private key in this file (PEM)."),
-    ] = None,
-    tls_ca: Annotated[
-        Path | None, Declared(help="Require client certificates signed by this CA (mTLS).")
-    ] = None,
+    ] = None
+    tls_ca: Annotated[Path | None, Declared(help="Require client certificates signed by this CA (mTLS).")] = (
+        None
+    )
     impair: Annotated[
         list[str] | None,
         Declared(
@@ -140,7 +119,7 @@ def switch(
             "delay, jitter, rate, queue, seed. A prefix rx. or tx. limits a key to one "
             "direction. Repeatable.",
         ),
-    ] = None,
+    ] = None
     watch: Annotated[
         bool,
         Declared(
@@ -148,13 +127,13 @@ def switch(
             help="Reload the --program when its files change; tables that both versions have keep "
             "their entries.",
         ),
-    ] = False,
+    ] = False
     metrics_port: Annotated[
         int | None,
         Declared(
             min=0, max=65535, help="Serve the counters for Prometheus at http://127.0.0.1:PORT/metrics."
         ),
-    ] = None,
+    ] = None
     log: Annotated[
         Path | None,
         Declared(
@@ -163,8 +142,8 @@ def switch(
             help="Append one line of JSON to this file for each job that is admitted or removed: time, "
             "client, job, slots, and what its holder reports.",
         ),
-    ] = None,
-    seed: options.Seed = 0,
+    ] = None
+    seed: options.Seed = 0
     threads: Annotated[
         int,
         Declared(
@@ -173,8 +152,8 @@ def switch(
             help="Use up to this many threads, which divide packets by the slots that they meet. Where the "
             "program or the ports do not let them, one does everything, with a warning.",
         ),
-    ] = 1,
-    undefined: options.Undefined = None,
+    ] = 1
+    undefined: options.Undefined = None
     log_console: Annotated[
         bool,
         Declared(
@@ -182,68 +161,101 @@ def switch(
             help="Log what happens to each packet to standard error: parser states, tables, actions, "
             "registers. Uses the interpreter, which is slow.",
         ),
-    ] = False,
-    interpret: Annotated[bool, Declared(help="Interpret the program instead of compiling it.")] = False,
+    ] = False
+    interpret: Annotated[bool, Declared(help="Interpret the program instead of compiling it.")] = False
     until_eof: Annotated[
         bool,
         Declared("--until-eof", help="Exit when standard input ends, to exit with the parent process."),
-    ] = False,
-    pcap_name: Annotated[str, Declared(rich_help_panel=CAPTURES, help="Name the switch in captures.")] = "s1",
+    ] = False
+    pcap_name: Annotated[
+        str, Declared(rich_help_panel=options.CAPTURES, help="Name the switch in captures.")
+    ] = "s1"
     pcap_notes: Annotated[
         str,
         Declared(
             metavar="NAME,…",
-            rich_help_panel=CAPTURES,
+            rich_help_panel=options.CAPTURES,
             help="Write these metadata fields of the program with each captured incoming packet.",
         ),
-    ] = NOTES,
-    captures: PcapOptions,
-) -> None:
+    ] = NOTES
+    captures: options.PcapOptions
+
+    def check(self) -> None:
+        """Raise Failure for settings that need another, and for addresses that are none."""
+        if self.p4runtime != PRIVATE and not self.p4runtime.startswith("unix:"):
+            parse_address("--p4runtime", self.p4runtime)
+        if self.bfrt is not None:
+            parse_address("--bfrt", self.bfrt)
+        needs = {
+            "--define": (self.define, "to which it applies"),
+            "--runtime": (self.runtime, "whose tables it fills"),
+            "--watch": (self.watch, "whose files it watches"),
+        }
+        for option, (given, why) in needs.items():
+            if given and self.program is None:
+                raise Failure(f"{option} needs --program, {why}", exit_code=USAGE)
+
+
+def switch(asked: EmbeddedSettings) -> None:
     """Run the embedded switch until interrupted.
 
     When ready, prints one line of JSON: p4runtime (its address), grpc_port, udp_ports and shm_ports (by port
     number), device_id and program. Anyone who can reach P4Runtime controls the switch; see docs/security.md.
+
+    Examples:
+        ina switch --port 1=udp:47001:48001 --port 2=udp:47002:48002 --p4runtime 127.0.0.1:9559
+
+        ina switch --port 1=udp:47001 --port 2=udp:47002 --p4runtime unix:/run/user/1000/s1.sock
+
+        ina switch --port 1=veth:s1-eth1 --port 2=veth:s1-eth2 --program exclusive --lanes 256
+
+        ina switch -i 1@veth0 -i 2@veth1 --device-id 1 --grpc-server-addr 127.0.0.1:9559
+
+        ina switch --program shared --port 1=udp:0 --port 2=udp:0 --pcap captures --pcap-limit 100MB
+
+        ina switch --program mine.p4 -i 1@veth0 --log-console
+
+        ina switch --program mine.p4 -i 1@veth0 --watch --metrics-port 9090
+
+        ina switch --program basic.p4 --runtime s1-runtime.json -i 1@veth0 -i 2@veth1
+
+        ina switch --port 1=udp:47001:48001 --p4runtime 127.0.0.1:9559 --log jobs.log
+
+        ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
     """
-    specs = _ports([*(port or ()), *map(_interface, interface or ())])
-    if p4runtime != PRIVATE and not p4runtime.startswith("unix:"):
-        parse_address("--p4runtime", p4runtime)
-    if bfrt is not None:
-        parse_address("--bfrt", bfrt)
-    if define and program is None:
-        raise Failure("--define needs --program, to which it applies", exit_code=USAGE)
-    if runtime and program is None:
-        raise Failure("--runtime needs --program, whose tables it fills", exit_code=USAGE)
-    if watch and program is None:
-        raise Failure("--watch needs --program, whose files it watches", exit_code=USAGE)
+    specs = _ports([*(asked.port or ()), *map(_interface, asked.interface or ())])
+    asked.check()
     _warn_of_unknown_peers(specs)
     source: Path | None = None
     defines: dict[str, str] = {}
-    if program is not None:
-        source, defines = source_of(program, lanes)
-        defines |= parse_defines(define or [])
-    kept = None if log is None else _open_log(log)
+    if asked.program is not None:
+        source, defines = source_of(asked.program, asked.lanes)
+        defines |= parse_defines(asked.define or [])
+    kept = None if asked.log is None else _open_log(asked.log)
     run_switch(
-        specs,
-        program=source,
-        defines=defines,
-        address=None if p4runtime == PRIVATE else p4runtime,
-        bfrt=bfrt,
-        device_id=device_id,
-        tls=_tls(tls_cert, tls_key, tls_ca),
-        impairments=_impairments(impair or [], specs),
-        seed=seed,
-        threads=threads,
-        backend="interpreter" if interpret else "compiled",
-        undefined=options.choice(undefined),
-        architecture=None if arch is None else arch.value,
-        log=sys.stderr if log_console else None,
-        metrics_port=metrics_port,
-        watch=watch,
-        ready=sys.stdout,
-        until_eof=until_eof,
-        capture=_capture(captures, pcap_name, pcap_notes),
-        journal=None if kept is None else kept.written,
-        runtime=runtime or (),
+        SwitchSettings(
+            ports=specs,
+            program=source,
+            defines=defines,
+            address=None if asked.p4runtime == PRIVATE else asked.p4runtime,
+            bfrt=asked.bfrt,
+            device_id=asked.device_id,
+            tls=_tls(asked.tls_cert, asked.tls_key, asked.tls_ca),
+            impairments=_impairments(asked.impair or [], specs),
+            seed=asked.seed,
+            threads=asked.threads,
+            backend="interpreter" if asked.interpret else "compiled",
+            undefined=options.choice(asked.undefined),
+            architecture=None if asked.arch is None else asked.arch.value,
+            log=sys.stderr if asked.log_console else None,
+            metrics_port=asked.metrics_port,
+            watch=asked.watch,
+            ready=sys.stdout,
+            until_eof=asked.until_eof,
+            capture=_capture(asked.captures, asked.pcap_name, asked.pcap_notes),
+            journal=None if kept is None else kept.written,
+            runtime=asked.runtime or (),
+        )
     )
 
 
@@ -259,7 +271,7 @@ def _open_log(path: Path) -> SwitchLog:
     return log
 
 
-def _capture(captures: PcapOptions, name: str, notes: str) -> softswitch.CaptureTo | None:
+def _capture(captures: options.PcapOptions, name: str, notes: str) -> softswitch.CaptureTo | None:
     if captures.pcap is None:
         return None
     if not name or "/" in name:

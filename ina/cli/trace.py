@@ -1,4 +1,4 @@
-"""``ina trace``: packets and slots in captures."""
+"""``ina trace`` and ``ina dissector``: packets and slots in captures."""
 
 from __future__ import annotations
 
@@ -7,35 +7,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from controller.switches.model import INA_UDP_PORT
-from ina.cli import options, sim_report
+from hostlib.wire.lua_dissector import dissector as dissector_source
+from ina.cli import sim_report
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
-from ina.cli.output import out, table
-from ina.cli.plain import Result, count, plural
+from ina.cli.plain import Listing, Reply, Result, count, plural
 
 if TYPE_CHECKING:  # loaded where it is used, for other commands need none of it
     from bmv2_topos.trace import Event, JobSeen, Tenure, Timeline
-
-EPILOG = """Examples:
-
-  ina trace captures
-
-  ina trace captures --job 1 --psn 17
-
-  ina trace s1-port1.pcapng s1-port2.pcapng host.pcap --psn 17 --json
-
-  ina trace captures --slots --top 10
-
-  ina trace captures --explain run.log
-"""
 
 
 def trace(
     captures: Annotated[
         list[Path],
-        typer.Argument(
+        Declared(
+            argument=True,
             metavar="CAPTURES…",
             help="Read these capture files (pcapng, pcap), or directories of them: from --pcap of "
             "'ina run', 'ina switch' or 'ina sim', or from tcpdump on hosts.",
@@ -43,34 +30,44 @@ def trace(
     ],
     job: Annotated[
         int | None,
-        typer.Option(min=0, max=0xFFFF, help="Show this job. Required if the captures hold several."),
+        Declared(min=0, max=0xFFFF, help="Show this job. Required if the captures hold several."),
     ] = None,
     psn: Annotated[
         int | None,
-        typer.Option(min=0, max=0xFFFFFFFF, help="Show the path of this packet across all captures."),
+        Declared(min=0, max=0xFFFFFFFF, help="Show the path of this packet across all captures."),
     ] = None,
     slots: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--slots",
             help="Show which sums held which slots, for how long, and how many packets found a slot taken.",
         ),
     ] = False,
-    top: Annotated[int, typer.Option(min=1, help="With --slots: show the N most contended slots.")] = 20,
+    top: Annotated[int, Declared(min=1, help="With --slots: show the N most contended slots.")] = 20,
     explain: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="LOG",
             help="Explain what made each collective of a run slow. "
             "LOG is the file that 'ina run --log' or 'ina topo run --log' wrote.",
         ),
     ] = None,
-    json: options.Json = False,
-) -> None:
+) -> Reply:
     """Analyse captures: a packet's path, slot usage, or the cause of slow iterations.
 
     Without an option, lists the jobs and the PSNs worth a look. Says what the captures do not show: without
     captures of hosts, for example, it knows when a packet reached the switch, but not when it was sent.
+
+    Examples:
+        ina trace captures
+
+        ina trace captures --job 1 --psn 17
+
+        ina trace s1-port1.pcapng s1-port2.pcapng host.pcap --psn 17 --json
+
+        ina trace captures --slots --top 10
+
+        ina trace captures --explain run.log
     """
     from bmv2_topos import trace as library
 
@@ -88,17 +85,15 @@ def trace(
     if job is not None and job not in seen:
         raise Failure(f"--job {job}: want one of {', '.join(map(str, seen))}", exit_code=USAGE)
     if psn is not None:
-        _show_life(library.timeline(events, _only(seen, job), psn), seen, json=json)
-    elif explain is not None:
-        _explain(events, explain, json=json)
-    elif slots:
-        found = [held for held in library.tenures(events) if job in (None, held.job)]
-        _show_slots(found, top, json=json)
-    else:
-        _show_jobs(seen, json=json)
+        return _life(library.timeline(events, _only(seen, job), psn), seen)
+    if explain is not None:
+        return _explained(events, explain)
+    if slots:
+        return _slots([held for held in library.tenures(events) if job in (None, held.job)], top)
+    return _jobs(seen)
 
 
-def _explain(events: Sequence[Event], log: Path, *, json: bool) -> None:
+def _explained(events: Sequence[Event], log: Path) -> Reply:
     from bmv2_topos import trace as library
 
     facts, sums = library.read_run(log)
@@ -108,12 +103,10 @@ def _explain(events: Sequence[Event], log: Path, *, json: bool) -> None:
             f"no captures of {', '.join(missing)}, where the workers are; the captures may be of another run"
         )
     verdicts = library.explain(events, sums, facts)
-    if json:
-        by_job = {job.name: [each for each in verdicts if each.job == job.name] for job in facts}
-        told = {name: sim_report.explained(of) for name, of in by_job.items()}
-        Result("trace", {"log": str(log)}, {"collectives": len(verdicts)}, told).print_json()
-        return
-    sim_report.show_verdicts(verdicts)
+    by_job = {job.name: [each for each in verdicts if each.job == job.name] for job in facts}
+    told = {name: sim_report.explained(of) for name, of in by_job.items()}
+    result = Result("trace", {"log": str(log)}, {"collectives": len(verdicts)}, told)
+    return Reply(result, sim_report.verdict_lines(verdicts))
 
 
 def _only(seen: dict[int, JobSeen], job: int | None) -> int:
@@ -127,29 +120,25 @@ def _only(seen: dict[int, JobSeen], job: int | None) -> int:
 # ------------------------------------------------------------------ one packet
 
 
-def _show_life(life: Timeline, seen: dict[int, JobSeen], *, json: bool) -> None:
+def _life(life: Timeline, seen: dict[int, JobSeen]) -> Reply:
     if not life.steps:
         psns = seen[life.job].psns
         raise Failure(f"--psn {life.psn}: not captured of job {life.job}; want {min(psns)} to {max(psns)}")
-    if json:
-        _life(life).print_json()
-        return
-    first = life.steps[0].event.time_ns
-    out.print(f"job {life.job}, PSN {life.psn}: {plural(len(life.steps), 'event')}", style="bold")
-    out.print(f"{'µs':>12}  where")
-    for step in life.steps:
-        time = f"{(step.event.time_ns - first) / 1000:,.3f}"
-        out.print(f"{time:>12}  {_place(step.event):<10}  {step.what}", soft_wrap=True)
-    for sentence in life.missing:
-        out.print(f"not captured: {sentence}", soft_wrap=True)
-
-
-def _life(life: Timeline) -> Result:
     steps = [
         asdict(step.event) | {"kind": step.event.kind_name, "flags": step.event.flag_names, "what": step.what}
         for step in life.steps
     ]
-    return Result("trace", {"job": life.job, "psn": life.psn}, {"steps": steps, "missing": life.missing})
+    first = life.steps[0].event.time_ns
+    lines = [f"{'µs':>12}  where"]
+    for step in life.steps:
+        time = f"{(step.event.time_ns - first) / 1000:,.3f}"
+        lines.append(f"{time:>12}  {_place(step.event):<10}  {step.what}")
+    lines += [f"not captured: {sentence}" for sentence in life.missing]
+    title = f"job {life.job}, PSN {life.psn}: {plural(len(life.steps), 'event')}"
+    return Reply(
+        Result("trace", {"job": life.job, "psn": life.psn}, {"steps": steps, "missing": life.missing}),
+        [Listing(title), *lines],
+    )
 
 
 def _place(event: Event) -> str:
@@ -160,18 +149,16 @@ def _place(event: Event) -> str:
 # ------------------------------------------------------------------ slots
 
 
-def _show_slots(found: Sequence[Tenure], top: int, *, json: bool) -> None:
+def _slots(found: Sequence[Tenure], top: int) -> Reply:
     if not found:
         raise Failure("the captures hold no slots: want captures of a switch with --pcap-notes")
     worst = sorted(found, key=lambda held: (-len(held.attempts), -_held_ns(held)))[:top]
-    if json:
-        Result(
-            "trace", {"top": top}, {"tenures": len(found), "slots": [asdict(held) for held in worst]}
-        ).print_json()
-        return
     title = f"{plural(len(found), 'sum')} held slots; most contended first, then longest held"
     columns = ["slot", "job", "PSN", "held (µs)", "added", "packets refused", "by jobs", "given up"]
-    table(title, columns, [_row(held) for held in worst])
+    metrics = {"tenures": len(found), "slots": [asdict(held) for held in worst]}
+    return Reply(
+        Result("trace", {"top": top}, metrics), [Listing(title, columns, [_row(held) for held in worst])]
+    )
 
 
 def _row(held: Tenure) -> list[str]:
@@ -191,11 +178,8 @@ def _held_ns(held: Tenure) -> int:
 # ------------------------------------------------------------------ all
 
 
-def _show_jobs(seen: dict[int, JobSeen], *, json: bool) -> None:
-    if json:
-        numbers = {str(job): _numbers(found) for job, found in seen.items()}
-        Result("trace", {}, {"jobs": len(seen)}, numbers).print_json()
-        return
+def _jobs(seen: dict[int, JobSeen]) -> Reply:
+    numbers = {str(job): _numbers(found) for job, found in seen.items()}
     rows = [
         ["packets, at all places", *(count(found.packets) for found in seen.values())],
         ["PSNs", *(f"{min(found.psns)} to {max(found.psns)}" for found in seen.values())],
@@ -203,7 +187,9 @@ def _show_jobs(seen: dict[int, JobSeen], *, json: bool) -> None:
         ["sent again", *(_some(found.resent) for found in seen.values())],
         ["without a slot", *(_some(found.went_round) for found in seen.values())],
     ]
-    table("PSNs to look at (ina trace … --psn N)", ["", *(f"job {job}" for job in seen)], rows)
+    columns = ["", *(f"job {job}" for job in seen)]
+    table = Listing("PSNs to look at (ina trace … --psn N)", columns, rows)
+    return Reply(Result("trace", {}, {"jobs": len(seen)}, numbers), [table])
 
 
 def _numbers(found: JobSeen) -> dict[str, object]:
@@ -220,3 +206,16 @@ def _some(psns: Iterable[int], most: int = 3) -> str:
     numbers = sorted(psns)
     shown = ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
     return f"{len(numbers):,}: {shown}" if numbers else "0"
+
+
+def dissector() -> None:
+    """Print a Wireshark dissector for INA packets.
+
+    Prints a Lua script, which tshark reads, too. It is generated from the definition of the packets.
+
+    Examples:
+        ina dissector > ~/.local/lib/wireshark/plugins/ina.lua
+
+        ina dissector > ina.lua && tshark -X lua_script:ina.lua -r s1-port1.pcapng -Y ina.flags.collision
+    """
+    print(dissector_source(), end="")

@@ -20,4 +20,4 @@ and into the errors of `ina.runtime.errors`.
 """
 
 PRIVATE = "unix"
-"""P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/private.py)."""
+"""P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/server.py)."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hostlib.launch import command_line
-from hostlib.launch.launcher import LaunchError, Output, RunningWorkers, Watcher, WorkerExit
+from hostlib.launch.launcher import EndWatcher, LaunchError, Output, RunningWorkers, WorkerExit
 from hostlib.version import version
 from ina.runtime.agent import ALIVE_S, STARTER
 from ina.runtime.errors import BadRun
@@ -267,7 +267,7 @@ class RemoteWorkers(RunningWorkers):
         machines: Mapping[str, Sequence[int]],
         command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
-        rendezvous: Watcher,
+        rendezvous: EndWatcher,
         on_output: Output,
         inherited: Sequence[str] | None = None,
     ) -> None:

@@ -19,7 +19,7 @@ from controller.switches import forwarding
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
 from controller.vocabulary import Link, Server, Topology
-from controller.vocabulary.places import spread
+from controller.vocabulary.topology import spread
 from hostlib.launch.launcher import parse_address
 from ina.runtime import PRIVATE, programs
 from ina.runtime.addresses import HostAddresses, port_socket

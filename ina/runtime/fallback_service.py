@@ -1,6 +1,6 @@
 """The fallback server as a service of its machine, for all processes that admit jobs.
 
-Over TCP, or at a Unix socket. Lines of JSON (`hostlib.meet.messages`). The service says a random challenge;
+Over TCP, or at a Unix socket. Lines of JSON (`hostlib.meet`). The service says a random challenge;
 who connects compares the number of the protocol, and shows that it has the secret, which never travels. Then:
 
 =====================================  ========================================================
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hostlib.launch.machines import proof
-from hostlib.meet.messages import Lines, MessageError, encode
+from hostlib.meet import Lines, MessageError, encode
 from hostlib.version import version
 from ina.runtime.errors import BadRun
 from ina.runtime.fallback_process import Fallback, FallbackProcess

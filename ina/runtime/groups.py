@@ -21,7 +21,7 @@ from controller import ControllerError
 from controller.errors import OutOfMemory
 from controller.vocabulary import BadSpec
 from hostlib.launch.launcher import Rendezvous
-from hostlib.meet.messages import GroupRequest
+from hostlib.meet import GroupRequest
 from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
 from ina.runtime.launch import ONE_PORT_EACH
 from ina.runtime.served import ServedJob, served

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostlib.launch.machines import proof
-from hostlib.meet.messages import MessageError, encode
+from hostlib.meet import MessageError, encode
 from hostlib.version import version
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_service import ASK_S, HELLO_S, PROTOCOL, as_short, check_secret, received

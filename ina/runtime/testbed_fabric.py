@@ -14,7 +14,7 @@ from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet, ProgramBundle
 from controller.errors import Unreachable
-from controller.vocabulary.places import spread
+from controller.vocabulary.topology import spread
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.programs import bundle
 from ina.runtime.spec import FabricSpec

@@ -80,7 +80,7 @@ class Testbed:
         self._find()
         target = netns.TARGETS[program.target]
         target.check(topology, program)
-        target.check_here(topology)
+        target.check_here(topology, program)
 
     @contextlib.contextmanager
     def opened(

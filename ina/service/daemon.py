@@ -88,7 +88,7 @@ class Daemon:
         testbed: str,
         switches: Network,
         executor: Executor,
-        fallbacks: FallbackServing,
+        fallbacks: FallbackServing | None,
         blocking: Blocking,
         progress_s: float = PROGRESS_S,
     ) -> None:
@@ -99,7 +99,7 @@ class Daemon:
             testbed: The name of the testbed whose hosts run workers; "": they are not on this machine.
             switches: The switches.
             executor: What starts workers.
-            fallbacks: The fallback servers.
+            fallbacks: The fallback servers; None: `switches` admit jobs to theirs, too.
             blocking: Where calls that block are made.
             progress_s: Least time between two reports of a job's progress to the core.
         """

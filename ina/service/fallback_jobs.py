@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class FallbackJobs:
     """Has fallback servers serve what they should; used in the thread of the loop."""
 
-    def __init__(self, ledger: Ledger, fallbacks: FallbackServing, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, fallbacks: FallbackServing | None, blocking: Blocking) -> None:
         self._ledger = ledger
         self._fallbacks = fallbacks
         self._blocking = blocking
@@ -45,8 +45,10 @@ class FallbackJobs:
 
     @property
     def next_s(self) -> float:
-        """When it is to be seen next whether they live; infinite meanwhile, or if nothing is held."""
-        return math.inf if self._busy or not self._ledger.holds else self._next_s
+        """When it is to be seen next whether they live; infinite meanwhile, and if there are none."""
+        if self._busy or self._fallbacks is None or not self._ledger.holds:
+            return math.inf
+        return self._next_s
 
     async def serve(self, hold: HeldRun) -> None:
         """Have the fallback servers of a run's jobs serve all jobs that have theirs there, and no others.
@@ -57,6 +59,8 @@ class FallbackJobs:
 
     async def look(self) -> None:
         """Have those that have ended serve again: their jobs go on, and send again what was not summed."""
+        fallbacks = self._fallbacks
+        assert fallbacks is not None
         self._busy = True
         try:
             used = {
@@ -68,7 +72,7 @@ class FallbackJobs:
             }
             cluster = self._ledger.topology
             ended = await self._blocking.fallbacks(
-                lambda: [server for server in sorted(used) if not self._fallbacks.lives(server, cluster)]
+                lambda: [server for server in sorted(used) if not fallbacks.lives(server, cluster)]
             )
             if ended:
                 _log.warning("fallback servers at %s have ended, and are started again", ", ".join(ended))
@@ -82,6 +86,8 @@ class FallbackJobs:
             self._next_s = self._ledger.now_s + LOOK_S
 
     async def _serve(self, servers: Collection[str]) -> None:
+        if (fallbacks := self._fallbacks) is None:
+            return
         wanted: dict[str, list[TreeAdmission]] = {server: [] for server in servers}
         for hold in self._ledger.holds.values():
             admissions = hold.of_switches()
@@ -90,6 +96,6 @@ class FallbackJobs:
                     wanted[place.fallback].append(admissions[name])
         if wanted:
             cluster = self._ledger.topology
-            await self._blocking.fallbacks(lambda: self._fallbacks.serve(wanted, cluster))
+            await self._blocking.fallbacks(lambda: fallbacks.serve(wanted, cluster))
             fault_point("served")
             self._told |= wanted.keys()

@@ -1,7 +1,7 @@
 """A service of one command: submits jobs as they arrive, and ends when all of them are over.
 
 Its one switch stands for the root of each job's tree, its fallback server for those of the cluster, and its
-workers run in threads of this process: all of it ends with the command.
+runs are threads of this process: all of it ends with the command.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from controller.core import Core, Entry, Place, Submitted
 from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
-from controller.p4runtime_shim.ports import Told
+from controller.p4runtime_shim.ports import SwitchReport
 from controller.policies.scheduling import BadDecision, Stuck
 from controller.switches.fleet import Report
 from controller.switches.layout import TreeAdmission
@@ -29,7 +28,7 @@ from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import at_one_switch
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.fallback_process import Fallback, description
+from ina.runtime.fallback_process import description
 from ina.runtime.jobs import GroupRun, OnOutput
 from ina.runtime.launch import JobRun
 from ina.runtime.programs import bundle
@@ -70,7 +69,7 @@ class OneSwitch(Network):
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
-        """Admit a job to the switch; see `Network.admit`.
+        """Admit a job to the switch, and to the fabric's fallback server if it shares slots.
 
         Raises OutOfMemory or OutOfRows if others have the room that it needs; else BadSpec.
         """
@@ -79,11 +78,20 @@ class OneSwitch(Network):
         asked = at_one_switch(self._fabric, self._jobs[job.name], _at_root(place))
         self._follow(self._wiring)
         try:
-            return self._fleet.admit(asked, ports={root: ports}, registration=registration)
+            tree = self._fleet.admit(asked, ports={root: ports}, registration=registration)
         except ControllerError as error:
             if isinstance(error, OutOfMemory | OutOfRows) and self._fleet.read():
                 raise
             raise BadSpec(str(error)) from error
+        if self._fabric.fallback is not None:
+            self._fabric.fallback.add(tree.job, description(tree))
+        return tree
+
+    def remove(self, admission: TreeAdmission) -> None:
+        """Take a job off the fallback server and the switch. Raises ControllerError."""
+        if self._fabric.fallback is not None:
+            self._fabric.fallback.remove(admission.job)
+        super().remove(admission)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
         """Return a job as the switch should hold it with these slots; `reconcile` has it move there."""
@@ -91,7 +99,7 @@ class OneSwitch(Network):
         return admission if region is None else admission.at(dict.fromkeys(admission.switches, region))
 
     def at_rest(
-        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
         """Return whether `reconcile` would find nothing to do."""
         return super().at_rest(admissions, self._wiring, told)
@@ -100,7 +108,7 @@ class OneSwitch(Network):
         self,
         admissions: Collection[TreeAdmission],
         wiring: Wiring,
-        told: Mapping[str, Told] = MappingProxyType({}),
+        told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> Report:
         """Have the switch hold these jobs, and no others. Raises ControllerError."""
         return super().reconcile(admissions, self._wiring, told)
@@ -109,30 +117,6 @@ class OneSwitch(Network):
 def _at_root(place: Place) -> Region | None:
     """Return a job's slots at the root of its tree; None: it has no tree."""
     return None if place.tree is None else place.regions.get(place.tree.root)
-
-
-class OneFallback:
-    """The fallback server of a fabric, which stands for all of the cluster: a `FallbackServing`."""
-
-    def __init__(self, fallback: Fallback | None) -> None:
-        self._fallback = fallback
-        self._served: dict[str, dict[int, Mapping[str, Any]]] = {}
-
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
-        """Serve the jobs of each of these servers, and no others of it."""
-        assert self._fallback is not None
-        for server, admissions in wanted.items():
-            before = self._served.get(server, {})
-            now = self._served[server] = {each.job: description(each) for each in admissions}
-            for job in before.keys() - now:
-                self._fallback.remove(job)
-            for job, described in now.items():
-                if before.get(job) != described:
-                    self._fallback.add(job, described)
-
-    def lives(self, server: str, cluster: Topology) -> bool:
-        """Return whether it has not ended for good."""
-        return self._fallback is not None and self._fallback.check() is None
 
 
 class _Run:
@@ -367,7 +351,7 @@ def serving(
             testbed="",
             switches=OneSwitch(fabric, jobs),
             executor=runs,
-            fallbacks=OneFallback(fabric.fallback),
+            fallbacks=None,
             blocking=Threads(),
             progress_s=0.0,
         )

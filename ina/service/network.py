@@ -18,7 +18,7 @@ from bmv2_topos.testbeds.netns import forwarding
 from controller import Fleet, SwitchSession
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, naming
-from controller.p4runtime_shim.ports import SwitchWatch, Told
+from controller.p4runtime_shim.ports import SwitchReport, SwitchWatch
 from controller.switches.fleet import Report
 from controller.switches.layout import Deployment, TreeAdmission, deployment_of, plugged
 from controller.switches.leases import Owner
@@ -69,12 +69,11 @@ def deployment(
         cluster,
         placed,
         place.tree,
-        window=window,
         regions={name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
         udp_ports=udp_ports,
         up=up,
     )
-    return replace(found, preempt=preempt)
+    return replace(found, window=window, preempt=preempt)
 
 
 class Network:
@@ -92,7 +91,7 @@ class Network:
         connect: Callable[[str, str], SwitchSession],
         program: ProgramBundle,
         queue_packets: int | None = None,
-        watch: Callable[[str], Told | None] | None = None,
+        watch: Callable[[str], SwitchReport | None] | None = None,
     ) -> None:
         self._connect = connect
         self._owner: Owner | None = None
@@ -201,7 +200,7 @@ class Network:
             with contextlib.suppress(NoSuchJob):
                 self._fleet.remove(TreeAdmission(here))
 
-    def look(self, silent: Collection[str]) -> Mapping[str, Told]:
+    def look(self, silent: Collection[str]) -> Mapping[str, SwitchReport]:
         """Ask the switches, but the `silent`, what they tell of themselves; return it by switch.
 
         Switches that tell nothing, as BMv2, and those that do not answer are missing.
@@ -219,7 +218,7 @@ class Network:
         return told
 
     def at_rest(
-        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as `Fleet.seems_at_rest` can tell."""
         known = (self._forwards.get(name) for name in wiring.whole.switch)
@@ -231,7 +230,7 @@ class Network:
         self,
         admissions: Collection[TreeAdmission],
         wiring: Wiring,
-        told: Mapping[str, Told] = MappingProxyType({}),
+        told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> Report:
         """Have the switches hold these jobs, and no others but those that others keep a lease of.
 
@@ -292,7 +291,7 @@ class Network:
             known = self._forwards[switch] = wiring, rows
         return known[1]
 
-    def links(self, wiring: Wiring, told: Mapping[str, Told]) -> dict[tuple[str, str], str]:
+    def links(self, wiring: Wiring, told: Mapping[str, SwitchReport]) -> dict[tuple[str, str], str]:
         """Return, of the links that a switch tells of, why they are down; "": they are up."""
         found: dict[tuple[str, str], str] = {}
         for name, each in told.items():
@@ -340,7 +339,7 @@ class Network:
         return found
 
 
-def _revisions(told: Mapping[str, Told]) -> dict[str, Revision]:
+def _revisions(told: Mapping[str, SwitchReport]) -> dict[str, Revision]:
     return {name: each.revision for name, each in told.items() if each.revision is not None}
 
 

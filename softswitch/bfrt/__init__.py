@@ -1,16 +1,286 @@
 """BF Runtime for the embedded switch: the interface by which published controllers fill Tofino's tables.
 
 ======================  =============================================================
-`service`               gRPC: takes requests apart, maps errors
 `values`                tables as JSON describes them; their entries, from and to messages
-`matching`              the program's match-action tables, by way of P4Runtime's entities
-`cells`                 the program's registers and counters
+`matching`              the program's match-action tables, by way of P4Runtime's entities; registers, counters
 `switch_tables`         the switch's ports, multicast groups, nodes and exclusions; mirror sessions
 ======================  =============================================================
 
 `docs/tofino.md` says what is served. Requests need no role: whoever reaches the port controls the switch.
+
+Here is the service on gRPC; this file alone of the folder knows gRPC's status codes. An update or read that
+is refused is an error of its batch, with its place, and the call ends as UNKNOWN: so do the chip's drivers,
+and clients look for it there.
 """
 
-from softswitch.bfrt.service import BfrtService
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
+
+from p4src.messages import bfruntime, status_pb2
+from softswitch.bfrt.matching import cells, matching
+from softswitch.bfrt.switch_tables import port_metadata, ports, replication
+from softswitch.bfrt.values import Rows, described
+from softswitch.p4runtime import errors
+from softswitch.p4runtime.errors import RequestError
+from softswitch.p4runtime.server import CODES, MAX_MESSAGE
+from softswitch.p4runtime.state import Bundle, Device
 
 __all__ = ["BfrtService"]
+
+
+PREFIX = "pipe."
+"""What goes before the names of a program's tables: its pipeline."""
+
+_THREADS = 20
+_ENTITIES_PER_MESSAGE = 512
+_GRACE_S = 2.0
+_SHOWN = 20
+"""Errors of a batch that are told: all of them would not fit what clients take."""
+
+
+class BfrtService:
+    """BF Runtime for one device, listening until `close`.
+
+    `address` is ``host:port``; port 0 takes a free one, and `port` is it. `name` is that of the program;
+    None: whatever clients bind to. Raises OSError if the address cannot be had.
+    """
+
+    def __init__(self, device: Device, *, address: str = "127.0.0.1:0", name: str | None = None) -> None:
+        servicer = _BfrtServicer(device, name)
+        unary = grpc.unary_unary_rpc_method_handler
+        methods = {
+            "Write": unary(
+                servicer.write, bfruntime.WriteRequest.FromString, bfruntime.WriteResponse.SerializeToString
+            ),
+            "Read": grpc.unary_stream_rpc_method_handler(
+                servicer.read, bfruntime.ReadRequest.FromString, bfruntime.ReadResponse.SerializeToString
+            ),
+            "SetForwardingPipelineConfig": unary(
+                servicer.set_config,
+                bfruntime.SetConfigRequest.FromString,
+                bfruntime.SetConfigResponse.SerializeToString,
+            ),
+            "GetForwardingPipelineConfig": unary(
+                servicer.get_config,
+                bfruntime.GetConfigRequest.FromString,
+                bfruntime.GetConfigResponse.SerializeToString,
+            ),
+            "StreamChannel": grpc.stream_stream_rpc_method_handler(
+                servicer.stream,
+                _decoded,
+                bfruntime.StreamMessageResponse.SerializeToString,
+            ),
+        }
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bfrt")
+        self._server = grpc.server(
+            self._threads,
+            options=[("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.so_reuseport", 0)],
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(bfruntime.SERVICE, methods),)
+        )
+        try:
+            self.port: int = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}") from error
+        self.address = f"{address.rpartition(':')[0]}:{self.port}"
+        self._server.start()
+
+    def close(self) -> None:
+        """End all streams and stop listening; requests under way have some seconds to finish."""
+        self._server.stop(grace=_GRACE_S).wait(2 * _GRACE_S)
+        self._threads.shutdown(wait=False)
+
+
+def _decoded(data: bytes) -> Any:
+    """Decode a message of a stream; return the error if it is none.
+
+    gRPC takes streams that it cannot decode for alive.
+    """
+    try:
+        return bfruntime.StreamMessageRequest.FromString(data)
+    except DecodeError as error:
+        return error
+
+
+class _BfrtServicer:
+    def __init__(self, device: Device, name: str | None) -> None:
+        self._device = device
+        self._name = name
+        self._bound: dict[int, str] = {}
+        fixed = [*ports(device.switch), *replication(device.switch)]
+        self._fixed: dict[int, Rows] = {rows.table.id: rows for rows in fixed}
+        self._of_program: tuple[Bundle, dict[int, Rows]] | None = None
+
+    # ------------------------------------------------------------------ programs
+
+    def set_config(self, request: Any, context: Any) -> Any:
+        """Bind a client to the program that runs; programs are loaded in other ways."""
+        if request.action != bfruntime.BIND:
+            context.abort(
+                grpc.StatusCode.UNIMPLEMENTED,
+                f"action {request.action}: this switch takes no binaries of the chip's compiler; "
+                "load the P4 source by --program or P4Runtime",
+            )
+        names = [config.p4_name for config in request.config]
+        if len(names) != 1 or not names[0]:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "bind to one program, by its p4_name")
+        if self._name is not None and names[0].lower() != self._name.lower():
+            context.abort(
+                grpc.StatusCode.NOT_FOUND, f"program '{names[0]}' does not run here; '{self._name}' does"
+            )
+        with self._device.mutex:
+            self._bound[request.client_id] = names[0]
+        return bfruntime.SetConfigResponse()
+
+    def get_config(self, request: Any, context: Any) -> Any:
+        """Describe all tables."""
+        try:
+            with self._device.mutex:
+                of_program = self._program_rows()
+                name = self._bound.get(request.client_id, self._name or "program")
+        except RequestError as error:
+            context.abort(_code(error), str(error))
+        response = bfruntime.GetConfigResponse()
+        response.config.add(p4_name=name, bfruntime_info=_info(of_program))
+        response.non_p4_config.bfruntime_info = _info(self._fixed)
+        return response
+
+    def _program_rows(self) -> dict[int, Rows]:
+        bundle = self._device.bundle
+        if self._of_program is None or self._of_program[0] is not bundle:
+            found = [
+                *matching(self._device, bundle, PREFIX),
+                *cells(self._device, bundle, PREFIX),
+                *port_metadata(bundle.program, PREFIX),
+            ]
+            self._of_program = bundle, {rows.table.id: rows for rows in found}
+        return self._of_program[1]
+
+    def _rows(self, table_id: int) -> Rows:
+        found = self._fixed.get(table_id) or self._program_rows().get(table_id)
+        if found is None:
+            raise errors.NotFound(f"there is no table {table_id:#x}; ask for the pipeline config again")
+        return found
+
+    # ------------------------------------------------------------------ entries
+
+    def write(self, request: Any, context: Any) -> Any:
+        """Carry out a batch of updates in order."""
+        if request.atomicity != bfruntime.CONTINUE_ON_ERROR and len(request.updates) > 1:
+            context.abort(
+                grpc.StatusCode.UNIMPLEMENTED, "batches are carried out with CONTINUE_ON_ERROR only"
+            )
+        outcomes: list[RequestError | None] = []
+        with self._device.writing():
+            for update in request.updates:
+                outcomes.append(_outcome(lambda update=update: self._update(update)))
+        _abort_batch(context, "written", outcomes)
+        return bfruntime.WriteResponse()
+
+    def _update(self, update: Any) -> None:
+        match update.entity.WhichOneof("entity"):
+            case "table_entry":
+                entry = update.entity.table_entry
+                self._rows(entry.table_id).write(update.type, entry)
+            case "table_operation":
+                operation = update.entity.table_operation
+                table = self._rows(operation.table_id).table
+                known = table.operations
+                if operation.table_operations_type not in known:
+                    listing = ", ".join(known) or "none"
+                    message = f"operation '{operation.table_operations_type}' of '{table.name}'"
+                    raise errors.Unimplemented(f"{message}; it has {listing}")
+                # Nothing is to be done: there are no copies of counters and registers that could be behind.
+            case kind:
+                raise errors.Unimplemented(f"an update of a {kind or 'missing entity'}")
+
+    def read(self, request: Any, context: Any) -> Iterator[Any]:
+        """Yield the entries that a request selects."""
+        found: list[Any] = []
+        outcomes: list[RequestError | None] = []
+        with self._device.mutex:
+            for entity in request.entities:
+                outcomes.append(_outcome(lambda entity=entity: found.extend(self._entities(entity))))
+        for start in range(0, len(found), _ENTITIES_PER_MESSAGE):
+            yield bfruntime.ReadResponse(entities=found[start : start + _ENTITIES_PER_MESSAGE])
+        _abort_batch(context, "read", outcomes)
+
+    def _entities(self, entity: Any) -> list[Any]:
+        match entity.WhichOneof("entity"):
+            case "table_entry":
+                entry = entity.table_entry
+                return [bfruntime.Entity(table_entry=e) for e in self._rows(entry.table_id).read(entry)]
+            case "table_usage":
+                found = bfruntime.Entity()
+                found.table_usage.table_id = entity.table_usage.table_id
+                found.table_usage.usage = self._rows(entity.table_usage.table_id).usage()
+                return [found]
+            case kind:
+                raise errors.Unimplemented(f"a read of a {kind or 'missing entity'}")
+
+    # ------------------------------------------------------------------ streams
+
+    def stream(self, requests: Iterable[Any], context: Any) -> Iterator[Any]:
+        """Answer subscriptions; nothing is notified, and the stream stays open until the client ends it."""
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        for request in requests:
+            if isinstance(request, DecodeError):
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no StreamMessageRequest")
+            if request.WhichOneof("update") == "subscribe":
+                response = bfruntime.StreamMessageResponse()
+                response.subscribe.device_id = request.subscribe.device_id
+                response.subscribe.status.code = 0
+                yield response
+            if ended.is_set():
+                return
+
+
+def _info(rows: dict[int, Rows]) -> bytes:
+    return json.dumps(described(each.table for each in rows.values())).encode()
+
+
+def _outcome(do: Any) -> RequestError | None:
+    try:
+        do()
+    except RequestError as error:
+        return error
+    return None
+
+
+def _code(error: RequestError) -> Any:
+    return CODES[type(error)]
+
+
+def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
+    """End a call as UNKNOWN if anything of it was refused, with an error for each part, up to `_SHOWN`."""
+    failed = [outcome for outcome in outcomes if outcome is not None]
+    if not failed:
+        return
+    text = f"{len(failed)} of {len(outcomes)} could not be {done}; the first: {failed[0]}"
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text)
+    shown = 0
+    for outcome in outcomes:
+        detail = bfruntime.Error()
+        if outcome is not None:
+            detail.canonical_code = _code(outcome).value[0]
+            if shown < _SHOWN:
+                detail.message = str(outcome)
+            shown += 1
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+        if shown == _SHOWN:
+            break
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, text)

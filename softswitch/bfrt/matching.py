@@ -13,10 +13,11 @@ from typing import Any, cast
 from p4src.messages import bfruntime
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.bfrt.values import (
-    Action,
+    ActionSpec,
     Column,
     Row,
     Rows,
+    TableSpec,
     bytes_of,
     column_of,
     exact_entry,
@@ -25,11 +26,10 @@ from softswitch.bfrt.values import (
     read_data,
     write_data,
 )
-from softswitch.bfrt.values import Table as Described
 from softswitch.compiler import ir
 from softswitch.p4runtime import entities
 from softswitch.p4runtime.errors import InvalidArgument, NotFound, OutOfRange, PermissionDenied, Unimplemented
-from softswitch.p4runtime.schema import Counter, Register, Table
+from softswitch.p4runtime.schema import ArrayInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, Device
 
 COUNTER_BYTES, COUNTER_PACKETS, COUNTER_INDEX, REGISTER_INDEX = 65553, 65554, 65556, 65557
@@ -49,7 +49,7 @@ def cells(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
 class _Cells:
     """A table with an entry for each index, which always exists."""
 
-    table: Described
+    table: TableSpec
 
     def __init__(self, device: Device, size: int) -> None:
         self._device = device
@@ -103,7 +103,7 @@ class _Cells:
 
 
 class _Registers(_Cells):
-    def __init__(self, device: Device, bundle: Bundle, register: Register, prefix: str) -> None:
+    def __init__(self, device: Device, bundle: Bundle, register: ArrayInfo, prefix: str) -> None:
         array = bundle.program.register_arrays[register.name]
         super().__init__(device, array.size)
         self._bundle = bundle
@@ -115,7 +115,7 @@ class _Registers(_Cells):
         )
         index = (Column(REGISTER_INDEX, "$REGISTER_INDEX", "uint32", match="Exact"),)
         name = f"{prefix}{register.name}"
-        self.table = Described(
+        self.table = TableSpec(
             register.id, name, "Register", array.size, index, self._columns, operations=("Sync",)
         )
 
@@ -147,13 +147,13 @@ def _bits(type_: ir.Type) -> int:
 
 
 class _Counters(_Cells):
-    def __init__(self, device: Device, bundle: Bundle, counter: Counter, prefix: str) -> None:
+    def __init__(self, device: Device, bundle: Bundle, counter: ArrayInfo, prefix: str) -> None:
         super().__init__(device, counter.size)
         self._bundle = bundle
         self._name = counter.name
         data = counter_columns(bundle.program.counters[counter.name].unit)
         index = (Column(COUNTER_INDEX, "$COUNTER_INDEX", "uint32", match="Exact"),)
-        self.table = Described(
+        self.table = TableSpec(
             counter.id, f"{prefix}{counter.name}", "Counter", counter.size, index, data, operations=("Sync",)
         )
 
@@ -190,7 +190,7 @@ def matching(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
 
 
 class _Matching:
-    def __init__(self, device: Device, bundle: Bundle, table: Table, prefix: str) -> None:
+    def __init__(self, device: Device, bundle: Bundle, table: TableSchema, prefix: str) -> None:
         self._device = device
         self._own = table
         key = [
@@ -203,13 +203,13 @@ class _Matching:
         for number_ in table.actions:
             action = bundle.schema.actions[number_]
             params = tuple(Column(p.id, p.name, "bytes", p.width) for p in action.params)
-            actions.append(Action(action.id, action.name, params))
+            actions.append(ActionSpec(action.id, action.name, params))
         self._actions = {action.id: action for action in actions}
         direct = bundle.program.tables[table.name].direct_counter
         unit = "" if direct is None else bundle.program.counters[direct].unit
         data = counter_columns(unit)
         operations = ("SyncCounters",) if data else ()
-        self.table = Described(
+        self.table = TableSpec(
             table.id,
             f"{prefix}{table.name}",
             "MatchAction_Direct",
@@ -342,7 +342,7 @@ class _Matching:
             message.counter_data.packet_count, message.counter_data.byte_count = (c or 0 for c in counts)
         return message
 
-    def _action(self, action_id: int, old: Any) -> Action | None:
+    def _action(self, action_id: int, old: Any) -> ActionSpec | None:
         number_ = action_id or (old.action.action.action_id if old is not None else 0)
         if not number_:
             raise InvalidArgument(f"an entry of '{self.table.name}' names an action")
@@ -351,7 +351,7 @@ class _Matching:
             raise InvalidArgument(f"'{self.table.name}' has no action {number_}; it has {known}")
         return self._actions[number_]
 
-    def _fill_action(self, message: Any, action: Action, given: dict[str, Any], old: Any) -> None:
+    def _fill_action(self, message: Any, action: ActionSpec, given: dict[str, Any], old: Any) -> None:
         kept = {}
         if old is not None and old.action.action.action_id == action.id:
             kept = {param.param_id: param.value for param in old.action.action.params}

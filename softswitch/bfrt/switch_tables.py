@@ -15,7 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from softswitch.bfrt.values import Action, Column, Refused, Row, Rows, Stored, Table, exact_entry, exact_key
+from softswitch.bfrt.values import (
+    ActionSpec,
+    Column,
+    RefusedRows,
+    Row,
+    Rows,
+    Stored,
+    TableSpec,
+    exact_entry,
+    exact_key,
+)
 from softswitch.compiler import ir
 from softswitch.engine.meters import PortStatistics
 from softswitch.engine.switch import Switch
@@ -24,7 +34,7 @@ from softswitch.p4runtime.errors import InvalidArgument, NotFound, PermissionDen
 
 LANES = 4
 _DEV_PORT = (Column(1, "$DEV_PORT", "uint32", match="Exact"),)
-PORT_TABLE = Table(
+PORT_TABLE = TableSpec(
     0xFF010001,
     "$PORT",
     "PortConfigure",
@@ -51,7 +61,7 @@ STATISTICS: dict[str, tuple[str, ...]] = {
     "$FramesTransmittedwithError": ("tx_corrupted",),
 }
 """Statistics of a chip's port, and the counters of ours that they are the sum of."""
-STAT = Table(
+STAT = TableSpec(
     0xFF010002,
     "$PORT_STAT",
     "PortStat",
@@ -59,7 +69,7 @@ STAT = Table(
     _DEV_PORT,
     tuple(Column(number, name, "uint64") for number, name in enumerate(STATISTICS, 2)),
 )
-HANDLE = Table(
+HANDLE = TableSpec(
     0xFF010003,
     "$PORT_HDL_INFO",
     "PortHdlInfo",
@@ -72,7 +82,7 @@ HANDLE = Table(
 )
 
 
-GENERATOR = Table(
+GENERATOR = TableSpec(
     0xFF030001,
     "tf1.pktgen.port_cfg",
     "PktgenPortCfg",
@@ -84,7 +94,7 @@ GENERATOR = Table(
 
 def ports(switch: Switch) -> list[Rows]:
     """Return the tables of a switch's ports."""
-    return [_Ports(switch), _Statistics(switch), _Handles(switch), Refused(GENERATOR)]
+    return [_Ports(switch), _PortCounters(switch), _Handles(switch), RefusedRows(GENERATOR)]
 
 
 def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
@@ -93,7 +103,7 @@ def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
         return []
     key = (Column(1, "ingress_port", "uint16", match="Exact"),)
     name = f"{prefix}{program.ingress_parser}.$PORT_METADATA"
-    return [Refused(Table(0xFE000001, name, "PhaseZero", 0, key, ()))]
+    return [RefusedRows(TableSpec(0xFE000001, name, "PhaseZero", 0, key, ()))]
 
 
 class _Ports(Stored):
@@ -117,7 +127,7 @@ class _Ports(Stored):
         return {**self.rows[key], **told}
 
 
-class _Statistics:
+class _PortCounters:
     """Counters of ports; setting one to a number counts on from there, here alone."""
 
     def __init__(self, switch: Switch) -> None:
@@ -194,7 +204,7 @@ def _key(name: str, type_: str) -> tuple[Column, ...]:
     return (Column(1, name, type_, match="Exact"),)
 
 
-MGID = Table(
+MGID = TableSpec(
     0xFF020001,
     "$pre.mgid",
     "PreMgid",
@@ -206,7 +216,7 @@ MGID = Table(
         _list(7, "$MULTICAST_ECMP_L1_XID", "uint16"),
     ),
 )
-NODE = Table(
+NODE = TableSpec(
     0xFF020002,
     "$pre.node",
     "PreNode",
@@ -214,7 +224,7 @@ NODE = Table(
     _key(_NODES, "uint32"),
     (Column(2, _RID, "uint16"), _list(3, "$MULTICAST_LAG_ID", "uint8"), _list(4, _PORTS, "uint32")),
 )
-ECMP = Table(
+ECMP = TableSpec(
     0xFF020003,
     "$pre.ecmp",
     "PreEcmp",
@@ -222,10 +232,10 @@ ECMP = Table(
     _key("$MULTICAST_ECMP_ID", "uint32"),
     (_list(2, _NODES, "uint32"),),
 )
-LAG = Table(
+LAG = TableSpec(
     0xFF020004, "$pre.lag", "PreLag", 0, _key("$MULTICAST_LAG_ID", "uint8"), (_list(2, _PORTS, "uint32"),)
 )
-PRUNE = Table(
+PRUNE = TableSpec(
     0xFF020005,
     "$pre.prune",
     "PrePrune",
@@ -233,7 +243,7 @@ PRUNE = Table(
     _key("$MULTICAST_L2_XID", "uint16"),
     (_list(2, _PORTS, "uint32"),),
 )
-PORT = Table(
+PORT = TableSpec(
     0xFF020006,
     "$pre.port",
     "PrePort",
@@ -241,7 +251,7 @@ PORT = Table(
     _key(_PORTS, "uint32"),
     (Column(2, "$COPY_TO_CPU_PORT_ENABLE", "bool"),),
 )
-MIRROR = Table(
+MIRROR = TableSpec(
     0xFF040001,
     "$mirror.cfg",
     "MirrorCfg",
@@ -249,7 +259,7 @@ MIRROR = Table(
     _key("$sid", "uint16"),
     (),
     (
-        Action(
+        ActionSpec(
             0xFF040101,
             "$normal",
             (
@@ -269,7 +279,15 @@ MIRROR = Table(
 def replication(switch: Switch) -> list[Stored]:
     """Return the tables of a switch's traffic manager."""
     nodes = _Nodes(switch)
-    return [nodes.groups, nodes, _Prune(switch), Refused(ECMP), Refused(LAG), Refused(PORT), _Mirrors(switch)]
+    return [
+        nodes.groups,
+        nodes,
+        _Prune(switch),
+        RefusedRows(ECMP),
+        RefusedRows(LAG),
+        RefusedRows(PORT),
+        _Mirrors(switch),
+    ]
 
 
 class _Groups(Stored):

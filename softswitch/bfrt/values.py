@@ -42,7 +42,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ActionSpec:
     """An action of a table, with its parameters."""
 
     id: int
@@ -51,7 +51,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSpec:
     """A table: its key, the data of all entries, and the data that belong to an action."""
 
     id: int
@@ -60,16 +60,16 @@ class Table:
     size: int
     key: tuple[Column, ...]
     data: tuple[Column, ...]
-    actions: tuple[Action, ...] = ()
+    actions: tuple[ActionSpec, ...] = ()
     operations: tuple[str, ...] = ()
 
 
-def described(tables: Iterable[Table]) -> dict[str, Any]:
+def described(tables: Iterable[TableSpec]) -> dict[str, Any]:
     """Return the JSON of some tables."""
     return {"schema_version": "1.0.0", "tables": [_table(table) for table in tables], "learn_filters": []}
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: TableSpec) -> dict[str, Any]:
     whole: dict[str, Any] = {
         "name": table.name,
         "id": table.id,
@@ -135,7 +135,7 @@ def number(data: bytes, column: Column) -> int:
     return value
 
 
-def column_of(columns: Iterable[Column], field_id: int, table: Table) -> Column:
+def column_of(columns: Iterable[Column], field_id: int, table: TableSpec) -> Column:
     """Return the field of this number. Raises InvalidArgument."""
     known = tuple(columns)
     for column in known:
@@ -145,7 +145,7 @@ def column_of(columns: Iterable[Column], field_id: int, table: Table) -> Column:
     raise InvalidArgument(f"'{table.name}' has no field {field_id} there; it has {listing}")
 
 
-def read_data(fields: Iterable[Any], columns: Sequence[Column], table: Table) -> dict[str, Value]:
+def read_data(fields: Iterable[Any], columns: Sequence[Column], table: TableSpec) -> dict[str, Value]:
     """Return the values of data fields by name. Raises InvalidArgument."""
     found: dict[str, Value] = {}
     for field in fields:
@@ -200,7 +200,7 @@ def write_data(to: Any, values: Mapping[str, Value], columns: Iterable[Column]) 
                 setattr(field, kind, value)
 
 
-def exact_key(entry: Any, table: Table) -> tuple[int, ...] | None:
+def exact_key(entry: Any, table: TableSpec) -> tuple[int, ...] | None:
     """Return the key of an entry of a table with exact fields; None: it has none.
 
     Raises InvalidArgument.
@@ -219,7 +219,7 @@ def exact_key(entry: Any, table: Table) -> tuple[int, ...] | None:
     return tuple(found[column.id] for column in table.key)
 
 
-def exact_entry(table: Table, key: Sequence[int], values: Mapping[str, Value]) -> Any:
+def exact_entry(table: TableSpec, key: Sequence[int], values: Mapping[str, Value]) -> Any:
     """Return the message of an entry of a table with exact fields."""
     entry = bfruntime.TableEntry(table_id=table.id)
     for column, value in zip(table.key, key, strict=True):
@@ -235,7 +235,7 @@ Row = dict[str, Value]
 class Rows(Protocol):
     """The entries of one table. All methods raise RequestError, and then have changed nothing."""
 
-    table: Table
+    table: TableSpec
 
     def write(self, kind: int, entry: Any) -> None:
         """Carry out an update of one entry, or of all where it has no key."""
@@ -250,7 +250,7 @@ class Rows(Protocol):
 class Stored:
     """A table with an exact key whose entries are kept here; subclasses tell the switch."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: TableSpec) -> None:
         self.table = table
         self.rows: dict[tuple[int, ...], Row] = {}
 
@@ -317,7 +317,7 @@ class Stored:
         return len(self.rows)
 
 
-class Refused(Stored):
+class RefusedRows(Stored):
     """A table of the chip that has nothing here to work on: it is empty, and takes no entries."""
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:

@@ -4,8 +4,8 @@ The passes, in order:
 
 1. preprocess   files and macros           → one text with line markers   `frontend.preprocess`
 2. lex          the text                   → tokens with positions        `frontend.lexer`
-3. parse        tokens                     → syntax tree                  `frontend.parser`, `frontend.ast`
-4. lower        names, types and constants → typed IR                     `lowering.lower`, `ir`
+3. parse        tokens                     → syntax tree                  `frontend`, `frontend.ast`
+4. lower        names, types and constants → typed IR                     `lowering`, `ir`
 5. settle       what P4 leaves undefined   → typed IR                     `undefined`
 
 Everything that can be wrong with a program is a `CompileError`, raised by the first pass that
@@ -93,9 +93,9 @@ def _preprocess(text: str, name: str, **options: Any) -> str:
 
 
 def _lowered(plain: str, name: str, dump: Dump, *, single_access: bool = False) -> ir.Program:
+    from softswitch.compiler.frontend import parse_tokens
     from softswitch.compiler.frontend.lexer import tokenize
-    from softswitch.compiler.frontend.parser import parse_tokens
-    from softswitch.compiler.lowering.lower import lower
+    from softswitch.compiler.lowering import lower
     from softswitch.compiler.show import show
 
     tokens = tokenize(plain, name)

@@ -283,7 +283,7 @@ def _build_for_others(folder: Path, program: str) -> None:
     text, flags = engine_text(), tuple[str, ...](ENGINE_FLAGS)
     if program:
         from softswitch.compiler import compile_file
-        from softswitch.engine.emit_c.program import emit_c
+        from softswitch.engine.emit_c import emit_c
 
         source, _, lanes = program.rpartition(":")
         text, flags = emit_c(compile_file(source, defines={"LANES": lanes})), FLAGS

@@ -302,7 +302,7 @@ def emit_once(program: ir.Program) -> str:
 
 
 def _emitted(program: ir.Program) -> str:
-    from softswitch.engine.emit_c.program import emit_c  # most processes find what they need emitted already
+    from softswitch.engine.emit_c import emit_c  # most processes find what they need emitted already
 
     return emit_c(program)
 

@@ -156,7 +156,7 @@ class _Control:
 
 
 @dataclass(slots=True)
-class _Table:
+class _CTable:
     """One table: its entries in Python, and their layout in the shared object."""
 
     id: int
@@ -220,7 +220,7 @@ class CompiledPipeline:
         self._states = [state]  # and the twins of other threads
         weakref.finalize(self, self._ops.destroy, state)
         self._tables = {
-            name: _Table(
+            name: _CTable(
                 number, TableEntries(program, table), layout := lay_out_table(table), _masks(program, layout)
             )
             for number, (name, table) in enumerate(program.tables.items())
@@ -332,7 +332,7 @@ class CompiledPipeline:
         """Return the default action: the one that a miss runs now."""
         return self._table(table).entries.default
 
-    def _install(self, state: _Table, pipeline: int) -> None:
+    def _install(self, state: _CTable, pipeline: int) -> None:
         self._set_default(pipeline, state, state.entries.default)
         if state.layout.kind in ("exact", "lpm", "ordered"):
             ordered = state.layout.kind == "ordered"
@@ -341,25 +341,25 @@ class CompiledPipeline:
                 if self._insert(pipeline, state, entry, position) != 0:
                     raise PipelineError(f"no memory for the entries of table {state.layout.table.name}")
 
-    def _insert(self, pipeline: int, state: _Table, entry: ir.ConstEntry, position: int) -> int:
+    def _insert(self, pipeline: int, state: _CTable, entry: ir.ConstEntry, position: int) -> int:
         match, action, args = self._words(state, entry)
         status: int = self._control.insert(pipeline, state.id, match, position, action, args)
         return status
 
-    def _set_default(self, pipeline: int, state: _Table, invocation: ir.Invocation) -> None:
+    def _set_default(self, pipeline: int, state: _CTable, invocation: ir.Invocation) -> None:
         action, args = self._invocation(state, invocation)
         self._control.default(pipeline, state.id, action, args)
 
-    def _words(self, state: _Table, entry: ir.ConstEntry) -> tuple[bytes, int, bytes]:
+    def _words(self, state: _CTable, entry: ir.ConstEntry) -> tuple[bytes, int, bytes]:
         action, args = self._invocation(state, entry.invocation)
         return state.layout.pack(entry.patterns), action, args
 
-    def _invocation(self, state: _Table, invocation: ir.Invocation) -> tuple[int, bytes]:
+    def _invocation(self, state: _CTable, invocation: ir.Invocation) -> tuple[int, bytes]:
         number, masks = state.actions[invocation.action]
         args = zip(masks, invocation.args, strict=True)
         return number, b"".join([packed(value & mask, ARG_WORDS) for mask, value in args])
 
-    def _table(self, name: str) -> _Table:
+    def _table(self, name: str) -> _CTable:
         if name not in self._tables:
             raise NoSuchObject(f"no table {name}; there are {', '.join(self._tables) or 'none'}")
         return self._tables[name]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
-from softswitch.compiler.slots import Flows, OneThread, find_slots
+from softswitch.compiler.slots import OneThread, SlotFlows, find_slots
 from softswitch.engine.emit_c.text import storage_bits
-from softswitch.engine.emit_c.unit import Group, Registers
+from softswitch.engine.emit_c.unit import RegisterGroup, Registers
 from softswitch.engine.entries import TableLayout, lay_out_table
 
 _LOOKUPS = {
@@ -69,7 +69,7 @@ def explain(program: ir.Program, text: str) -> Explanation:
 
 def _threads(program: ir.Program) -> str:
     match find_slots(program):
-        case Flows():
+        case SlotFlows():
             return "any flow may go to any thread: no packet meets a register"
         case OneThread(why):
             return f"one thread processes all packets: {why}"
@@ -79,7 +79,7 @@ def _threads(program: ir.Program) -> str:
             return f"packets go to threads by their slots, computed from {', '.join(of) or 'the port'}{held}"
 
 
-def _memory(group: Group) -> Memory:
+def _memory(group: RegisterGroup) -> Memory:
     used = sum(storage_bits(ir.width_of(register.type)) // 8 for register in group.registers)
     slot_bytes = -(-used // group.align) * group.align
     return Memory(group.name, tuple(one.name for one in group.registers), group.size, slot_bytes)

@@ -49,7 +49,7 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class Meter:
+class TokenMeter:
     """One meter of the interpreter."""
 
     rates: MeterRates | None = None

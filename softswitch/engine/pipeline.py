@@ -1,7 +1,7 @@
 """The interface of a loaded P4 program in Python, the same for all back ends.
 
 Two classes implement `Pipeline`: the compiled one (`softswitch.engine.compiled`) and the
-interpreter (`softswitch.engine.interpreter.pipeline`). Everything here is plain data and errors::
+interpreter (`softswitch.engine.interpreter`). Everything here is plain data and errors::
 
     PipelineError
     ├── NoCompiler       the C back end is asked for and there is no working ``cc``

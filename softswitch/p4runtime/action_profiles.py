@@ -22,7 +22,7 @@ from softswitch.p4runtime.errors import (
     ResourceExhausted,
     Unimplemented,
 )
-from softswitch.p4runtime.schema import Profile, Table
+from softswitch.p4runtime.schema import ProfileInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, EntryKey, ProfileState
 
 _OWN_GROUPS = 1 << 31
@@ -31,7 +31,7 @@ _OWN_GROUPS = 1 << 31
 MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
 
 
-def invocation(bundle: Bundle, table: Table, action: Any) -> ir.Invocation:
+def invocation(bundle: Bundle, table: TableSchema, action: Any) -> ir.Invocation:
     """Return the invocation that an entry of a table with a profile runs. Raises RequestError."""
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
@@ -50,7 +50,7 @@ def invocation(bundle: Bundle, table: Table, action: Any) -> ir.Invocation:
 
 
 @contextmanager
-def invoked(bundle: Bundle, table: Table, action: Any, key: EntryKey) -> Iterator[ir.Invocation]:
+def invoked(bundle: Bundle, table: TableSchema, action: Any, key: EntryKey) -> Iterator[ir.Invocation]:
     """Give the invocation of the entry `key` during the block, which writes the entry.
 
     An action set that comes with the entry is written before it, and deleted again if the entry is refused.
@@ -75,7 +75,7 @@ def invoked(bundle: Bundle, table: Table, action: Any, key: EntryKey) -> Iterato
     _state(bundle, table).one_shots[key] = number
 
 
-def release(bundle: Bundle, table: Table, key: EntryKey) -> None:
+def release(bundle: Bundle, table: TableSchema, key: EntryKey) -> None:
     """Forget the action set that the entry `key` brought with it, if it did."""
     if table.implementation is not None:
         number = _state(bundle, table).one_shots.pop(key, None)
@@ -83,12 +83,12 @@ def release(bundle: Bundle, table: Table, key: EntryKey) -> None:
             _clear_set(bundle, table, number)
 
 
-def _state(bundle: Bundle, table: Table) -> ProfileState:
+def _state(bundle: Bundle, table: TableSchema) -> ProfileState:
     assert table.implementation is not None
     return bundle.profiles.setdefault(table.implementation, ProfileState())
 
 
-def _write_set(bundle: Bundle, table: Table, actions: Any) -> tuple[int, int]:
+def _write_set(bundle: Bundle, table: TableSchema, actions: Any) -> tuple[int, int]:
     """Write the rows of an action set; return the number of its group, and how many rows there are."""
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
@@ -122,16 +122,16 @@ def _write_set(bundle: Bundle, table: Table, actions: Any) -> tuple[int, int]:
     return number, len(runs)
 
 
-def _clear_set(bundle: Bundle, table: Table, number: int) -> None:
+def _clear_set(bundle: Bundle, table: TableSchema, number: int) -> None:
     for row in _rows(bundle, table, number):
         bundle.pipeline.delete(ir.members_table(table.name), row)
 
 
-def _of_member(bundle: Bundle, table: Table, member: Any) -> ir.Invocation:
+def _of_member(bundle: Bundle, table: TableSchema, member: Any) -> ir.Invocation:
     return translate.invocation(bundle.schema, table, p4.TableAction(action=member.action), default=False)
 
 
-def _known(things: dict[int, Any], kind: str, number: int, profile: Profile) -> Any:
+def _known(things: dict[int, Any], kind: str, number: int, profile: ProfileInfo) -> Any:
     if number not in things:
         raise NotFound(f"'{profile.name}' has no {kind} {number}")
     return things[number]
@@ -142,13 +142,13 @@ def _slots(group: Any) -> list[int]:
     return [member.member_id for member in group.members for _ in range(member.weight)]
 
 
-def _profile(bundle: Bundle, id_: int) -> Profile:
+def _profile(bundle: Bundle, id_: int) -> ProfileInfo:
     if id_ not in bundle.schema.profiles:
         raise InvalidArgument(bundle.schema.describe_unknown("action profile", id_))
     return bundle.schema.profiles[id_]
 
 
-def _tables(bundle: Bundle, profile: Profile) -> list[Table]:
+def _tables(bundle: Bundle, profile: ProfileInfo) -> list[TableSchema]:
     return [table for table in bundle.schema.tables.values() if table.implementation == profile.id]
 
 
@@ -217,7 +217,7 @@ def write_group(bundle: Bundle, kind: int, message: Any) -> None:
     _refresh_entries(bundle, profile, GROUP, number)
 
 
-def _check_group(profile: Profile, state: ProfileState, message: Any) -> None:
+def _check_group(profile: ProfileInfo, state: ProfileState, message: Any) -> None:
     numbers = [member.member_id for member in message.members]
     for member in message.members:
         _known(state.members, "member", member.member_id, profile)
@@ -239,18 +239,18 @@ def _check_group(profile: Profile, state: ProfileState, message: Any) -> None:
         raise ResourceExhausted(f"{slots} members, by weight, in group {message.group_id}: at most {most}")
 
 
-def _rows(bundle: Bundle, table: Table, group: int) -> list[ir.ConstEntry]:
+def _rows(bundle: Bundle, table: TableSchema, group: int) -> list[ir.ConstEntry]:
     entries = bundle.pipeline.entries(ir.members_table(table.name))
     return [entry for entry in entries if entry.patterns[0].value == group]
 
 
-def _clear_rows(bundle: Bundle, profile: Profile, group: int) -> None:
+def _clear_rows(bundle: Bundle, profile: ProfileInfo, group: int) -> None:
     for table in _tables(bundle, profile):
         for row in _rows(bundle, table, group):
             bundle.pipeline.delete(ir.members_table(table.name), row)
 
 
-def _write_rows(bundle: Bundle, profile: Profile, state: ProfileState, group: Any) -> None:
+def _write_rows(bundle: Bundle, profile: ProfileInfo, state: ProfileState, group: Any) -> None:
     _clear_rows(bundle, profile, group.group_id)
     for table in _tables(bundle, profile):
         for slot, member in enumerate(_slots(group)):
@@ -263,8 +263,8 @@ def _write_rows(bundle: Bundle, profile: Profile, state: ProfileState, group: An
 
 
 def _entries_naming(
-    bundle: Bundle, profile: Profile, kind: str, number: int
-) -> list[tuple[Table, ir.ConstEntry]]:
+    bundle: Bundle, profile: ProfileInfo, kind: str, number: int
+) -> list[tuple[TableSchema, ir.ConstEntry]]:
     found = []
     for table in _tables(bundle, profile):
         for entry in bundle.pipeline.entries(table.name):
@@ -274,7 +274,7 @@ def _entries_naming(
     return found
 
 
-def _refresh_entries(bundle: Bundle, profile: Profile, kind: str, number: int) -> None:
+def _refresh_entries(bundle: Bundle, profile: ProfileInfo, kind: str, number: int) -> None:
     for table, entry in _entries_naming(bundle, profile, kind, number):
         action = bundle.choices[(table.name, entry.patterns, entry.priority)]
         runs = invocation(bundle, table, action)

@@ -20,7 +20,7 @@ from softswitch.p4runtime.errors import (
     RequestError,
     Unimplemented,
 )
-from softswitch.p4runtime.schema import Digest
+from softswitch.p4runtime.schema import ArrayInfo
 from softswitch.p4runtime.state import Bundle, Device, Subscription, Timeout
 
 
@@ -74,7 +74,7 @@ def due(bundle: Bundle, now_ns: int) -> Iterator[Any]:
         yield from subscription.due(now_ns)
 
 
-def _digest(bundle: Bundle, id_: int) -> Digest:
+def _digest(bundle: Bundle, id_: int) -> ArrayInfo:
     if id_ not in bundle.schema.digests:
         raise InvalidArgument(bundle.schema.describe_unknown("digest", id_))
     return bundle.schema.digests[id_]
@@ -128,7 +128,7 @@ def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EntityKind:
     """How entities of one kind are written and read.
 
     `before` returns what an update is about as it is now, so that it can be restored; without one that is
@@ -182,24 +182,26 @@ def _group(bundle: Bundle, message: Any) -> list[Any]:
 
 
 KINDS = {
-    "table_entry": Kind(_in_bundle(tables.write), tables.read, tables.before),
-    "direct_counter_entry": Kind(
+    "table_entry": EntityKind(_in_bundle(tables.write), tables.read, tables.before),
+    "direct_counter_entry": EntityKind(
         _in_bundle(tables.write_direct_counter), tables.read_direct_counter, _entry_of
     ),
-    "direct_meter_entry": Kind(_in_bundle(tables.write_direct_meter), tables.read_direct_meter, _entry_of),
-    "counter_entry": Kind(_in_bundle(cells.write_counter), cells.read_counters),
-    "meter_entry": Kind(_in_bundle(cells.write_meter), cells.read_meters),
-    "register_entry": Kind(_in_bundle(cells.write_register), cells.read_registers),
-    "action_profile_member": Kind(
+    "direct_meter_entry": EntityKind(
+        _in_bundle(tables.write_direct_meter), tables.read_direct_meter, _entry_of
+    ),
+    "counter_entry": EntityKind(_in_bundle(cells.write_counter), cells.read_counters),
+    "meter_entry": EntityKind(_in_bundle(cells.write_meter), cells.read_meters),
+    "register_entry": EntityKind(_in_bundle(cells.write_register), cells.read_registers),
+    "action_profile_member": EntityKind(
         _in_bundle(action_profiles.write_member), action_profiles.read_members, _member
     ),
-    "action_profile_group": Kind(
+    "action_profile_group": EntityKind(
         _in_bundle(action_profiles.write_group), action_profiles.read_groups, _group
     ),
-    "value_set_entry": Kind(_in_bundle(tables.write_value_set), tables.read_value_set),
-    "packet_replication_engine_entry": Kind(_write_replication, replication.read),
-    "digest_entry": Kind(_in_bundle(write_digest), read_digest),
-    "extern_entry": Kind(_refuse_extern, _no_externs),
+    "value_set_entry": EntityKind(_in_bundle(tables.write_value_set), tables.read_value_set),
+    "packet_replication_engine_entry": EntityKind(_write_replication, replication.read),
+    "digest_entry": EntityKind(_in_bundle(write_digest), read_digest),
+    "extern_entry": EntityKind(_refuse_extern, _no_externs),
 }
 """All kinds of entities, by their fields of `p4.v1.Entity`."""
 

@@ -32,7 +32,7 @@ MAX_STREAMS = 64
 """Live controllers of one role; each holds a thread of the server."""
 
 
-class Standing(Enum):
+class StreamStanding(Enum):
     """The standing of a controller, as it is told."""
 
     PRIMARY = "primary"
@@ -46,7 +46,7 @@ class Notification:
 
     client: Hashable
     role: str
-    standing: Standing
+    standing: StreamStanding
     highest: int | None
 
 
@@ -144,11 +144,11 @@ class Arbitration:
         role = self._roles[role_name]
         primary = role.primary()
         standing = (
-            Standing.NO_PRIMARY
+            StreamStanding.NO_PRIMARY
             if primary is None
-            else Standing.PRIMARY
+            else StreamStanding.PRIMARY
             if primary == client
-            else Standing.BACKUP
+            else StreamStanding.BACKUP
         )
         return Notification(client, role_name, standing, role.highest)
 

@@ -26,7 +26,7 @@ _SCOPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldInfo:
     """One component of a table's key."""
 
     id: int
@@ -41,7 +41,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
+class ParamInfo:
     """A value with a width: a parameter of an action, or metadata of a packet to or from the controller."""
 
     id: int
@@ -50,12 +50,12 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ActionInfo:
     """An action and its parameters in order."""
 
     id: int
     name: str
-    params: tuple[Param, ...]
+    params: tuple[ParamInfo, ...]
     labels: list[str] = field(init=False, repr=False, compare=False)
     """What messages call the parameters."""
 
@@ -65,12 +65,12 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSchema:
     """A table: its key in order, and its actions' ids with their scopes ("", table_only, default_only)."""
 
     id: int
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[FieldInfo, ...]
     actions: Mapping[int, str]
     const_entries: bool
     const_default: bool
@@ -90,17 +90,17 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
-    """An indirect counter of `size` cells, or the direct counter of `table` (a table's id)."""
+class ArrayInfo:
+    """A counter, meter or register of `size` cells, a direct one of `table` (a table's id), or a digest."""
 
     id: int
     name: str
-    size: int
+    size: int = 0
     table: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ProfileInfo:
     """An action profile, or a selector, of `size` members, at most `max_group_size` (0: all) in a group."""
 
     id: int
@@ -115,34 +115,7 @@ class Profile:
         return self.max_group_size or self.size
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """An array of `size` meters, or the direct meter of `table` (a table's id)."""
-
-    id: int
-    name: str
-    size: int
-    table: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Register:
-    """A register of `size` cells."""
-
-    id: int
-    name: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """A digest that a program sends to the control plane."""
-
-    id: int
-    name: str
-
-
-Object = Table | Action | Counter | Profile | Meter | Register | Digest
+Object = TableSchema | ActionInfo | ProfileInfo | ArrayInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +125,19 @@ class Schema:
     `packet_headers` are the headers between controller and switch, "packet_in" and "packet_out", by name.
     """
 
-    tables: Mapping[int, Table] = field(default_factory=dict)
-    actions: Mapping[int, Action] = field(default_factory=dict)
-    counters: Mapping[int, Counter] = field(default_factory=dict)
-    direct_counters: Mapping[int, Counter] = field(default_factory=dict)
-    value_sets: Mapping[int, Table] = field(default_factory=dict)
-    profiles: Mapping[int, Profile] = field(default_factory=dict)
-    meters: Mapping[int, Meter] = field(default_factory=dict)
-    direct_meters: Mapping[int, Meter] = field(default_factory=dict)
-    registers: Mapping[int, Register] = field(default_factory=dict)
-    digests: Mapping[int, Digest] = field(default_factory=dict)
-    packet_headers: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
+    tables: Mapping[int, TableSchema] = field(default_factory=dict)
+    actions: Mapping[int, ActionInfo] = field(default_factory=dict)
+    counters: Mapping[int, ArrayInfo] = field(default_factory=dict)
+    direct_counters: Mapping[int, ArrayInfo] = field(default_factory=dict)
+    value_sets: Mapping[int, TableSchema] = field(default_factory=dict)
+    profiles: Mapping[int, ProfileInfo] = field(default_factory=dict)
+    meters: Mapping[int, ArrayInfo] = field(default_factory=dict)
+    direct_meters: Mapping[int, ArrayInfo] = field(default_factory=dict)
+    registers: Mapping[int, ArrayInfo] = field(default_factory=dict)
+    digests: Mapping[int, ArrayInfo] = field(default_factory=dict)
+    packet_headers: Mapping[str, tuple[ParamInfo, ...]] = field(default_factory=dict)
 
-    def action_named(self, name: str) -> Action:
+    def action_named(self, name: str) -> ActionInfo:
         """Look an action up by its control-plane name; KeyError if there is none."""
         for action in self.actions.values():
             if action.name == name:
@@ -195,7 +168,7 @@ class Schema:
         return f"no {kind} has id 0x{id_:08x}; {listing(kind, of_kind[kind].values())}"
 
 
-def listing(kind: str, known: Iterable[Object | Field | Param]) -> str:
+def listing(kind: str, known: Iterable[Object | FieldInfo | ParamInfo]) -> str:
     """Name up to eight valid choices with their ids."""
     choices = list(known)
     if not choices:
@@ -209,46 +182,54 @@ def listing(kind: str, known: Iterable[Object | Field | Param]) -> str:
 
 def from_p4info(p4info: Any) -> Schema:
     """Index a ``p4.config.v1.P4Info``. Raises InvalidArgument if it means nothing."""
-    direct_counters = {
-        c.preamble.id: Counter(c.preamble.id, c.preamble.name, 0, c.direct_table_id)
-        for c in p4info.direct_counters
-    }
-    direct_meters = {
-        m.preamble.id: Meter(m.preamble.id, m.preamble.name, 0, m.direct_table_id)
-        for m in p4info.direct_meters
-    }
+    direct_counters, direct_meters = _direct(p4info.direct_counters), _direct(p4info.direct_meters)
     return Schema(
         tables={t.preamble.id: _table(t, direct_counters, direct_meters) for t in p4info.tables},
         actions={
-            a.preamble.id: Action(
-                a.preamble.id, a.preamble.name, tuple(Param(p.id, p.name, p.bitwidth) for p in a.params)
+            a.preamble.id: ActionInfo(
+                a.preamble.id, a.preamble.name, tuple(ParamInfo(p.id, p.name, p.bitwidth) for p in a.params)
             )
             for a in p4info.actions
         },
-        counters={c.preamble.id: Counter(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters},
+        counters=_arrays(p4info.counters),
         direct_counters=direct_counters,
         profiles={
-            a.preamble.id: Profile(a.preamble.id, a.preamble.name, a.size, a.with_selector, a.max_group_size)
+            a.preamble.id: ProfileInfo(
+                a.preamble.id, a.preamble.name, a.size, a.with_selector, a.max_group_size
+            )
             for a in p4info.action_profiles
         },
-        meters={m.preamble.id: Meter(m.preamble.id, m.preamble.name, m.size) for m in p4info.meters},
+        meters=_arrays(p4info.meters),
         direct_meters=direct_meters,
-        registers={r.preamble.id: Register(r.preamble.id, r.preamble.name, r.size) for r in p4info.registers},
-        digests={d.preamble.id: Digest(d.preamble.id, d.preamble.name) for d in p4info.digests},
+        registers=_arrays(p4info.registers),
+        digests={d.preamble.id: ArrayInfo(d.preamble.id, d.preamble.name) for d in p4info.digests},
         value_sets={v.preamble.id: _value_set(v) for v in p4info.value_sets},
         packet_headers={
-            h.preamble.name: tuple(Param(m.id, m.name, m.bitwidth) for m in h.metadata)
+            h.preamble.name: tuple(ParamInfo(m.id, m.name, m.bitwidth) for m in h.metadata)
             for h in p4info.controller_packet_metadata
         },
     )
 
 
-def _table(table: Any, direct_counters: Mapping[int, Counter], direct_meters: Mapping[int, Meter]) -> Table:
-    return Table(
+def _arrays(found: Any) -> dict[int, ArrayInfo]:
+    return {each.preamble.id: ArrayInfo(each.preamble.id, each.preamble.name, each.size) for each in found}
+
+
+def _direct(found: Any) -> dict[int, ArrayInfo]:
+    return {
+        each.preamble.id: ArrayInfo(each.preamble.id, each.preamble.name, table=each.direct_table_id)
+        for each in found
+    }
+
+
+def _table(
+    table: Any, direct_counters: Mapping[int, ArrayInfo], direct_meters: Mapping[int, ArrayInfo]
+) -> TableSchema:
+    return TableSchema(
         id=table.preamble.id,
         name=table.preamble.name,
         fields=tuple(
-            Field(f.id, f.name, _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
+            FieldInfo(f.id, f.name, _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
             for f in table.match_fields
         ),
         actions={r.id: _scope(table, r) for r in table.action_refs},
@@ -271,13 +252,13 @@ def _scope(table: Any, ref: Any) -> str:
     return _SCOPES[ref.scope]
 
 
-def _value_set(value_set: Any) -> Table:
+def _value_set(value_set: Any) -> TableSchema:
     """Return a value set as a table without actions."""
-    return Table(
+    return TableSchema(
         id=value_set.preamble.id,
         name=value_set.preamble.name,
         fields=tuple(
-            Field(f.id, f.name or "value", _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
+            FieldInfo(f.id, f.name or "value", _MATCH_KINDS.get(f.match_type, "unsupported"), f.bitwidth)
             for f in value_set.match  # the field of a value set of numbers has no name
         ),
         actions={},
@@ -338,7 +319,7 @@ def _actions_by_name(schema: Schema) -> dict[str, str]:
     return {a.name: _widths(a.params) for a in schema.actions.values() if a.id in used}
 
 
-def _cells(objects: Mapping[int, Counter | Meter | Register]) -> dict[str, str]:
+def _cells(objects: Mapping[int, ArrayInfo]) -> dict[str, str]:
     return {item.name: f"{item.size} cells" for item in objects.values()}
 
 
@@ -346,5 +327,5 @@ def _names(objects: Mapping[int, Object]) -> dict[str, str]:
     return {item.name: "" for item in objects.values()}
 
 
-def _widths(params: Iterable[Param]) -> str:
+def _widths(params: Iterable[ParamInfo]) -> str:
     return "(" + ", ".join(f"bit<{p.width}> {p.name}" for p in params) + ")"

@@ -88,9 +88,9 @@ API_VERSION = "1.4.1"
 """The version of the P4Runtime API that this service follows."""
 
 _STANDINGS = {
-    roles.Standing.PRIMARY: (grpc.StatusCode.OK, "you are the primary controller"),
-    roles.Standing.BACKUP: (grpc.StatusCode.ALREADY_EXISTS, "another controller is the primary"),
-    roles.Standing.NO_PRIMARY: (grpc.StatusCode.NOT_FOUND, "there is no primary controller"),
+    roles.StreamStanding.PRIMARY: (grpc.StatusCode.OK, "you are the primary controller"),
+    roles.StreamStanding.BACKUP: (grpc.StatusCode.ALREADY_EXISTS, "another controller is the primary"),
+    roles.StreamStanding.NO_PRIMARY: (grpc.StatusCode.NOT_FOUND, "there is no primary controller"),
 }
 
 _OURS = "/p4.v1.P4Runtime/"
@@ -124,6 +124,23 @@ class Tls:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Where a P4Runtime service listens, and to whom.
+
+    Attributes:
+        address: ``host:port``, where port 0 takes a free one, or ``unix:path``.
+        device_id: The device id.
+        tls: Files for TLS; None: no encryption.
+        tell: Gets what controllers load and write to tables.
+    """
+
+    address: str = "127.0.0.1:0"
+    device_id: int = 0
+    tls: Tls | None = None
+    tell: Journal | None = None
+
+
 class Service:
     """A P4Runtime service for one device, listening until `close`.
 
@@ -131,19 +148,11 @@ class Service:
     has `port`, which is None for a Unix socket. Raises OSError if the address cannot be had.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        *,
-        device_id: int = 0,
-        address: str = "127.0.0.1:0",
-        tls: Tls | None = None,
-        tell: Journal | None = None,
-        others: Iterable[Any] = (),
-    ) -> None:
+    def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:
         """Start to listen; `others` are the handlers of further services at the same address."""
+        address, tls = serving.address, serving.tls
         self.device = device
-        self._servicer = _Servicer(device, device_id, tell)
+        self._servicer = _Servicer(device, serving.device_id, serving.tell)
         self._threads = ThreadPoolExecutor(roles.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
         self._server = grpc.server(
             self._threads,

@@ -139,24 +139,27 @@ class Bundle:
             self.pipeline.write_register(part, index, value)
 
 
-def prepare(
-    config: Any,
-    *,
-    backend: Backend = "auto",
-    undefined: Choice | None = None,
-    trace: Trace | None = None,
-    now_us: Callable[[], int] = lambda: 0,
-    architecture: str | None = None,
-) -> Bundle:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How the programs of a switch are loaded.
+
+    Attributes:
+        backend: How they run; see `softswitch.load`.
+        undefined: The choice for their undefined values; None: the fastest.
+        trace: Gets all steps of packets, from the interpreter.
+        architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
+    """
+
+    backend: Backend = "auto"
+    undefined: Choice | None = None
+    trace: Trace | None = None
+    architecture: str | None = None
+
+
+def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda: 0) -> Bundle:
     """Compile and load a ``ForwardingPipelineConfig``.
 
-    Args:
-        config: The message; its device config is P4 source, preprocessed.
-        backend: How the program runs; see `softswitch.load`.
-        undefined: The choice for undefined values.
-        trace: Gets all steps of packets, from the interpreter.
-        now_us: Returns the time in microseconds.
-        architecture: The only one whose programs the switch runs; None: any.
+    Its device config is P4 source, preprocessed. `now_us` returns the time in microseconds.
 
     Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
     """
@@ -164,8 +167,8 @@ def prepare(
         raise InvalidArgument("the config has no P4Info; send that of the program in the device config")
     source = _source(config.p4_device_config)
     try:
-        program = compile_once(source, name="device config", undefined=undefined)
-        compiled = schemas.from_p4info(p4info_once(source, name="device config", undefined=undefined))
+        program = compile_once(source, name="device config", undefined=loading.undefined)
+        compiled = schemas.from_p4info(p4info_once(source, name="device config", undefined=loading.undefined))
     except CompileError as error:
         expected = f"; expected {error.expected}" if error.expected else ""
         raise InvalidArgument(f"the program does not compile: {error}{expected}") from error
@@ -175,8 +178,8 @@ def prepare(
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise InvalidArgument("the P4Info is not that of the program: " + "; ".join(wrong[:5]) + more)
     try:
-        check_architecture(program, architecture)
-        pipeline = load(program, backend=backend, trace=trace)
+        check_architecture(program, loading.architecture)
+        pipeline = load(program, backend=loading.backend, trace=loading.trace)
     except PipelineError as error:
         raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
     return Bundle(config, program, schema, pipeline, now_us=now_us)
@@ -218,20 +221,14 @@ class Device:
     def __init__(
         self,
         switch: Switch,
+        loading: Loading | None = None,
         *,
-        backend: Backend = "auto",
-        undefined: Choice | None = None,
-        trace: Trace | None = None,
-        architecture: str | None = None,
         carry_over: Callable[[Bundle, Bundle], None] = lambda old, new: None,
     ) -> None:
         self.switch = switch
         self._carry_over = carry_over
         self.mutex = threading.RLock()
-        self._backend = backend
-        self._undefined = undefined
-        self._trace = trace
-        self._architecture = architecture
+        self._loading = loading or Loading()
         self._running: Bundle | None = None
         self._saved: Bundle | None = None
         self.writes = 0
@@ -283,13 +280,13 @@ class Device:
         self._reconcile(self._own(source))
 
     def _own(self, source: str) -> Bundle:
-        program = compile_once(source, undefined=self._undefined)
-        check_architecture(program, self._architecture)
-        info = p4info_once(source, undefined=self._undefined)
+        program = compile_once(source, undefined=self._loading.undefined)
+        check_architecture(program, self._loading.architecture)
+        info = p4info_once(source, undefined=self._loading.undefined)
         text = source.encode()
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text)
         config.cookie.cookie = cookie_of(info, text)
-        pipeline = load(program, backend=self._backend, trace=self._trace)
+        pipeline = load(program, backend=self._loading.backend, trace=self._loading.trace)
         schema = schemas.from_p4info(info)
         return Bundle(config, program, schema, pipeline, now_us=self.switch.now_us)
 
@@ -320,14 +317,7 @@ class Device:
                 raise InvalidArgument(f"action {action} is none of the pipeline config actions")
 
     def _prepare(self, config: Any) -> Bundle:
-        return prepare(
-            config,
-            backend=self._backend,
-            undefined=self._undefined,
-            trace=self._trace,
-            now_us=self.switch.now_us,
-            architecture=self._architecture,
-        )
+        return prepare(config, self._loading, now_us=self.switch.now_us)
 
     def _reconcile(self, bundle: Bundle) -> None:
         with self.mutex, self.switch.locked():

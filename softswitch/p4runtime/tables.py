@@ -17,7 +17,7 @@ from softswitch.p4runtime.errors import (
     RequestError,
     ResourceExhausted,
 )
-from softswitch.p4runtime.schema import Table
+from softswitch.p4runtime.schema import TableSchema
 from softswitch.p4runtime.state import Bundle, EntryKey, Timeout
 
 _INSERT, _MODIFY, _DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
@@ -87,7 +87,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
     return [found]
 
 
-def encoded(bundle: Bundle, table: Table | str, entry: ir.ConstEntry) -> Any:
+def encoded(bundle: Bundle, table: TableSchema | str, entry: ir.ConstEntry) -> Any:
     """Encode an entry as it was written, without what only a read asks for."""
     if isinstance(table, str):
         table = next(found for found in bundle.schema.tables.values() if found.name == table)
@@ -99,7 +99,7 @@ def encoded(bundle: Bundle, table: Table | str, entry: ir.ConstEntry) -> Any:
     return message
 
 
-def _action_and_match(bundle: Bundle, table: Table, entry: ir.ConstEntry, chosen: Any) -> Any:
+def _action_and_match(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry, chosen: Any) -> Any:
     if chosen is not None:
         return translate.table_entry(bundle.schema, table, entry, chosen)
     known = bundle.messages.get((table.name, entry))
@@ -152,7 +152,7 @@ def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 def _read_direct(
     bundle: Bundle, request: Any, kind: str
-) -> Iterator[tuple[Table, ir.ConstEntry | None, Any]]:
+) -> Iterator[tuple[TableSchema, ir.ConstEntry | None, Any]]:
     """Yield table, entry (None: its default) and key of each counter or meter that a request selects."""
     wanted = request.table_entry
     if wanted.table_id == 0:
@@ -175,7 +175,7 @@ def _read_direct(
         raise NotFound(f"'{tables[0].name}' holds no entry with this match")
 
 
-def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> None:
+def _write_default(bundle: Bundle, table: TableSchema, kind: int, message: Any) -> None:
     if kind != p4.Update.MODIFY:
         raise InvalidArgument(f"'{table.name}' always has a default entry: it can only be modified")
     if message.match or message.priority:
@@ -198,7 +198,7 @@ def _write_default(bundle: Bundle, table: Table, kind: int, message: Any) -> Non
 
 def _put(
     bundle: Bundle,
-    table: Table,
+    table: TableSchema,
     message: Any,
     put: Callable[[str, ir.ConstEntry], None],
     doing: str,
@@ -224,7 +224,7 @@ def _put(
     return entry
 
 
-def _insert(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
+def _insert(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry:
     if table.const_entries:
         raise PermissionDenied(f"the entries of '{table.name}' are constant in the program")
     if not message.HasField("action"):
@@ -232,7 +232,7 @@ def _insert(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
     return _put(bundle, table, message, bundle.pipeline.insert, "insert")
 
 
-def _refusal(error: PipelineError, table: Table, doing: str) -> RequestError:
+def _refusal(error: PipelineError, table: TableSchema, doing: str) -> RequestError:
     """Return the P4Runtime error for an error of the pipeline."""
     match error:
         case EntryExists():
@@ -247,7 +247,7 @@ def _refusal(error: PipelineError, table: Table, doing: str) -> RequestError:
             raise error
 
 
-def _modify(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
+def _modify(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry:
     if table.const_entries and message.HasField("action"):
         raise PermissionDenied(
             f"the entries of '{table.name}' are constant; only their counters can be modified"
@@ -267,7 +267,7 @@ def _brings_resources(message: Any) -> bool:
     )
 
 
-def _check_resources(table: Table, message: Any) -> None:
+def _check_resources(table: TableSchema, message: Any) -> None:
     if message.idle_timeout_ns and not table.idle_timeout:
         raise InvalidArgument(f"entries of '{table.name}' cannot time out: it lacks support_timeout = true")
     if message.idle_timeout_ns < 0:
@@ -283,7 +283,7 @@ def _check_resources(table: Table, message: Any) -> None:
         _check_counts(message.counter_data)
 
 
-def _write_resources(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, message: Any) -> None:
+def _write_resources(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, message: Any) -> None:
     """Set what an entry has beside its action: counter, meter, idle timeout."""
     if message.HasField("counter_data"):
         _set_counter(bundle, table, entry, message.counter_data)
@@ -297,7 +297,7 @@ def _write_resources(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, 
             bundle.timeouts[key] = Timeout(entry, message.idle_timeout_ns)
 
 
-def _delete(bundle: Bundle, table: Table, message: Any) -> None:
+def _delete(bundle: Bundle, table: TableSchema, message: Any) -> None:
     if table.const_entries:
         raise PermissionDenied(f"the entries of '{table.name}' are constant in the program")
     entry = _key_only(table, message)
@@ -312,7 +312,7 @@ def _delete(bundle: Bundle, table: Table, message: Any) -> None:
 
 
 def _read_table(
-    bundle: Bundle, table: Table, request: Any, patterns: tuple[ir.Pattern, ...] | None
+    bundle: Bundle, table: TableSchema, request: Any, patterns: tuple[ir.Pattern, ...] | None
 ) -> Iterator[Any]:
     if request.is_default_action:
         message = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
@@ -330,7 +330,9 @@ def _read_table(
         yield message
 
 
-def _describe(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, request: Any, message: Any) -> None:
+def _describe(
+    bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, request: Any, message: Any
+) -> None:
     """Fill in what a read asks for of counter, meter and idle time."""
     if request.HasField("counter_data") and table.direct_counter is not None:
         message.counter_data.CopyFrom(_counter(bundle, table, entry))
@@ -356,24 +358,24 @@ def _passes(request: Any, message: Any) -> bool:
     )
 
 
-def _selects(table: Table, key: Any, patterns: tuple[ir.Pattern, ...], entry: ir.ConstEntry) -> bool:
+def _selects(table: TableSchema, key: Any, patterns: tuple[ir.Pattern, ...], entry: ir.ConstEntry) -> bool:
     return entry.patterns == patterns and (not table.takes_priority or key.priority in (0, entry.priority))
 
 
-def _key_only(table: Table, message: Any) -> ir.ConstEntry:
+def _key_only(table: TableSchema, message: Any) -> ir.ConstEntry:
     return ir.ConstEntry(
         translate.match_key(table, message.match), _NO_ACTION, translate.priority(table, message.priority)
     )
 
 
-def _existing(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
+def _existing(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry:
     try:
         return bundle.pipeline.find(table.name, _key_only(table, message))
     except NoSuchEntry as error:
         raise NotFound(f"'{table.name}' holds no entry with this match") from error
 
 
-def _owner(bundle: Bundle, message: Any, kind: str) -> Table:
+def _owner(bundle: Bundle, message: Any, kind: str) -> TableSchema:
     """Return the table of a direct "counter" or "meter"."""
     if not message.HasField("table_entry"):
         raise InvalidArgument(f"the direct {kind} entry has no table_entry to say which {kind}")
@@ -383,18 +385,18 @@ def _owner(bundle: Bundle, message: Any, kind: str) -> Table:
     return table
 
 
-def _direct(table: Table, kind: str) -> int | None:
+def _direct(table: TableSchema, kind: str) -> int | None:
     return table.direct_counter if kind == "counter" else table.direct_meter
 
 
-def _target(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry | None:
+def _target(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry | None:
     """Return the entry that a direct counter or meter belongs to; None: the default one."""
     if message.table_entry.is_default_action:
         return None
     return _existing(bundle, table, message.table_entry)
 
 
-def _counter(bundle: Bundle, table: Table, entry: ir.ConstEntry | None) -> Any:
+def _counter(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None) -> Any:
     packets, bytes_ = bundle.pipeline.read_direct_counter(table.name, entry)
     return p4.CounterData(packet_count=packets, byte_count=bytes_)
 
@@ -406,11 +408,11 @@ def _check_counts(data: Any) -> None:
         )
 
 
-def _set_counter(bundle: Bundle, table: Table, entry: ir.ConstEntry | None, data: Any) -> None:
+def _set_counter(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, data: Any) -> None:
     bundle.pipeline.write_direct_counter(table.name, entry, data.packet_count, data.byte_count)
 
 
-def _remember(bundle: Bundle, table: Table, key: EntryKey, message: Any) -> None:
+def _remember(bundle: Bundle, table: TableSchema, key: EntryKey, message: Any) -> None:
     patterns = key[1]
     if patterns is not None and table.implementation is not None:
         bundle.choices[key] = message.action
@@ -457,7 +459,7 @@ def read_value_set(bundle: Bundle, request: Any) -> Iterator[Any]:
         yield entry
 
 
-def _value_set(bundle: Bundle, id_: int) -> Table:
+def _value_set(bundle: Bundle, id_: int) -> TableSchema:
     if id_ not in bundle.schema.value_sets:
         raise NotFound(bundle.schema.describe_unknown("value set", id_))
     return bundle.schema.value_sets[id_]

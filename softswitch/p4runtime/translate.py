@@ -15,7 +15,7 @@ from typing import Any
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied
-from softswitch.p4runtime.schema import Action, Field, Param, Schema, Table, listing
+from softswitch.p4runtime.schema import ActionInfo, FieldInfo, ParamInfo, Schema, TableSchema, listing
 
 
 def encode(value: int) -> bytes:
@@ -39,7 +39,7 @@ def decode(data: bytes, width: int, what: str) -> int:
     return value
 
 
-def table_entry(schema: Schema, table: Table, entry: ir.ConstEntry, chosen: Any = None) -> Any:
+def table_entry(schema: Schema, table: TableSchema, entry: ir.ConstEntry, chosen: Any = None) -> Any:
     """Encode one entry: match, action and, where the table has them, priority.
 
     Args:
@@ -57,7 +57,7 @@ def table_entry(schema: Schema, table: Table, entry: ir.ConstEntry, chosen: Any 
     return message
 
 
-def default_entry(schema: Schema, table: Table, invocation: ir.Invocation) -> Any:
+def default_entry(schema: Schema, table: TableSchema, invocation: ir.Invocation) -> Any:
     """Encode the default entry of `table`."""
     return p4.TableEntry(
         table_id=table.id,
@@ -77,7 +77,7 @@ def table_action(schema: Schema, invocation: ir.Invocation) -> Any:
     return message
 
 
-def match_field(matches: Any, field: Field, pattern: ir.Pattern) -> None:
+def match_field(matches: Any, field: FieldInfo, pattern: ir.Pattern) -> None:
     """Add one component of a match, unless it does not matter."""
     if pattern.kind == "any":
         return
@@ -104,14 +104,14 @@ _KEPT, _KEPT_BYTES = 4096, 256
 """Messages of actions that a table keeps decoded, as many entries share one: how many, of how many bytes."""
 
 
-def table(schema: Schema, table_id: int) -> Table:
+def table(schema: Schema, table_id: int) -> TableSchema:
     """Look up the table of a request."""
     if table_id not in schema.tables:
         raise InvalidArgument(schema.describe_unknown("table", table_id))
     return schema.tables[table_id]
 
 
-def match_key(table: Table, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
+def match_key(table: TableSchema, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
     """Decode a match key into one pattern per component of the table's key.
 
     Omitted components are "don't care"; an exact one cannot be omitted.
@@ -128,7 +128,7 @@ def match_key(table: Table, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
     return tuple(patterns)
 
 
-def _match_by_id(table: Table, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
+def _match_by_id(table: TableSchema, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]:
     given: dict[int, Any] = {}
     by_id = {f.id: f for f in table.fields}
     for m in matches:
@@ -144,7 +144,7 @@ def _match_by_id(table: Table, matches: Sequence[Any]) -> tuple[ir.Pattern, ...]
     )
 
 
-def priority(table: Table, value: int) -> int:
+def priority(table: TableSchema, value: int) -> int:
     """Check an entry's priority: positive where entries may overlap, zero where they cannot."""
     if table.takes_priority and value <= 0:
         raise InvalidArgument(
@@ -157,7 +157,7 @@ def priority(table: Table, value: int) -> int:
     return value
 
 
-def called(schema: Schema, table: Table, action: Any) -> ir.Invocation:
+def called(schema: Schema, table: TableSchema, action: Any) -> ir.Invocation:
     """Decode the ``TableAction`` of an entry of `table`, or look up what the same bytes meant before."""
     data = action.SerializeToString()
     found = table.decoded.get(data)
@@ -170,7 +170,7 @@ def called(schema: Schema, table: Table, action: Any) -> ir.Invocation:
     return found
 
 
-def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> ir.Invocation:
+def invocation(schema: Schema, table: TableSchema, action: Any, *, default: bool) -> ir.Invocation:
     """Decode a ``TableAction``.
 
     Args:
@@ -199,7 +199,7 @@ def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> i
     return ir.Invocation(found.name, _arguments(found, message.params))
 
 
-def _arguments(action: Action, given: Sequence[Any]) -> tuple[int, ...]:
+def _arguments(action: ActionInfo, given: Sequence[Any]) -> tuple[int, ...]:
     params, labels = action.params, action.labels
     if len(given) != len(params):
         return _arguments_by_id(action, given)
@@ -212,7 +212,7 @@ def _arguments(action: Action, given: Sequence[Any]) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _arguments_by_id(action: Action, sent: Sequence[Any]) -> tuple[int, ...]:
+def _arguments_by_id(action: ActionInfo, sent: Sequence[Any]) -> tuple[int, ...]:
     by_id = {p.id: (p, label) for p, label in zip(action.params, action.labels, strict=True)}
     values: dict[int, int] = {}
     for given in sent:
@@ -231,13 +231,13 @@ def _arguments_by_id(action: Action, sent: Sequence[Any]) -> tuple[int, ...]:
     return tuple(values[p.id] for p in action.params)
 
 
-def _omitted(table: Table, f: Field) -> ir.Pattern:
+def _omitted(table: TableSchema, f: FieldInfo) -> ir.Pattern:
     if f.match == "exact":
         raise InvalidArgument(f"the match lacks '{f.name}': exact fields of '{table.name}' cannot be omitted")
     return ANY
 
 
-def _pattern(table: Table, f: Field, message: Any) -> ir.Pattern:
+def _pattern(table: TableSchema, f: FieldInfo, message: Any) -> ir.Pattern:
     kind = message.WhichOneof("field_match_type")
     if kind != f.match:
         raise InvalidArgument(
@@ -275,7 +275,7 @@ def _pattern(table: Table, f: Field, message: Any) -> ir.Pattern:
             return ir.Pattern("range", low, high)
 
 
-def _lpm(f: Field, message: Any, what: str) -> ir.Pattern:
+def _lpm(f: FieldInfo, message: Any, what: str) -> ir.Pattern:
     value = decode(message.value, f.width, what)
     length = message.prefix_len
     if length == 0:
@@ -332,6 +332,6 @@ def to_packet_in(schema: Schema, frame: bytes) -> Any:
     return message
 
 
-def _header_bytes(fields: Sequence[Param]) -> int:
+def _header_bytes(fields: Sequence[ParamInfo]) -> int:
     """Headers are whole bytes: the compiler sees to it."""
     return sum(f.width for f in fields) // 8

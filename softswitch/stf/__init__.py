@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from softswitch.engine.trace import Event
 from softswitch.stf.control import Control
-from softswitch.stf.run import Failure, Reading, Report, play, ports_of, run_script
+from softswitch.stf.run import Reading, ScriptFailure, ScriptReport, play, ports_of, run_script
 from softswitch.stf.runtime import RuntimeFileError
-from softswitch.stf.script import Packet, ScriptError, Statement, parse_script
+from softswitch.stf.script import PacketLine, ScriptError, Statement, parse_script
 
 __all__ = [
     "Control",
     "Event",
-    "Failure",
-    "Packet",
+    "PacketLine",
     "Reading",
-    "Report",
     "RuntimeFileError",
     "ScriptError",
+    "ScriptFailure",
+    "ScriptReport",
     "Statement",
     "parse_script",
     "play",

@@ -20,7 +20,15 @@ from softswitch.engine.meters import MeterRates
 from softswitch.engine.native import Members
 from softswitch.engine.pipeline import Pipeline, PipelineError
 from softswitch.engine.switch import Switch
-from softswitch.stf.script import Add, CheckCounter, Command, Operand, ScriptError, SetDefault, Statement
+from softswitch.stf.script import (
+    Add,
+    CheckCounter,
+    ScriptCommand,
+    ScriptError,
+    ScriptOperand,
+    SetDefault,
+    Statement,
+)
 
 
 def find(what: str, name: str, names: Iterable[str], line: int) -> str:
@@ -55,7 +63,7 @@ def entry_of(program: ir.Program, statement: Add) -> tuple[str, ir.ConstEntry]:
     """Return the table and the entry that a statement adds. Raises ScriptError."""
     name = find("table", statement.table, tables_of(program), statement.line)
     table = program.tables[name]
-    given: dict[str, Operand] = {}
+    given: dict[str, ScriptOperand] = {}
     for written, operand in statement.matches:
         given[key_named(written, [key.name for key in table.keys], name, statement.line)] = operand
     patterns = tuple(_pattern(key, given.get(key.name), statement.line) for key in table.keys)
@@ -120,7 +128,7 @@ def key_named(name: str, keys: list[str], table: str, line: int) -> str:
     raise ScriptError(f"no key {name!r} in table {table}; it has {', '.join(keys) or 'none'}", line)
 
 
-def _pattern(key: ir.Key, operand: Operand | None, line: int) -> ir.Pattern:
+def _pattern(key: ir.Key, operand: ScriptOperand | None, line: int) -> ir.Pattern:
     width = ir.width_of(key.expr.type)
     full = (1 << width) - 1
     if operand is None:
@@ -143,7 +151,7 @@ def _pattern(key: ir.Key, operand: Operand | None, line: int) -> ir.Pattern:
     return ir.Pattern("exact", operand.value)
 
 
-def _prefix(operand: Operand, width: int, line: int) -> ir.Pattern:
+def _prefix(operand: ScriptOperand, width: int, line: int) -> ir.Pattern:
     length = operand.prefix
     if length is None:
         length = width if operand.whole else operand.mask.bit_count()
@@ -259,7 +267,7 @@ class Control:
                     self.add(statement)
                 case SetDefault():
                     self.set_default(statement)
-                case Command():
+                case ScriptCommand():
                     self.command(statement)
 
     def add(self, statement: Add) -> None:
@@ -317,7 +325,7 @@ class Control:
 
     # ----------------------------------------------------------------------- commands
 
-    def command(self, statement: Command) -> str | None:
+    def command(self, statement: ScriptCommand) -> str | None:
         """Obey a command; return what it reads, if it reads. Raises ScriptError."""
         group, _, _ = statement.command.partition("_")
         handlers = {
@@ -329,7 +337,7 @@ class Control:
         }
         return handlers[group](statement)
 
-    def _mirroring(self, statement: Command) -> str | None:
+    def _mirroring(self, statement: ScriptCommand) -> str | None:
         session, *rest = statement.numbers
         match statement.command:
             case "mirroring_add":
@@ -345,7 +353,7 @@ class Control:
         self._tell(statement.line, self._configure)
         return None
 
-    def _multicast(self, statement: Command) -> None:
+    def _multicast(self, statement: ScriptCommand) -> None:
         first, *rest = statement.numbers
         match statement.command:
             case "mc_mgrp_create":
@@ -379,7 +387,7 @@ class Control:
             members = [(number, 0)] if kind == "port" else self._members(number)
             self._plane.set_clone_session(session, members)
 
-    def _counter(self, statement: Command) -> str | None:
+    def _counter(self, statement: ScriptCommand) -> str | None:
         name = find("counter", statement.name, self._program.counters, statement.line)
         index, *values = statement.numbers
         if values:
@@ -389,7 +397,7 @@ class Control:
         packets, bytes_ = self._tell(statement.line, lambda: self._plane.read_counter(name, index))
         return f"{name}[{index}] = {packets} packets, {bytes_} bytes"
 
-    def _register(self, statement: Command) -> str | None:
+    def _register(self, statement: ScriptCommand) -> str | None:
         name = find("register", statement.name, self._program.registers, statement.line)
         match statement.numbers:
             case ():
@@ -403,7 +411,7 @@ class Control:
                 self._tell(statement.line, lambda: self._plane.write_register(name, index, value))
         return None
 
-    def _meter(self, statement: Command) -> str | None:
+    def _meter(self, statement: ScriptCommand) -> str | None:
         meters, line = self._program.meters, statement.line
         name = find("meter", statement.name, meters, line)
         if meters[name].table is not None:
@@ -418,7 +426,7 @@ class Control:
         return None
 
 
-def _rates(statement: Command) -> MeterRates:
+def _rates(statement: ScriptCommand) -> MeterRates:
     """Return the rates of a command per second; BMv2's are per microsecond. Raises ScriptError."""
     if len(statement.rates) != 2:
         wanted = "two, committed and peak"

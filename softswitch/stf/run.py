@@ -17,11 +17,11 @@ from softswitch.stf.control import Control, EmbeddedPlane
 from softswitch.stf.script import (
     Add,
     CheckCounter,
-    Command,
     Expect,
     NoPacket,
-    Packet,
+    PacketLine,
     Remove,
+    ScriptCommand,
     ScriptError,
     SetDefault,
     Statement,
@@ -33,7 +33,7 @@ PACKET_GAP_US = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ScriptFailure:
     """A difference from the script's expectation; `line` 0: at its end."""
 
     line: int
@@ -49,12 +49,12 @@ class Reading:
 
 
 @dataclass(slots=True)
-class Report:
+class ScriptReport:
     """The outcome of one script: packets sent, expectations checked, and what went wrong."""
 
     packets: int = 0
     checks: int = 0
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[ScriptFailure] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
 
     @property
@@ -84,7 +84,7 @@ def run_script(
     backend: Literal["compiled", "interpreter"] = "compiled",
     seed: int = 0,
     trace: Trace | None = None,
-) -> Report:
+) -> ScriptReport:
     """Run a script on its own switch, whose ports are those of `ports_of`.
 
     Packets that leave at other ports are lost, as on BMv2, and packets are compared port by port, in order.
@@ -110,7 +110,7 @@ def ports_of(statements: Sequence[Statement]) -> list[int]:
 
     Raises ScriptError for one that no switch has.
     """
-    ports = {s.port: s.line for s in statements if isinstance(s, Packet | Expect)}
+    ports = {s.port: s.line for s in statements if isinstance(s, PacketLine | Expect)}
     for port, line in ports.items():
         if port > MAX_PORT:
             raise ScriptError(f"port {port}; ports are 0 to {MAX_PORT}", line)
@@ -119,9 +119,9 @@ def ports_of(statements: Sequence[Statement]) -> list[int]:
     return sorted(ports)
 
 
-def play(statements: Sequence[Statement], target: Target) -> Report:
+def play(statements: Sequence[Statement], target: Target) -> ScriptReport:
     """Run a script on a switch, and judge what leaves. Raises ScriptError."""
-    return _Run(target).run(statements)
+    return _ScriptRun(target).run(statements)
 
 
 class _Embedded:
@@ -146,13 +146,13 @@ class _Embedded:
         return self._left
 
 
-class _Run:
+class _ScriptRun:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._expected: dict[int, list[Expect]] = defaultdict(list)
-        self._report = Report()
+        self._report = ScriptReport()
 
-    def run(self, statements: Sequence[Statement]) -> Report:
+    def run(self, statements: Sequence[Statement]) -> ScriptReport:
         """Obey all statements, then compare what left with what was expected."""
         for statement in statements:
             self._obey(statement)
@@ -165,7 +165,7 @@ class _Run:
     def _obey(self, statement: Statement) -> None:
         control = self._target.control
         match statement:
-            case Packet(_, port, data):
+            case PacketLine(_, port, data):
                 self._report.packets += 1
                 self._target.send(port, data)
             case Expect(_, port):
@@ -180,7 +180,7 @@ class _Run:
             case CheckCounter():
                 self._report.checks += 1
                 self._note(statement.line, control.check_counter(statement))
-            case Command():
+            case ScriptCommand():
                 read = control.command(statement)
                 if read is not None:
                     self._report.readings.append(Reading(statement.line, read))
@@ -189,7 +189,7 @@ class _Run:
 
     def _note(self, line: int, message: str | None) -> None:
         if message is not None:
-            self._report.failures.append(Failure(line, message))
+            self._report.failures.append(ScriptFailure(line, message))
 
     def _judge(self, port: int, expected: Sequence[Expect], left: Sequence[bytes]) -> None:
         if any(expect.digits is None for expect in expected):

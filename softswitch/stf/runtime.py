@@ -25,7 +25,15 @@ from typing import Any
 from softswitch.compiler import ir
 from softswitch.engine.entries import has_priorities
 from softswitch.stf.control import Control, Plane, find, key_named, tables_of
-from softswitch.stf.script import COMMANDS, Add, Command, Operand, ScriptError, SetDefault, parse_script
+from softswitch.stf.script import (
+    COMMANDS,
+    Add,
+    ScriptCommand,
+    ScriptError,
+    ScriptOperand,
+    SetDefault,
+    parse_script,
+)
 
 SHOWS = re.compile(
     r"(table_(dump|info|num)\w*|show_\w+|port_info|help|switch_info|get_\w+|mc_dump|act_prof_dump)$"
@@ -84,7 +92,7 @@ def _command(words: Sequence[str], program: ir.Program) -> _Setting:
             return lambda control, plane: control.set_default(setting)
         case [command, *_] if command in COMMANDS:
             (found,) = parse_script(" ".join(words))
-            assert isinstance(found, Command)
+            assert isinstance(found, ScriptCommand)
             return lambda control, plane: control.command(found)
     known = ", ".join(("table_add", "table_set_default", *COMMANDS))
     raise ScriptError(f"{words[0]!r} with {len(words) - 1} arguments; want one of {known}", _LINE)
@@ -111,27 +119,27 @@ def _added(program: ir.Program, table: str, action: str, rest: Sequence[str]) ->
     return Add(_LINE, name, urgency, _closed(matches), action, _given(program, name, action, values))
 
 
-def _operand(key: ir.Key, text: str) -> Operand | None:
+def _operand(key: ir.Key, text: str) -> ScriptOperand | None:
     width, what = ir.width_of(key.expr.type), f"key {key.name}"
     if key.match == "lpm":
         value, slash, length = text.partition("/")
         if not slash:
             raise ScriptError(f"{text!r} for {what}, which is lpm: want VALUE/LENGTH", _LINE)
-        return Operand(_number(value, width, what), 0, 0, _number(length, 16, what))
+        return ScriptOperand(_number(value, width, what), 0, 0, _number(length, 16, what))
     for sign, mark in (("ternary", "&&&"), ("range", "->")):
         if key.match == sign:
             first, found, second = text.partition(mark)
             if not found:
                 raise ScriptError(f"{text!r} for {what}, which is {sign}: want A{mark}B", _LINE)
             return _pair(key, _number(first, width, what), _number(second, width, what))
-    return Operand(_number(text, width, what), 0, 0)
+    return ScriptOperand(_number(text, width, what), 0, 0)
 
 
-def _pair(key: ir.Key, first: int, second: int) -> Operand | None:
+def _pair(key: ir.Key, first: int, second: int) -> ScriptOperand | None:
     """Return a value with its mask (None: any value), or both ends of a range."""
     if key.match == "range":
-        return Operand(first, 0, 0, high=second)
-    return Operand(first & second, second, 1) if second else None
+        return ScriptOperand(first, 0, 0, high=second)
+    return ScriptOperand(first & second, second, 1) if second else None
 
 
 def _given(
@@ -150,7 +158,7 @@ def _given(
     )
 
 
-def _closed(matches: Any) -> tuple[tuple[str, Operand], ...]:
+def _closed(matches: Any) -> tuple[tuple[str, ScriptOperand], ...]:
     return tuple((name, operand) for name, operand in matches if operand is not None)
 
 
@@ -218,16 +226,16 @@ def _table_entry(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
     return lambda control, plane: control.add(adding)
 
 
-def _matched(key: ir.Key, value: object) -> Operand | None:
+def _matched(key: ir.Key, value: object) -> ScriptOperand | None:
     width, what = ir.width_of(key.expr.type), f"key {key.name}"
     if key.match in ("lpm", "ternary", "range"):
         if not isinstance(value, list) or len(value) != 2:
             raise ScriptError(f"{what} is {value!r}; it is {key.match}: want a list of two", _LINE)
         first = _number(value[0], width, what)
         if key.match == "lpm":
-            return Operand(first, 0, 0, _number(value[1], 16, what))
+            return ScriptOperand(first, 0, 0, _number(value[1], 16, what))
         return _pair(key, first, _number(value[1], width, what))
-    return Operand(_number(_single(value), width, what), 0, 0)
+    return ScriptOperand(_number(_single(value), width, what), 0, 0)
 
 
 def _single(value: object) -> object:

@@ -37,7 +37,7 @@ class ScriptError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class ScriptOperand:
     """A number as the script writes it. `mask` covers the digits that are given, of `digits` bits in all.
 
     A decimal number has no digits of its own: `digits` is 0, and the number is meant exactly. With `high` it
@@ -57,7 +57,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
+class PacketLine:
     """Send `data` into `port`."""
 
     line: int
@@ -96,7 +96,7 @@ class Add:
     line: int
     table: str
     priority: int | None
-    matches: tuple[tuple[str, Operand], ...]
+    matches: tuple[tuple[str, ScriptOperand], ...]
     action: str
     args: tuple[tuple[str, int], ...]
     label: str | None = None
@@ -132,7 +132,7 @@ class CheckCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ScriptCommand:
     """A command of BMv2's control program: `name` of an object if it has one, and numbers."""
 
     line: int
@@ -142,7 +142,7 @@ class Command:
     rates: tuple[tuple[float, int], ...] = ()
 
 
-Statement = Packet | Expect | NoPacket | Wait | Add | SetDefault | Remove | CheckCounter | Command
+Statement = PacketLine | Expect | NoPacket | Wait | Add | SetDefault | Remove | CheckCounter | ScriptCommand
 
 ANY = 1 << 30
 # Command: is there a name, how many numbers (at least, at most), are there rates.
@@ -204,7 +204,7 @@ def _statement(line: str, number: int) -> Statement:
     return found
 
 
-def _packet(keyword: str, words: list[str], line: int) -> Packet | Expect:
+def _packet(keyword: str, words: list[str], line: int) -> PacketLine | Expect:
     if not words or not words[0].isdecimal():
         raise ScriptError(f"{keyword} {words[0] if words else ''}: the number of a port comes first", line)
     port, digits = int(words[0]), "".join(words[1:]).upper()
@@ -218,7 +218,7 @@ def _packet(keyword: str, words: list[str], line: int) -> Packet | Expect:
         return Expect(line, port, digits or None, exact)
     if len(digits) % 2 or not digits:
         raise ScriptError(f"a packet of {len(digits)} digits; want two for each byte", line)
-    return Packet(line, port, bytes.fromhex(digits))
+    return PacketLine(line, port, bytes.fromhex(digits))
 
 
 class _Tokens:
@@ -286,29 +286,29 @@ class _Tokens:
         """Return a number."""
         return _operand(self.take("number", "a number"), self.line).value
 
-    def operand(self) -> Operand:
+    def operand(self) -> ScriptOperand:
         """Return a value to match."""
         value = _operand(self.take("number", "a value"), self.line)
         if self.sign("/"):
-            return Operand(value.value, value.mask, value.digits, self.integer())
+            return ScriptOperand(value.value, value.mask, value.digits, self.integer())
         if self.sign("->"):
-            return Operand(value.value, value.mask, value.digits, high=self.integer())
+            return ScriptOperand(value.value, value.mask, value.digits, high=self.integer())
         return value
 
 
-def _operand(text: str, line: int) -> Operand:
+def _operand(text: str, line: int) -> ScriptOperand:
     bits = {"x": 4, "b": 1}.get(text[1:2].lower())
     if bits is None:
         if not text.isdecimal():
             raise ScriptError(f"{text} is not a whole number", line)
-        return Operand(int(text), 0, 0)
+        return ScriptOperand(int(text), 0, 0)
     base, digits = 1 << bits, text[2:]
     ones = base - 1
     value = mask = 0
     for digit in digits:
         value = value << bits | (0 if digit == "*" else int(digit, base))
         mask = mask << bits | (0 if digit == "*" else ones)
-    return Operand(value, mask, bits * len(digits))
+    return ScriptOperand(value, mask, bits * len(digits))
 
 
 def _arguments(tokens: _Tokens) -> tuple[tuple[str, int], ...]:
@@ -326,7 +326,7 @@ def _arguments(tokens: _Tokens) -> tuple[tuple[str, int], ...]:
 def _add(tokens: _Tokens) -> Add:
     table = tokens.name()
     priority = tokens.integer() if tokens.peek()[0] == "number" else None
-    matches: list[tuple[str, Operand]] = []
+    matches: list[tuple[str, ScriptOperand]] = []
     name = tokens.name()
     while tokens.sign(":"):
         matches.append((name, tokens.operand()))
@@ -364,7 +364,7 @@ def _check_counter(tokens: _Tokens) -> CheckCounter:
     return CheckCounter(tokens.line, counter, index, kind, relation, tokens.integer())
 
 
-def _command(keyword: str, tokens: _Tokens) -> Command:
+def _command(keyword: str, tokens: _Tokens) -> ScriptCommand:
     named, least, most, rated = COMMANDS[keyword]
     name = tokens.name() if named else ""
     numbers: list[int] = []
@@ -381,7 +381,7 @@ def _command(keyword: str, tokens: _Tokens) -> Command:
     if bool(rates) != rated:
         wanted = "rate:burst for each colour" if rated else "no rates"
         raise ScriptError(f"{keyword} with {len(rates)} rates; want {wanted}", tokens.line)
-    return Command(tokens.line, keyword, name, tuple(numbers), tuple(rates))
+    return ScriptCommand(tokens.line, keyword, name, tuple(numbers), tuple(rates))
 
 
 _PARSERS: dict[str, Callable[[_Tokens], Statement]] = {

@@ -29,7 +29,7 @@ from tests.softswitch.differential import script
 pytestmark = [pytest.mark.bmv2, pytest.mark.skipif(bool(missing()), reason=f"not on PATH: {missing()}")]
 
 FEATURES = Path(__file__).parents[1] / "softswitch" / "features"
-NAMES = sorted(path.parent.name for path in FEATURES.glob("*/program.p4"))
+NAMES = sorted(path.stem for path in FEATURES.glob("*.p4"))
 PORTS = range(32)
 VARIANTS = 50
 
@@ -112,10 +112,10 @@ def test_what_is_not_compared_is_still_there() -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_COMPARED])
 def test_both_switches_do_the_same(name: str, tmp_path: Path) -> None:
-    source = FEATURES / name / "program.p4"
+    source = FEATURES / f"{name}.p4"
     binary = compile_p4(source, tmp_path)
     program = compile_file(source)
-    plan = list(steps(program, list(script.read((source.parent / "packets.txt").read_text()))))
+    plan = list(steps(program, list(script.read(script.packets_of(source)))))
     packets = [step for step in plan if isinstance(step, tuple)]
     plan += variants(name, packets, VARIANTS)
     inputs = sorted({port for port, _ in packets})

@@ -16,7 +16,7 @@ from bmv2_topos.testbeds.netns.errors import NotHere
 from softswitch.compiler import compile_file, compile_source
 from softswitch.engine.ports import MAX_PORT
 from softswitch.stf import ScriptError, Statement, parse_script, ports_of
-from softswitch.stf.script import Command
+from softswitch.stf.script import ScriptCommand
 from tests.softswitch.lowering import source
 
 FOLDER = Path(__file__).parents[1] / "p4"
@@ -30,7 +30,7 @@ def script(name: str) -> Sequence[Statement]:
 
 
 def _on_registers(statement: Statement) -> bool:
-    return isinstance(statement, Command) and statement.command.startswith("register")
+    return isinstance(statement, ScriptCommand) and statement.command.startswith("register")
 
 
 @pytest.mark.bmv2

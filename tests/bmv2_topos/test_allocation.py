@@ -9,18 +9,22 @@ import pytest
 
 from bmv2_topos.faults import RemoveJob, RestartJob
 from bmv2_topos.testbeds.virtual import (
-    Allocation,
     Policy,
+    Reallocation,
     Report,
+    SlotView,
     TestbedError,
-    View,
     VirtualSettings,
     VirtualTestbed,
     build,
 )
+from controller import SwitchSession
 from controller.errors import BadJob
+from controller.switches import names
+from controller.switches.jobs import TABLES, job_row
 from controller.vocabulary import Link, Region, Straggler
 from tests.bmv2_topos.beds import SMALL, elements, job
+from tests.controller.failing import Failing, Fault
 
 PERIOD_S = 0.0002
 HALVES = Region(0, 128), Region(128, 128)
@@ -37,7 +41,7 @@ def run(
     """Run two jobs on two racks, the second of which comes later."""
     jobs = [job("a", 4, iterations=16), job("b", 4, iterations=16, arrival_s=0.0005)]
     topology, placements = build(jobs, (2, 2), servers=True, link=link)
-    allocation = Allocation(policy, period_s)
+    allocation = Reallocation(policy, period_s)
     report = VirtualTestbed(topology, jobs, placements, settings, faults, allocation=allocation).run()
     for entry, of in zip(jobs, report.jobs, strict=True):
         if of.fate == "done" and not of.restarts:
@@ -49,14 +53,14 @@ class Watcher:
     """Changes nothing and keeps what it was shown."""
 
     def __init__(self) -> None:
-        self.views: list[View] = []
+        self.views: list[SlotView] = []
 
-    def __call__(self, view: View) -> Mapping[str, Region]:
+    def __call__(self, view: SlotView) -> Mapping[str, Region]:
         self.views.append(view)
         return {}
 
 
-def swap(view: View) -> Mapping[str, Region]:
+def swap(view: SlotView) -> Mapping[str, Region]:
     """Give two jobs each the half that the other has had."""
     first, second = HALVES if round(view.time_s / PERIOD_S) % 2 else reversed(HALVES)
     return {name: region for name, region in (("a", first), ("b", second)) if name in view.jobs}
@@ -82,7 +86,7 @@ def test_slots_that_wait_for_a_straggler_are_in_use() -> None:
     watcher = Watcher()
     jobs = [job("a", straggler=Straggler(2, 2e-3)), job("well", 1)]
     topology, placements = build(jobs, servers=True)
-    VirtualTestbed(topology, jobs, placements, SMALL, allocation=Allocation(watcher, PERIOD_S)).run()
+    VirtualTestbed(topology, jobs, placements, SMALL, allocation=Reallocation(watcher, PERIOD_S)).run()
     held = [view.jobs["a"].slots_in_use for view in watcher.views if "a" in view.jobs]
     assert max(held) == 64  # the window of the ranks that wait
     assert sum(of > 50 for of in held) > len(held) / 2
@@ -138,7 +142,7 @@ def test_a_job_that_starts_anew_is_counted_anew() -> None:
 def test_two_jobs_swap_their_halves_every_period_and_every_sum_is_exact(loss: float) -> None:
     seen = []
 
-    def watched_swap(view: View) -> Mapping[str, Region]:
+    def watched_swap(view: SlotView) -> Mapping[str, Region]:
         seen.append({name: set(shown.regions.values()) for name, shown in view.jobs.items()})
         return swap(view)
 
@@ -152,12 +156,12 @@ def test_two_jobs_swap_their_halves_every_period_and_every_sum_is_exact(loss: fl
 
 
 def test_a_policy_may_treat_switches_differently() -> None:
-    def only_in_racks(view: View) -> Mapping[str, Mapping[str, Region]]:
+    def only_in_racks(view: SlotView) -> Mapping[str, Mapping[str, Region]]:
         return {name: {"s2": Region(0, 0), "s3": Region(7, 9)} for name in view.jobs}
 
     watcher = Watcher()
 
-    def policy(view: View) -> Mapping[str, Mapping[str, Region]]:
+    def policy(view: SlotView) -> Mapping[str, Mapping[str, Region]]:
         watcher(view)
         return only_in_racks(view)
 
@@ -170,7 +174,7 @@ def test_a_policy_may_treat_switches_differently() -> None:
 def test_taking_all_slots_sends_everything_to_the_fallback_servers() -> None:
     late: dict[str, Mapping[str, int]] = {}
 
-    def take_all(view: View) -> Mapping[str, Region]:
+    def take_all(view: SlotView) -> Mapping[str, Region]:
         for name, shown in view.jobs.items():
             if shown.iterations_done >= shown.job.iterations - 2:
                 late[name] = shown.outcomes["s2"]
@@ -193,7 +197,7 @@ def test_the_same_seed_gives_the_same_report() -> None:
 
 
 def test_an_error_in_a_policy_ends_the_run_with_its_traceback() -> None:
-    def fails(view: View) -> Mapping[str, Region]:
+    def fails(view: SlotView) -> Mapping[str, Region]:
         raise ZeroDivisionError(f"at {view.time_s:.4f}")
 
     with pytest.raises(ZeroDivisionError, match=r"at 0\.0002") as raised:
@@ -219,8 +223,46 @@ def test_answers_that_cannot_be_end_the_run(
 
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(TestbedError, match="period_s is 0, must be a microsecond or more"):
-        Allocation(swap, 0.0)
+        Reallocation(swap, 0.0)
     with pytest.raises(
         TestbedError, match="an allocation policy needs shared slots, and the program exclusive has exclusive"
     ):
         run(swap, dataclasses.replace(SMALL, program="exclusive"))
+
+
+# ---------------------------------------------------------------------------
+# The controller in virtual time: what it takes back and sweeps up while jobs run.
+
+
+def two_jobs() -> VirtualTestbed:
+    jobs = [job("a"), job("b", arrival_s=0.0001)]
+    network, placements = build(jobs, (2, 2), servers=True)
+    return VirtualTestbed(network, jobs, placements, dataclasses.replace(SMALL, report_refusals=True))
+
+
+def empty(bed: VirtualTestbed) -> bool:
+    tables = (*TABLES, names.CHANGE)
+    return not any(pipeline.entries(table) for pipeline in bed.fabric.pipelines.values() for table in tables)
+
+
+@pytest.mark.parametrize("written", [0, 5, 50, 110])
+def test_a_job_that_a_failing_write_keeps_out_leaves_another_its_sums(written: int) -> None:
+    bed = two_jobs()
+    fault = Fault("not answered", left=written)
+    bed.fleet.controllers.update(
+        {name: SwitchSession(Failing(target, fault)) for name, target in bed.fleet.targets.items()}
+    )
+    refused, other = bed.run().jobs
+    assert (refused.refused or "").endswith("the switch does not answer")
+    assert other.checked_elements == elements(bed.jobs["b"].entry)
+    assert empty(bed)
+
+
+def test_what_a_dead_controller_left_is_swept_up_and_jobs_get_their_sums() -> None:
+    bed = two_jobs()
+    left = bed.fleet.place(9, bed.jobs["b"].request)
+    for name, on_switch in left.switches.items():
+        bed.fleet.targets[name].write("DELETE", [job_row(on_switch)])
+    report = bed.run()
+    assert [of.checked_elements for of in report.jobs] == [elements(of.entry) for of in bed.jobs.values()]
+    assert empty(bed)

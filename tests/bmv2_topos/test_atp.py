@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from benchmarks.pages.preemption_mixes import communicating
 from bmv2_topos.faults import Fault, RestartFallback, RestartJob
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.settings import COMPILED
-from controller.vocabulary import Job, Link
+from controller.vocabulary import Job, Link, Straggler
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.twins import TWINS
 
@@ -102,3 +104,38 @@ def test_ranks_aggregate_whatever_their_priorities_would_be(rehashes: bool) -> N
     entries = [job("a", iterations=6, priority=None)]
     (of,) = run(entries, dataclasses.replace(ATP, slots=8192, rehashes=rehashes)).jobs
     assert of.aggregated_share > 0.9
+
+
+# ---------------------------------------------------------------------------
+# ATP as published, in whole jobs in virtual time.
+
+
+JOB = communicating("a", 4)
+SLOW = replace(JOB, compute_s=1e-3, straggler=Straggler(7, 6e-3))
+
+
+def run_alone(slots: int, job: Job = JOB, *, program: str = "atp", rehashes: bool = True) -> Report:
+    topology, placements = build([job], servers=True)
+    settings = replace(VirtualSettings(slots=slots, samples=0), program=program, rehashes=rehashes)  # type: ignore[arg-type]
+    return VirtualTestbed(topology, [job], placements, settings).run()
+
+
+def test_ranks_agree_on_slots_whatever_they_measure() -> None:
+    """Where nothing collides, rehashing changes nothing.
+
+    Without it ranks once sent their priorities as salts, and those of a straggler differ.
+    """
+    (kept,), (other,) = run_alone(4096, SLOW, rehashes=False).jobs, run_alone(4096, SLOW).jobs
+    assert kept.outcomes["collided"] == 0
+    assert kept == other
+
+
+def test_every_result_is_the_servers() -> None:
+    (atp,), (shared,) = run_alone(4096).jobs, run_alone(4096, program="shared").jobs
+    assert atp.fallback["results"] == 4 * 1024
+    assert shared.fallback["results"] == 0
+
+
+def test_what_collided_gets_another_slot() -> None:
+    (kept,), (other,) = run_alone(96, rehashes=False).jobs, run_alone(96).jobs
+    assert kept.outcomes["collided"] > 2 * other.outcomes["collided"] > 0

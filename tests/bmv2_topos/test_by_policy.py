@@ -13,7 +13,7 @@ from bmv2_topos.testbeds.virtual import Report, TestbedError
 from controller.vocabulary import BadSpec, Job, Server, Straggler, Topology, Tree, named
 from controller.vocabulary.catalog import leaf_spine
 from ina.cli.errors import USAGE, verdict
-from tests.bmv2_topos.test_sim_command import call
+from tests.bmv2_topos.test_sweeps import call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,10 +28,12 @@ from bmv2_topos.testbeds.netns import (
     testbed,
 )
 from bmv2_topos.testbeds.netns.bmv2 import help_text
-from bmv2_topos.testbeds.netns.commands import BMV2, Command
+from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
-from bmv2_topos.testbeds.netns.namespaces import lacks_netem
+from bmv2_topos.testbeds.netns.interrupts import unwinding
+from bmv2_topos.testbeds.netns.names import prefix
+from bmv2_topos.testbeds.netns.namespaces import existing, lacks_netem
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import SwitchSession
@@ -39,6 +42,8 @@ from controller.switches import names
 from controller.switches.programs import P4C
 from controller.vocabulary import Link, Server, Switch, Topology, named, tree
 from ina.runtime.testbed_fabric import hosts_for, opened
+from softswitch import CompileError, PipelineError
+from tests.programs import P4SRC
 
 
 def test_every_link_joins_the_interfaces_of_its_two_namespaces() -> None:
@@ -178,10 +183,10 @@ def test_a_kernel_without_netem_is_found_out_by_trying(
     with pytest.raises(
         NotHere, match=r"link h1 - s1: delay 1000us needs netem, .* none \(tc -n: Specified qdisc"
     ):
-        TARGETS[BMV2].check_here(slow)
+        TARGETS[BMV2].check_here(slow, ON_BMV2)
     (tmp_path / "tc").write_text("#!/bin/sh\n")
     lacks_netem.cache_clear()
-    TARGETS[BMV2].check_here(slow)
+    TARGETS[BMV2].check_here(slow, ON_BMV2)
     lacks_netem.cache_clear()
 
 
@@ -221,20 +226,46 @@ def test_missing_tools_are_named_with_where_they_come_from(
         NotHere,
         match=r"simple_switch_grpc on PATH .*behavioral-model.* and p4c-bm2-ss or p4c on .*opensuse.org",
     ):
-        target.check_here(tree([1]))
+        target.check_here(tree([1]), ON_BMV2)
     tools(tmp_path, "simple_switch_grpc")
     with pytest.raises(
         NotHere, match=r"the target bmv2 needs p4c-bm2-ss or p4c on PATH .*package p4lang-p4c"
     ):
-        target.check_here(tree([1]))
+        target.check_here(tree([1]), ON_BMV2)
     for tool in P4C:
         tools(tmp_path, tool)
-        target.check_here(tree([1]))  # either is enough
+        target.check_here(tree([1]), ON_BMV2)  # either is enough
         (tmp_path / tool).unlink()
     with pytest.raises(
         NotHere, match=r"no 'ip' command: install iproute2 .* virtual and loopback do without"
     ):
         check_here()
+
+
+def test_a_program_of_ones_own_is_compiled_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also that of one switch alone; whoever makes the testbed asks its target."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "nocc")
+    (tmp_path / "broken.p4").write_text("parser")
+
+    def of_one_switch(own: Path) -> Topology:
+        star = tree([1])
+        return replace(star, switches=tuple(replace(each, program=str(own)) for each in star.switches))
+
+    for topology, program in (
+        (tree([1]), Program(str(tmp_path / "broken.p4"))),
+        (of_one_switch(tmp_path / "broken.p4"), Program()),
+    ):
+        for runner in (netns, mininet):
+            with pytest.raises(CompileError, match="broken"):
+                runner.planned("lab", topology, program)
+    right = of_one_switch(P4SRC / "exclusive.p4")
+    TARGETS[EMBEDDED].check(right, Program())
+    with pytest.raises(PipelineError, match="no C compiler: nocc is not on PATH"):
+        TARGETS[EMBEDDED].check_here(right, Program())
+    TARGETS[EMBEDDED].check_here(tree([1]), Program())  # each switch compiles one of p4src by itself
 
 
 def test_without_root_what_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,3 +339,52 @@ def test_a_step_that_is_interrupted_as_it_starts_has_ended(monkeypatch: pytest.M
         other.join()
     with pytest.raises(ProcessLookupError):
         os.kill(started[0], 0)
+
+
+# ---------------------------------------------------------------------------
+# Testbeds of network namespaces that stand for a block, and what signals leave of them.
+
+
+STANDS = """
+import sys
+from bmv2_topos.testbeds import netns
+from controller.vocabulary.catalog import star
+with netns.standing(sys.argv[1], star(1), netns.Program(lanes=32)):
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_takes_down_a_testbed_that_stands_for_a_block(number: signal.Signals) -> None:
+    """Benchmarks left their namespaces and switches when they were ended by SIGTERM."""
+    name = f"ended-{os.getpid()}"
+    program = [sys.executable, "-c", STANDS, name]
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        assert existing(prefix(name))
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode in (128 + number, -number)
+    assert existing(prefix(name)) == []
+
+
+def test_handlers_of_others_stay_and_are_there_again_after_the_block() -> None:
+    own = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            _end_inside()
+        assert ended.value.code == 128 + signal.SIGTERM
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, own)
+
+
+def _end_inside() -> None:
+    with unwinding():
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        signal.raise_signal(signal.SIGTERM)

@@ -3,21 +3,70 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bmv2_topos.faults import ChangeRegion, Fault, LinkFault, RemoveJob, RestartFallback, RestartJob, Straggle
 from bmv2_topos.testbeds.virtual import build
-from bmv2_topos.testbeds.virtual.fabric import Arrival
+from bmv2_topos.testbeds.virtual.fabric import Received
 from bmv2_topos.testbeds.virtual.placement import branches
-from bmv2_topos.testbeds.virtual.worker import Gradients
+from bmv2_topos.testbeds.virtual.worker import ExactGradients
 from controller.switches.layout import Deployment, lay_out
-from controller.vocabulary import BadSpec, Job, parse_jobs
+from controller.vocabulary import BadSpec, Job, Topology, parse_jobs
 from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
 from tests.twins import quantize
+
+# ---------------------------------------------------------------------------
+# Schedules of faults drawn from a seed.
+
+
+def random_faults(
+    seed: int,
+    jobs: Sequence[Job],
+    topology: Topology,
+    *,
+    count: int,
+    until_s: float,
+    slots: int,
+    max_loss: float = 0.1,
+) -> tuple[Fault, ...]:
+    """Draw `count` faults of all kinds before `until_s`; the same seed gives the same.
+
+    At least one job is left to the end. `slots` are a switch's.
+    """
+    draw = random.Random(seed)
+    left = [job.name for job in jobs]
+    faults: list[Fault] = []
+    for at_s in sorted(draw.uniform(0, until_s) for _ in range(count)):
+        job = draw.choice([job for job in jobs if job.name in left])
+        kind = draw.choices(
+            (RestartJob, RestartFallback, ChangeRegion, LinkFault, Straggle, RemoveJob),
+            weights=(3, 3, 3, 4, 2, 1),
+        )[0]
+        if kind is RestartJob:
+            faults.append(RestartJob(at_s, job.name, draw.choice((0.0, draw.uniform(0, 0.002)))))
+        elif kind is RestartFallback:
+            faults.append(RestartFallback(at_s, job.name, draw.choice((0.0, draw.uniform(0, 0.002)))))
+        elif kind is ChangeRegion:
+            offset = draw.randrange(slots + 1)
+            faults.append(ChangeRegion(at_s, job.name, offset, draw.randrange(slots - offset + 1)))
+        elif kind is LinkFault:
+            link = draw.choice(topology.links)
+            loss = draw.choice((0.0, draw.uniform(0, max_loss)))
+            faults.append(LinkFault(at_s, (link.a, link.b), "loss", loss))
+        elif kind is Straggle:
+            compute_s = job.compute_s * draw.uniform(0, 4)
+            faults.append(Straggle(at_s, job.name, draw.randrange(job.workers), compute_s))
+        elif len(left) > 1:
+            left.remove(job.name)
+            faults.append(RemoveJob(at_s, job.name))
+    return tuple(faults)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60))
@@ -25,7 +74,7 @@ def test_segments_are_the_frames_in_their_order(lengths: list[int]) -> None:
     data = bytearray(np.random.default_rng(0).bytes(sum(lengths)))
     found = []
     joined = b""
-    for segment, length in Arrival(data, array("I", lengths)).segments():
+    for segment, length in Received(data, array("I", lengths)).segments():
         assert len(segment) % length == 0
         found += [length] * (len(segment) // length)
         joined += segment.tobytes()
@@ -42,7 +91,7 @@ def test_segments_are_the_frames_in_their_order(lengths: list[int]) -> None:
 def test_totals_are_the_sums_of_contributions_and_fit_the_fixed_scale(
     workers: int, tensors: tuple[int, ...], iteration: int, seed: int
 ) -> None:
-    gradients = Gradients(workers, tensors, scale_bits=20, seed=seed)
+    gradients = ExactGradients(workers, tensors, scale_bits=20, seed=seed)
     layer = iteration % len(tensors)
     parts = [gradients.contribution(rank, iteration, layer) for rank in range(workers)]
     assert np.array_equal(np.sum(parts, axis=0, dtype=np.float64), gradients.total(iteration, layer))
@@ -55,7 +104,7 @@ def test_contributions_in_few_bits_have_the_totals_as_their_sums(
 ) -> None:
     """In packets with and without the largest of them, and where no whole number travels exactly."""
     workers, fields = data.draw(st.integers(1, encodings.most_ranks(numbers))), encodings.per_lane(numbers)
-    gradients = Gradients(workers, (64,), numbers=numbers, scale_bits=20, seed=seed)
+    gradients = ExactGradients(workers, (64,), numbers=numbers, scale_bits=20, seed=seed)
     packets = np.stack([gradients.contribution(rank, 0, 0) for rank in range(workers)]).reshape(
         workers, 4, 16
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from bmv2_topos.testbeds.virtual import Allocation, View, VirtualTestbed, build
+from bmv2_topos.testbeds.virtual import Reallocation, SlotView, VirtualTestbed, build
 from controller import Fleet, Region
 from controller.switches import names
 from controller.switches.jobs import TABLES
@@ -19,7 +19,7 @@ from tests.bmv2_topos.beds import SMALL, elements, job
 PERIOD_S = 0.0002
 HALVES = Region(0, 128), Region(128, 128)
 
-Step = Callable[[VirtualTestbed, View], None]
+Step = Callable[[VirtualTestbed, SlotView], None]
 
 
 def run(step: Step) -> None:
@@ -27,11 +27,11 @@ def run(step: Step) -> None:
     jobs = [job("a", iterations=45, window=16), job("b", iterations=45, window=16)]
     topology, placements = build(jobs, (2, 2), servers=True)
 
-    def policy(view: View) -> Mapping[str, Region]:
+    def policy(view: SlotView) -> Mapping[str, Region]:
         step(bed, view)
         return {}
 
-    bed = VirtualTestbed(topology, jobs, placements, SMALL, allocation=Allocation(policy, PERIOD_S))
+    bed = VirtualTestbed(topology, jobs, placements, SMALL, allocation=Reallocation(policy, PERIOD_S))
     for entry, of in zip(jobs, bed.run().jobs, strict=True):
         assert (of.fate, of.checked_elements) == ("done", elements(entry))
 
@@ -40,7 +40,7 @@ def test_running_jobs_change_places_without_a_slot_of_both_and_without_being_tak
     verbs: Counter[str] = Counter()
     apart = [False]
 
-    def swap(bed: VirtualTestbed, view: View) -> None:
+    def swap(bed: VirtualTestbed, view: SlotView) -> None:
         regions = HALVES if len(moved) % 2 == 0 else HALVES[::-1]
         running = [of.admitted for of in view.jobs.values()]
         desired = [

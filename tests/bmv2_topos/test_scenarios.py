@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bmv2_topos.faults import Congest
-from bmv2_topos.scenarios import (
-    Check,
-    JobOutcome,
-    Outcome,
-    find_scenario,
-    parse_scenario,
-    shipped,
-    verdicts,
-)
+from bmv2_topos.scenarios import Check, JobOutcome, Outcome, find_scenario, parse_scenario, shipped, verdicts
 from bmv2_topos.testbeds.netns import NotCarried
-from controller.errors import BadSpec
+from bmv2_topos.trace import LogError, explain, read_file, read_run, unseen
+from bmv2_topos.trace.runs import of_run
+from controller.vocabulary import BadSpec, Link, Server, Switch, Topology, leaf_spine, star, tree
 from ina.runtime.scenarios import runner_of
 
 TEXT = """
@@ -192,3 +188,127 @@ def test_a_job_that_is_to_fail_must() -> None:
         job = JobOutcome(name="a", failure=failure, iterations=0, iteration_s=0.0, metrics={})
         outcome = Outcome(runner="loopback", target="embedded", jobs=(job,), elapsed_s=1.0)
         assert [verdict.good for verdict in verdicts(scenario, outcome)] == [good]
+
+
+# ---------------------------------------------------------------------------
+# Logs of real runs, for what made them slow.
+
+
+START = {
+    "event": "start",
+    "time": 9.0,
+    "job": 7,
+    "name": "a",
+    "workers": 2,
+    "ports": ["s1/1", "s2/4"],
+    "server": "s1/9",
+}
+
+
+def collective(rank: int, number: int, end: float, took: float) -> dict[str, object]:
+    fields = {"event": "collective", "job": 7, "error": None}
+    return {**fields, "rank": rank, "number": number, "time": end, "time_s": took}
+
+
+def test_a_log_tells_who_was_where_and_summed_what_when() -> None:
+    broken = collective(1, 1, 13.0, 0.5) | {"error": "PeerLost"}
+    facts, sums = of_run([START, collective(0, 0, 11.0, 1.0), collective(1, 0, 11.5, 0.25), broken])
+    assert [(job.name, job.workers, job.server_port) for job in facts] == [
+        ("a", (("s1", 1), ("s2", 4)), ("s1", 9))
+    ]
+    assert facts[0].start_ns == 10_000_000_000
+    assert [(one.rank, one.begin_ns, one.end_ns) for one in sums] == [
+        (0, 10_000_000_000, 11_000_000_000),
+        (1, 11_250_000_000, 11_500_000_000),
+    ]
+    assert unseen(facts, [("s1", 1), ("s1", 4)]) == ["s2/4"]
+
+
+def test_a_rank_that_calls_late_is_a_straggler() -> None:
+    lines = [START, *(collective(rank, 0, 11.0, 1.0) for rank in (0, 1))]
+    lines += [collective(0, 1, 12.0, 0.9), collective(1, 1, 12.01, 0.11)]
+    facts, sums = of_run(lines)
+    _, late = explain([], sums, facts)
+    assert late.words().startswith("straggler")
+    assert "rank 1 (s2 port 4), 800,000 µs late" in late.words()
+
+
+@pytest.mark.parametrize("text", ["no json", "[1]", '{"event": "start"}', json.dumps(START)[:-2]])
+def test_what_is_no_log_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text(text)
+    with pytest.raises(LogError, match=r"x\.log: not the log of a run \(ina run --log"):
+        read_run(tmp_path / "x.log")
+
+
+def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"x\.log: No such file"):
+        read_run(tmp_path / "x.log")
+
+
+def test_files_of_bmv2_tell_port_and_direction(tmp_path: Path) -> None:
+    header = bytes.fromhex("d4c3b2a1020004000000000000000000ffff000001000000")
+    record = bytes.fromhex("01000000020000000400000004000000") + b"abcd"
+    for direction, inbound in (("in", True), ("out", False)):
+        file = tmp_path / f"s1-eth3_{direction}.pcap"
+        file.write_bytes(header + record)
+        (found,) = read_file(file)
+        assert (found.place, found.inbound, found.time_ns) == ("s1/3", inbound, 1_000_002_000)
+
+
+S1, S2, H1, H2 = Switch("s1"), Switch("s2"), Server("h1"), Server("h2")
+
+
+def test_a_tree_has_its_racks_and_numbers_ports_in_the_order_of_links() -> None:
+    topology = tree([2, 4], servers=1)
+    assert [switch.name for switch in topology.switches] == ["s1", "s2", "s3"]
+    assert [topology.rack_of[f"h{n}"] for n in range(1, 9)] == ["s2"] * 4 + ["s3"] * 4
+    assert topology.rack_of["p1"] == "s1"
+    assert topology.parents["s3"] == "s1"
+    assert topology.parents["s1"] is None
+    assert [topology.port_to("s1", name) for name in ("s2", "s3", "p1")] == [1, 2, 3]
+    assert [topology.port_to("s3", name) for name in ("s1", "h5", "h8")] == [1, 2, 5]
+
+
+def test_hosts_have_addresses_of_their_own() -> None:
+    topology = star(300)
+    assert topology.mac("h1") == "02:00:00:00:00:01"
+    assert topology.ip("h300") == "10.0.1.44"
+    assert len({topology.ip(host.name) for host in topology.servers}) == 300
+
+
+def test_links_between_switches_may_differ_and_levels_may_only_pass_on() -> None:
+    topology = tree([2, 2, 1], link=Link("a", "b", loss=0.5), trunk=Link("a", "b", rate_bps=1e9), transit=[1])
+    rates = {(link.a, link.b): (link.rate_bps, link.loss) for link in topology.links}
+    assert rates["s1", "s2"] == (1e9, 0.0)
+    assert rates["h1", "s4"] == (10e9, 0.5)
+    assert [switch.aggregates for switch in topology.switches] == [True, False, False, True, True, True, True]
+
+
+def test_every_leaf_is_linked_to_every_spine() -> None:
+    topology = leaf_spine(2, 3, 4, servers=3)
+    assert [topology.rack_of[f"h{n}"] for n in (1, 4, 5, 12)] == ["s3", "s3", "s4", "s5"]
+    assert [topology.rack_of[f"p{n}"] for n in (1, 2, 3)] == ["s1", "s2", "s1"]
+    assert all(topology.port_to(leaf, spine) for leaf in ("s3", "s4", "s5") for spine in ("s1", "s2"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Topology((), (), ()), "needs a switch"),
+        (lambda: Topology((S1,), (Server("s1"),), ()), "two nodes are called 's1'"),
+        (lambda: Topology((S1,), (H1,), (Link("h1", "s9"),)), "there is no node 's9'"),
+        (lambda: Topology((S1,), (H1,), ()), "'h1' has 0 links"),
+        (lambda: Topology((S1,), (H1, H2), (Link("h1", "h2"),)), "linked to a server"),
+        (lambda: Topology((S1, S2), (), ()), "'s2' cannot be reached from 's1'"),
+        (lambda: Topology((S1,), (H1,), (Link("h1", "s1"),), "h1"), "root 'h1' is not a switch"),
+        (lambda: star(511).ports, "511 links, and 510 ports"),
+        (lambda: Link("a", "a"), "both ends are the same"),
+        (lambda: Link("a", "b", loss=1.5), "link a-b: loss is 1.5, must be a probability"),
+        (lambda: Link("a", "b", queue_packets=0), "queue_packets is 0, must be 1 or more"),
+        (lambda: tree([2, 0]), "every level needs children"),
+        (lambda: leaf_spine(2, 0, 4), "2 spines, 0 leaves, 4 hosts: want one of each at least"),
+    ],
+)
+def test_what_is_no_network_is_refused_with_what_would_be_right(make, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(BadSpec, match=message.replace("(", r"\(")):
+        make()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 import signal
 import statistics
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner, Result
 
-from bmv2_topos.harness import Value, sweep
+from bmv2_topos.harness import BadExperiment, Study, Value, compare, load, read, sweep, with_seeds, write
 from bmv2_topos.harness.errors import RunFailed
 from bmv2_topos.harness.simulation import OPTIONS, Simulation, read_sweep, study
 from controller.vocabulary import BadSpec, Job
-from ina.cli.errors import USAGE, Failure
-from ina.cli.sim import KEYS
-from tests.bmv2_topos.test_sim_command import call
+from ina.cli.commands import for_typer
+from ina.cli.errors import USAGE, Failure, verdict
+from ina.cli.sim import KEYS, sim
 from tests.interrupts import interrupted
 from tests.softswitch.script_program import have_compiler
 
@@ -164,3 +168,302 @@ def test_an_interrupt_of_all_processes_is_told_once(jobs: Path) -> None:
     status, out, said = interrupted(*command, loaded="/pipeline-")
     assert status == 128 + signal.SIGINT
     assert (out, said) == ("", "ina: interrupted by SIGINT\n")
+
+
+# ---------------------------------------------------------------------------
+# Studies: what the harness makes of a function, the parameters to sweep and what to measure.
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(size: int, kind: str = "a", seed: int = 1, fast: bool = True) -> float:
+    return size * seed * (1.0 if kind == "a" else 2.0) * (1.0 if fast else 3.0)
+
+
+STUDY = Study(
+    title="Times",
+    run=run,
+    sweep={"size": [1, 10], "kind": ["a", "b"]},
+    measure={"time (s)": lambda found: found, "kind of": lambda found: "large" if found > 5 else "small"},
+    seeds=3,
+    ablations={"slow": {"fast": False}},
+)
+TIMES = STUDY.experiment("times", "times.py")
+
+
+def test_every_combination_is_run_with_every_seed_and_in_each_ablation() -> None:
+    runs = TIMES.scenarios(False)
+    assert len(runs) == 2 * 2 * 2 * 3
+    assert runs[0].labels == {"variant": "full", "size": 1, "kind": "a", "seed": 1}
+    assert len({tuple(each.labels.items()) for each in runs}) == len(runs)
+    assert len(TIMES.scenarios(True)) == 2 * 2 * 2
+    assert len(with_seeds(runs, 2)) == 2 * 2 * 2 * 2
+
+
+def test_a_table_has_medians_and_ranges_over_the_seeds() -> None:
+    rows = sweep(TIMES, TIMES.scenarios(False))
+    assert rows[0] == {
+        "variant": "full",
+        "size": 1,
+        "kind": "a",
+        "seed": 1,
+        "time (s)": 1.0,
+        "kind of": "small",
+    }
+    full, slow = TIMES.tables(rows).split("### Slow")
+    assert "| size | kind | time (s) | kind of |" in full
+    assert "| 1 | a | 2 (1..3) | small |" in full
+    assert "| 10 | b | 40 (20..60) | large |" in full
+    assert "| 1 | a | 6 (3..9) | small, large |" in slow
+    assert TIMES.findings(rows) == "- time (s), slow: 3 times as much as full."
+
+
+def test_the_files_are_rows_a_page_and_a_plot_of_each_quantity(tmp_path: Path) -> None:
+    rows = sweep(TIMES, TIMES.scenarios(False))
+    files = write(TIMES, rows, tmp_path, command="ina experiment times.py")
+    drawn = ["times-time-s.svg"] if importlib.util.find_spec("matplotlib") else []
+    assert [file.name for file in files] == ["times.json", "times.md", *drawn]
+    page = (tmp_path / "times.md").read_text()
+    assert "Swept: `size` (1, 10), `kind` (a, b); 3 seeds. *Slow*: `fast` is False." in page
+    for name in drawn:
+        plot = (tmp_path / name).read_text()
+        assert "kind b, slow" in plot
+
+
+def test_without_ablations_or_seeds_there_are_no_columns_for_them() -> None:
+    plain = replace(STUDY, ablations={}, seeds=1, run=lambda size, kind: size).experiment("plain", "plain.py")
+    rows = sweep(plain, plain.scenarios(False))
+    assert [*rows[0]] == ["size", "kind", "time (s)", "kind of"]
+    assert "Full" not in plain.tables(rows)
+    assert plain.findings(rows) == ""
+
+
+def test_an_ablation_may_fix_what_is_swept() -> None:
+    fixed = replace(STUDY, ablations={"one size": {"size": 5}}).experiment("fixed", "fixed.py")
+    labels = [each.labels for each in fixed.scenarios(True) if each.labels["variant"] == "one size"]
+    assert labels == [
+        {"variant": "one size", "size": 5, "kind": "a", "seed": 1},
+        {"variant": "one size", "size": 5, "kind": "b", "seed": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"sweep": {"sice": [1]}}, "sweep: run takes no parameter 'sice'; it takes size, kind, seed, fast"),
+        ({"sweep": {"size": []}}, r"sweep: size is \[\]; it must be a list of one value or more"),
+        ({"sweep": {"size": "12"}}, "sweep: size is '12'; it must be a list of one value or more"),
+        ({"sweep": {"size": [1, 2, 1]}}, "sweep: size has a value twice: 1, 2, 1"),
+        ({"sweep": {"kind": ["a"]}}, "run takes 'size', which has no default and is not in sweep"),
+        ({"ablations": {"slow": {"quick": 1}}}, "ablation 'slow': run takes no parameter 'quick'"),
+        ({"ablations": {"full": {}}}, "'full' is what the variant without any ablation is called"),
+        ({"seeds": 0}, "seeds is 0; it must be from 1 to 1000000"),
+        ({"run": lambda size, kind, fast=True: 1.0}, "seeds is 3, and run takes no parameter 'seed'"),
+        ({"measure": {}}, "measure is empty; it must have a column or more"),
+        ({"measure": {"size": lambda found: 1}}, "measure: 'size' is a parameter, too"),
+    ],
+)
+def test_what_makes_no_sense_is_named(changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(BadExperiment, match=f"^own.py: .*{complaint}"):
+        replace(STUDY, **changes).experiment("own", "own.py")  # type: ignore[arg-type]
+
+
+def test_the_example_has_about_twenty_lines_and_runs() -> None:
+    example = ROOT / "examples" / "losses.py"
+    assert sum(bool(line.strip()) for line in example.read_text().splitlines()) <= 25
+    found = load(str(example))
+    rows = sweep(found, found.scenarios(True), quick=True)
+    assert len(rows) == 2 * 2 * 2
+    assert all(row["packets sent again"] for row in rows if row["loss"])
+    assert found.findings(rows).count("without probes") == 2
+
+
+def test_the_page_shows_the_example() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
+    assert code in (ROOT / "examples" / "losses.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"sweep": {"size": [[1], [2]]}}, r"size has \[1\], which cannot name a row"),
+        ({"sweep": {"size": [{"a": 1}]}}, "size has {'a': 1}, which cannot name a row"),
+        ({"sweep": {"size": [(1, 2)]}}, r"size has \(1, 2\), which cannot name a row"),
+        ({"sweep": {"size": [1.0, float("nan")]}}, "size has nan, which cannot name a row"),
+        ({"ablations": {"odd": {"size": [1]}}}, r"ablation 'odd': size is \[1\], which cannot name a row"),
+        ({"sweep": ["size"]}, "sweep is of type list; it must be a dict"),
+        ({"measure": {"m": 3}}, "measure 'm' is of type int; it must be a function"),
+        ({"measure": None}, "measure is None; it must be a dict"),
+        ({"run": None}, "run is None; it must be a function"),
+        ({"seeds": "3"}, "seeds is of type str; it must be a whole number"),
+        ({"seeds": 10**30}, r"seeds is 1\d*; it must be from 1 to 1000000"),
+        ({"sweep": {"size": [10**400]}}, "which cannot name a row"),
+        ({"measure": {5: float}}, "measure has the name 5; it must be a text"),
+        ({"ablations": {5: {"size": 1}}}, "ablations has the name 5; it must be a text"),
+        ({"first_seed": 10**5000}, "first_seed is an integer of 16610 bits"),
+        ({"title": 5}, "title is 5; it must be a text"),
+        ({"about": None}, "about is None; it must be a text"),
+        ({"question": "\ud800"}, r"question is '\\ud800'; it must be a text that can be written as UTF-8"),
+        ({"measure": {"\ud800": float}}, r"measure has the name '\\ud800'; it must be a text"),
+        ({"sweep": {"size": ["\ud800"]}}, r"size has '\\ud800', which cannot name a row"),
+        ({"ablations": {"odd": {"fast": "\ud800"}}}, r"ablation 'odd': fast is '\\ud800'"),
+        ({"ablations": {"slow": 3}}, "ablation 'slow' is of type int; it must be a dict of parameters"),
+    ],
+)
+def test_parts_of_the_wrong_kind_are_named(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(BadExperiment, match=complaint):
+        replace(STUDY, **change).experiment("x", "x.py")  # type: ignore[arg-type]
+
+
+def found(size: int, seed: int = 1) -> float:
+    return (float("nan"), float("inf"), size)[seed - 1]
+
+
+def test_what_is_no_number_is_null_and_reproduced(tmp_path: Path) -> None:
+    study = Study(title="t", run=found, sweep={"size": [1]}, measure={"a|b": lambda value: value}, seeds=3)
+    one = study.experiment("x", "")
+    rows = sweep(one, one.scenarios(False))
+    assert [row["a|b"] for row in rows] == [None, "inf", 1]
+    write(one, rows, tmp_path, command="c")
+    text = (tmp_path / "x.json").read_text()
+    assert not re.search("NaN|Infinity", text)
+    published, _ = read(one, tmp_path)
+    assert compare(one, published, count=3) == []
+    assert "| size | a\\|b |" in (tmp_path / "x.md").read_text()
+    assert "| 1 | 1, -, inf |" in (tmp_path / "x.md").read_text()
+
+
+FOUR_AND_TWO = """
+[[job]]
+name = "one"
+workers = 4
+iterations = 2
+layers_bytes = [1200, 3600]
+compute_s = 1e-4
+window = 32
+
+[[job]]
+name = "two"
+workers = 2
+iterations = 3
+compute_s = 1e-4
+layers_bytes = [256]
+"""
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+needs_matplotlib = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs.toml"
+    path.write_text(FOUR_AND_TWO)
+    return path
+
+
+def call(*arguments: object) -> Result:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(for_typer(sim))
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_json_has_every_job_and_is_the_same_twice(both: Path) -> None:
+    results = [
+        json.loads(call(both, "--lanes", 32, "--loss", 0.01, "--seed", 3, "--json").stdout) for _ in range(2)
+    ]
+    for result in results:
+        assert result["metrics"].pop("wall_time_s") > 0
+    assert results[0] == results[1]
+    assert list(results[0]["jobs"]) == ["one", "two"]
+    one = results[0]["jobs"]["one"]
+    assert one["checked_elements"] == 4 * 2 * 1200
+    assert one["wrong_elements"] == 0
+    assert len(one["iteration_s"]) == one["iterations"] == 2
+    assert len(one["occupied_slots"]) == len(results[0]["metrics"]["occupancy_time_s"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--program", "exclusive", "--slots", 64),
+        ("--slots", 0),
+        ("--program", "atp", "--slots", 16, "--loss", 0.01),
+        ("--tree", "2x2", "--link-loss", 0.05),
+        ("--tree", "2x2x1", "--transit", "s2,s3", "--preempt", "--window", 64, "--iterations", 1),
+    ],
+)
+def test_the_table_is_for_people(both: Path, options: tuple[object, ...]) -> None:
+    done = call(both, "--lanes", 32, *options)
+    assert done.exit_code == 0, done.output
+    assert "completion time" in done.stdout
+    assert "elements checked, all exact" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tree", "ring"), "--tree 'ring': want numbers from 1 to 32 joined by x, such as 2x4"),
+        (("--tree", "1x2"), "job 'one' has 4 workers; a tree of 1x2 has 2 places"),
+        (("--tree", "2x2", "--transit", "s9"), "--transit s9: want some of s1, s2, s3"),
+        (("--program", "exclusive", "--slots", 3), "1 private slots; the program exclusive takes 2"),
+        (("--loss", 2), "all links: loss is 2, must be a probability"),
+        (("--tree", "2x2", "--link-loss", 2), "links between switches: loss is 2, must be a probability"),
+        (("--delay", -1), "all links: delay_s is -1, must be 0 or more"),
+        (("--rate", "inf"), "all links: rate_bps is inf, must be 0 or more, and at most 1e+15"),
+        (
+            ("--program", "atp", "--preempt"),
+            "--preempt: the program atp has no priorities: it lacks register",
+        ),
+        (("--plot", "x.bmp"), "--plot x.bmp: want a name that ends in .svg, .png, .pdf"),
+    ],
+)
+def test_wrong_usage_says_what_would_be_right(both: Path, options: tuple[object, ...], message: str) -> None:
+    failure = call(both, *options).exception
+    assert failure is not None
+    said, code = verdict(failure)
+    assert code == USAGE
+    assert message in said
+
+
+def test_a_job_file_that_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text("[[job]]\nworkers = 0\n")
+    assert isinstance(call(path).exception, BadSpec)
+
+
+@pytest.mark.parametrize("name", ["sim", "three_jobs"])
+def test_the_examples_run(name: str) -> None:
+    done = call(EXAMPLES / f"{name}.toml", "--iterations", 1, "--slots", 256, "--json")
+    assert done.exit_code == 0, done.output
+    for job in json.loads(done.stdout)["jobs"].values():
+        assert job["iterations"] == 1
+        assert job["checked_elements"] > 0
+
+
+def test_two_racks_of_four_with_loss_between_the_switches(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text("[[job]]\nname = 'one'\nworkers = 8\niterations = 3\nlayers_bytes = [20000, 12000]\n")
+    for program in ("shared", "exclusive"):
+        done = call(path, "--tree", "2x4", "--link-loss", 0.05, "--program", program, "--json")
+        assert done.exit_code == 0, done.output
+        result = json.loads(done.stdout)
+        assert result["jobs"]["one"]["checked_elements"] == 8 * 3 * 8000
+        assert result["metrics"]["lost_packets"] > 0
+
+
+@needs_matplotlib
+def test_a_plot_is_drawn(both: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "sim.svg"
+    done = call(both, "--lanes", 32, "--plot", plot)
+    assert done.exit_code == 0, done.output
+    assert plot.read_text().startswith("<?xml")
+
+
+def test_more_workers_than_a_switch_has_bits_for(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text("[[job]]\nworkers = 33\n")
+    assert "33" in str(call(path, "--lanes", 32).exception)

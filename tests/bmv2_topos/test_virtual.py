@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
@@ -22,15 +23,16 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
-from bmv2_topos.testbeds.virtual.worker import Worker
+from bmv2_topos.testbeds.virtual.worker import Training, TrainingWorker
 from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from hostlib.core.driver import Arrivals
+from hostlib.core.state import NEVER
 from hostlib.wire.encodings import ENCODINGS
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
-from tests.bmv2_topos.random_faults import random_faults
+from tests.bmv2_topos.test_properties import random_faults
 from tests.twins import TWINS
 
 
@@ -319,13 +321,13 @@ def test_the_report_is_json() -> None:
 @pytest.mark.parametrize("congestion", ["fixed", "aimd", "a2tp"])
 def test_turns_in_c_are_those_in_python(congestion: str, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: Counter[bool] = Counter()
-    decide = Worker.decide
+    decide = TrainingWorker.decide
 
-    def counted(worker: Worker, now: int, arrivals: Arrivals = ()) -> None:
+    def counted(worker: TrainingWorker, now: int, arrivals: Arrivals = ()) -> None:
         turns[quick] += 1
         decide(worker, now, arrivals)
 
-    monkeypatch.setattr(Worker, "decide", counted)
+    monkeypatch.setattr(TrainingWorker, "decide", counted)
     jobs = [sending("a", 4, congestion=congestion), job("b", 3, congestion=congestion)]
     link, trunk = Link("a", "b", loss=0.002, rate_bps=5e9), Link("a", "b", loss=0.01, duplicate=0.01)
     faults = [LinkFault(2e-4, ("h1", "s2"), "loss", 0.05), RestartJob(at_s=3e-4, job="b", down_s=1e-4)]
@@ -337,3 +339,65 @@ def test_turns_in_c_are_those_in_python(congestion: str, monkeypatch: pytest.Mon
         reports.append(run(jobs, settings, shape=(4, 3), link=link, trunk=trunk, faults=faults, flows=flows))
     assert dataclasses.replace(reports[0], wall_s=0) == dataclasses.replace(reports[1], wall_s=0)
     assert 3 * turns[True] < 2 * turns[False]
+
+
+# ---------------------------------------------------------------------------
+# The model of what a rank computes when, by hand-made timelines.
+
+
+def training(layers: int, iterations: int, compute_ns: int) -> Training:
+    return Training(
+        layers=layers,
+        iterations=iterations,
+        compute_ns=compute_ns,
+        forward_share=1 / 3,
+        jitter=0.0,
+        random=random.Random(0),
+    )
+
+
+def test_tensors_become_ready_back_to_front_during_the_backward_pass() -> None:
+    model = training(layers=2, iterations=1, compute_ns=600)
+    model.start(1000)
+    ready = []
+    for now in range(1000, 1700, 50):
+        model.advance(now)
+        ready += [(now, model.ready.popleft()) for _ in range(len(model.ready))]
+    assert ready == [(1400, 1), (1600, 0)]  # forward 100 each, backward 200 each
+
+
+def test_the_next_forward_pass_waits_for_each_layer_it_enters() -> None:
+    model = training(layers=2, iterations=2, compute_ns=600)
+    model.start(0)
+    model.advance(600)
+    assert list(model.ready) == [1, 0]
+    assert model.due == NEVER
+    model.summed(1, 700)
+    assert model.due == NEVER  # the front layer is still missing
+    model.summed(0, 800)
+    assert model.done == 1
+    assert model.due == 900
+    model.advance(900)
+    assert model.due == 1000  # layer 1 was summed long ago
+    model.advance(10_000)
+    assert list(model.ready) == [1, 0, 1, 0]
+
+
+def test_the_last_iteration_ends_with_its_last_sum() -> None:
+    model = training(layers=1, iterations=1, compute_ns=0)
+    model.start(5)
+    model.advance(5)
+    assert list(model.ready) == [0]
+    assert not model.finished
+    model.summed(0, 9)
+    assert model.finished
+    assert model.due == NEVER
+
+
+def test_a_restart_begins_with_the_first_iteration_that_is_not_done() -> None:
+    model = training(layers=1, iterations=3, compute_ns=300)
+    model.done = 2
+    model.start(0)
+    model.advance(300)
+    model.summed(0, 400)
+    assert model.finished

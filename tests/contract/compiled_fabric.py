@@ -10,8 +10,8 @@ from controller.switches.model import Member, Uplink
 from controller.switches.planning import Identity
 from controller.vocabulary import Mode, Region
 from hostlib._native import NativeKernel
+from hostlib.core import Patience
 from hostlib.core.congestion import CONGESTION
-from hostlib.core.peers import Patience
 from hostlib.core.state import CoreSettings
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree

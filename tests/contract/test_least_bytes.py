@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
 from hostlib import wire
 from hostlib._native import NativeKernel
-from softswitch.engine.switch import Switch
 from tests.contract.compiled_fabric import compiled_fabric
 from tests.hostlib.cases import LANES
-from tests.hostlib.compiled_switch import compiled_from
-from tests.hostlib.fabric import ABOVE, SWITCH_PORTS, Does, FabricCase, JobCase, build, carry_out, make_server
-from tests.hostlib.reference_switch import Job
+from tests.hostlib.fabric import ABOVE, Does, FabricCase, JobCase, build, carry_out
 from tests.hostlib.virtual_network import Impairments
 
 HEADERS = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
@@ -44,15 +39,9 @@ def lane_bytes(
         (up if upwards else down)[worker] += len(packet) - HEADERS
         return True
 
-    with ExitStack() as stack:
-
-        def make_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Switch:
-            name: Any = "exclusive" if case.exclusive else "shared"
-            return stack.enter_context(compiled_from(jobs, LANES, name, SWITCH_PORTS))
-
-        network = build(case, NativeKernel, make_server(case), make_switch)
-        network.on_packet = count
-        carry_out(case, network)
+    network = build(case, NativeKernel)
+    network.on_packet = count
+    carry_out(case, network)
     return up, down
 
 

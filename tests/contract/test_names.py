@@ -46,6 +46,7 @@ def test_a_job_file_names_the_encodings_that_the_host_library_has() -> None:
     assert set(get_args(collectives.Numbers)) == set(ENCODINGS) - {"fixed"}  # whose scale is a whole job's
 
 
+OUTCOMES_P4 = Path(__file__).parents[2] / "p4src" / "include" / "outcomes.p4"
 PROGRAMS = ("exclusive", "shared", "atp")
 WHERE = {
     "JOB_REGISTER": ("shared", "atp"),
@@ -131,6 +132,15 @@ def test_a_counter_row_has_a_column_for_every_outcome(info: Any) -> None:
     assert max(OUTCOMES.values()) < COLUMNS
 
 
+def test_the_outcomes_are_those_of_the_programs() -> None:
+    source = OUTCOMES_P4.read_text()
+    declared = re.search(r"enum bit<(\d+)> outcome_t {([^}]*)}", source)
+    assert declared is not None
+    numbered = re.findall(r"^ *(\w+) *= (\d+)\b", declared[2], re.MULTILINE)
+    assert {name.lower(): int(number) for name, number in numbered} == OUTCOMES
+    assert 1 << int(declared[1]) == COLUMNS
+
+
 @given(trees())
 def test_a_worker_finds_the_node_and_the_bit_that_its_switch_knows_it_by(root: Branch) -> None:
     jobs = lay_out(Deployment(root, 8), max_members=10**6)
@@ -143,15 +153,3 @@ def test_a_worker_finds_the_node_and_the_bit_that_its_switch_knows_it_by(root: B
     assert sorted(found) == list(range(tree.size))
     for rank, (node, member) in found.items():
         assert tree.path(rank)[0] == (node, member.bitmap)
-
-
-OUTCOMES_P4 = Path(__file__).parents[2] / "p4src" / "include" / "outcomes.p4"
-
-
-def test_the_outcomes_are_those_of_the_programs() -> None:
-    source = OUTCOMES_P4.read_text()
-    declared = re.search(r"enum bit<(\d+)> outcome_t {([^}]*)}", source)
-    assert declared is not None
-    numbered = re.findall(r"^ *(\w+) *= (\d+)\b", declared[2], re.MULTILINE)
-    assert {name.lower(): int(number) for name, number in numbered} == OUTCOMES
-    assert 1 << int(declared[1]) == COLUMNS

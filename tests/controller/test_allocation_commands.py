@@ -354,6 +354,6 @@ def test_rates_have_one_bound() -> None:
     from softswitch.engine.ports import MAX_RATE_BPS as OF_PORTS
 
     assert OF_PORTS == MAX_RATE_BPS
-    assert options.impairments(rate=MAX_RATE_BPS)
+    assert options.FaultOptions(rate_bps=MAX_RATE_BPS).impairments()
     with pytest.raises(Failure, match=r"--rate 2e\+15: want 0 to 1e\+15 bits per second"):
-        options.impairments(rate=2e15)
+        options.FaultOptions(rate_bps=2e15).impairments()

@@ -10,7 +10,7 @@ from controller.switches import forwarding
 from controller.switches.jobs import job_row
 from controller.switches.target import Entry, Kind, Revision
 from tests.controller.fabric import Fabric
-from tests.controller.recording import Recording
+from tests.controller.failing import Recording
 from tests.controller.trees import TREES
 
 FALLBACK = Uplink(39, "02:00:00:00:fb:01", "10.0.255.2", 4000)

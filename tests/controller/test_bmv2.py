@@ -29,7 +29,7 @@ from controller import (
     connect,
 )
 from controller.errors import NoSuchJob, Refused, SwitchRestarted, Unreachable
-from controller.p4runtime_shim.cells import Cells, Counted
+from controller.p4runtime_shim.cells import CellReader, Counted
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding
@@ -318,7 +318,7 @@ def test_an_own_program_serves_jobs_and_its_counter_is_read_its_register_is_not(
         fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
         admission = single.admit(controller, Part(members, 8, mode="shared", fallback=fallback))
         single.remove(controller, admission)
-        with Cells(P4RuntimeClient(address)) as cells:
+        with CellReader(P4RuntimeClient(address)) as cells:
             ways = cells.counts(cells.counter("ways"))
             assert ways == [Counted(cell, 0, 0) for cell in range(5)]
             with pytest.raises(Refused, match="UNIMPLEMENTED"):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hostlib.meet.messages import encode
+from hostlib.meet import encode
 from ina.runtime import fallback_process, fallback_service
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess

@@ -15,8 +15,7 @@ from controller.switches.target import TableEntry
 from tests.controller import single
 from tests.controller.conftest import over_p4runtime
 from tests.controller.fabric import Fabric
-from tests.controller.failing import Failing, Fault
-from tests.controller.recording import Recording
+from tests.controller.failing import Failing, Fault, Recording
 
 
 def job(first_port: int) -> Part:

@@ -1,19 +1,44 @@
 """Jobs to rows and back, without a switch."""
 
+from __future__ import annotations
+
 import random
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.errors import BadJob
+from controller import ProgramBundle
+from controller.errors import BadJob, OutOfMemory, ProgramMismatch, UnknownName
+from controller.p4runtime_shim.codec import Codec
+from controller.policies.memory import regions
 from controller.switches import names
+from controller.switches.capabilities import capabilities
 from controller.switches.jobs import change_row, job_row, parse, supporting_rows
-from controller.switches.model import ALL_RANKS, Admission, Member, Part, Place, RegionChange, Uplink
+from controller.switches.model import ALL_RANKS, Admission, Feature, Member, Part, Place, RegionChange, Uplink
 from controller.switches.planning import check_part
-from controller.switches.target import MulticastGroup, TableEntry
+from controller.switches.programs import objects
+from controller.switches.target import (
+    CounterCell,
+    Entry,
+    Lpm,
+    MulticastGroup,
+    ProgramInfo,
+    Range,
+    TableEntry,
+    TableInfo,
+    Ternary,
+)
+from controller.switches.tofino_rows import EXITS, MEMBER, NEIGHBOUR, RECEIVER, rows
 from controller.vocabulary import Region
+from p4src.messages import p4info_pb2
+from p4src.messages import p4runtime_pb2 as p4
+from softswitch import p4info
+from tests.programs import COUNTING, EVICTION, WITHOUT_PRIORITY, copied, p4src_program, program_of
 
 GROUPS = range(1, 256)
 FALLBACK = Uplink(40, "02:00:00:00:fb:01", "10.0.255.2", 42592)
@@ -251,3 +276,303 @@ def test_jobs_that_can_be() -> None:
     check_part(
         Part((replace(member(7), bitmap=16),), 8, place=Place(0, PARENT, 1, transit=True)), max_members=32
     )
+
+
+# ---------------------------------------------------------------------------
+# A job in the tables of the programs for Tofino: what they can serve, and regions that they need.
+
+
+MEMBERS = tuple(Member(rank, rank + 1, f"02:00:00:00:00:0{rank}", f"10.0.0.{rank}", 1) for rank in range(3))
+JOB = Admission(
+    job=7,
+    counter_row=1,
+    region=Region(32, 16),
+    generation=0x105,
+    group=1,
+    members=MEMBERS,
+    fan_in=3,
+    window=8,
+    uplink=Uplink(9, "02:00:00:00:00:fe", "10.0.0.254"),
+    result_bitmap=0b111,
+)
+
+
+def test_each_child_is_admitted_by_all_that_its_packets_say() -> None:
+    found = [row for row in rows(JOB, shared=False) if row.table == MEMBER]
+    said = [(row.match["intrinsic.ingress_port"], row.match["hdr.ina.bitmap"]) for row in found]
+    assert said == [(1, 1), (2, 2), (3, 4)]
+    assert {row.match["hdr.ina.epoch"] for row in found} == {5}
+    assert {(row.params["mask"], row.params["place"], row.params["root"]) for row in found} == {(15, 32, 1)}
+
+
+def test_no_two_rows_have_the_same_match() -> None:
+    below = replace(JOB, node=2, uplink=replace(JOB.uplink, node=0, bitmap=4, fan_in=3))
+    for job in (JOB, below):
+        for shared in (False, True):
+            found = rows(job, shared=shared)
+            keys = [(row.table, tuple(sorted(row.match.items())), row.priority) for row in found]
+            assert len(set(keys)) == len(keys)
+            tables = {MEMBER, EXITS, RECEIVER}
+            assert tables < {row.table for row in found} if shared else tables == {row.table for row in found}
+            assert any(row.table == NEIGHBOUR for row in found) == shared
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (replace(JOB, region=Region(8, 16)), "slots 8 to 23; want a power of two of slots"),
+        (replace(JOB, region=Region(0, 12)), "slots 0 to 11; want a power of two of slots"),
+        (replace(JOB, region=Region(0, 0)), "no slots of its own"),
+        (replace(JOB, transit=True), "no slots of its own"),
+        (replace(JOB, members=(*MEMBERS[:2], replace(MEMBERS[2], port=1))), "several members at one port"),
+    ],
+)
+def test_a_job_that_these_programs_cannot_serve_is_refused(job: Admission, message: str) -> None:
+    for shared in (False, True):
+        with pytest.raises(BadJob, match=message):
+            rows(job, shared=shared)
+
+
+def test_regions_start_at_a_multiple_of_their_size_if_they_must() -> None:
+    assert regions.allocate(64, [Region(0, 4)], 16) == Region(4, 16)
+    assert regions.allocate(64, [Region(0, 4)], 16, aligned=True) == Region(16, 16)
+    with pytest.raises(OutOfMemory):
+        regions.allocate(32, [Region(0, 4), Region(20, 4)], 16, aligned=True)
+
+
+# ---------------------------------------------------------------------------
+# What a program offers to jobs is read from its P4Info, and what it lacks is named.
+
+
+def described(name: str) -> ProgramInfo:
+    return objects(p4info(p4src_program(name, LANES=32)))
+
+
+@pytest.fixture(scope="module")
+def shared() -> ProgramInfo:
+    return described("shared")
+
+
+def without(of: Mapping[str, Any], name: str) -> dict[str, Any]:
+    assert name in of
+    return {key: value for key, value in of.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("program", "mode", "salted", "lacks"),
+    [
+        ("exclusive", "exclusive", False, {Feature.PREEMPTION, Feature.MOVES}),
+        ("shared", "shared", False, set()),
+        ("atp", "shared", True, {Feature.PREEMPTION}),
+    ],
+)
+def test_the_programs_are_told_apart_by_what_they_have(
+    program: str, mode: str, salted: bool, lacks: set[Feature]
+) -> None:
+    found = capabilities(described(program), "it")
+    assert (found.mode, found.salted, found.lacks.keys()) == (mode, salted, lacks)
+    assert (found.lanes, found.slots, found.jobs, found.max_members) == (32, 8192, 255, 32)
+
+
+def test_more_counters_registers_and_tables_and_another_eviction_rule_offer_the_same(
+    tmp_path: Path, shared: ProgramInfo
+) -> None:
+    path = copied(tmp_path, *COUNTING, EVICTION) / "shared.p4"
+    edited = objects(p4info(program_of(path, LANES=32)))
+    assert edited.tables.keys() - shared.tables.keys() == {"InaEgress.marking.watched"}
+    assert edited.counters.keys() - shared.counters.keys() == {"InaIngress.ways"}
+    assert edited.registers.keys() - shared.registers.keys() == {"InaIngress.last_psn"}
+    assert capabilities(edited, "it") == capabilities(shared, "it")
+
+
+def test_a_program_without_priorities_serves_jobs_that_want_none(tmp_path: Path) -> None:
+    path = copied(tmp_path, WITHOUT_PRIORITY) / "shared.p4"
+    found = capabilities(objects(p4info(program_of(path, LANES=32))), "the program mine.p4")
+    assert found.shared
+    found.require(Feature.MOVES)
+    with pytest.raises(ProgramMismatch) as refused:
+        found.require(Feature.PREEMPTION)
+    assert str(refused.value) == (
+        "the program mine.p4 lacks register 'InaIngress.aggregator.slot_priority', which jobs with preemption"
+        " need"
+    )
+
+
+def test_what_every_job_needs_is_named_each_by_its_name(shared: ProgramInfo) -> None:
+    job = shared.tables[names.JOB]
+    set_job = shared.actions[names.SET_JOB]
+
+    def with_table(name: str, table: TableInfo) -> ProgramInfo:
+        return replace(shared, tables={**shared.tables, name: table})
+
+    cases = {
+        "table 'InaIngress.uplink.uplink'": replace(shared, tables=without(shared.tables, names.UPLINK)),
+        "counter 'InaIngress.outcomes'": replace(shared, counters=without(shared.counters, names.OUTCOMES)),
+        "register 'InaIngress.aggregator.slot_psn'": replace(
+            shared, registers=without(shared.registers, names.SLOT_REGISTER)
+        ),
+        "register 'InaIngress.aggregator.lanes.lane_0'": replace(
+            shared,
+            registers={
+                name: size for name, size in shared.registers.items() if names.LANE_REGISTERS not in name
+            },
+        ),
+        "match field 'hdr.ina.job' of table 'InaIngress.admission.job'": with_table(
+            names.JOB, replace(job, keys={})
+        ),
+        "match field 'hdr.ina.job' of table 'InaIngress.admission.job' of kind exact or optional (it"
+        " is lpm)": (with_table(names.JOB, replace(job, keys={names.JOB_KEY: "lpm"}))),
+        "a table 'InaIngress.admission.job' without match field 'hdr.ina.node', for which the controller"
+        " has no value": with_table(names.JOB, replace(job, keys={**job.keys, "hdr.ina.node": "exact"})),
+        "action 'InaIngress.admission.set_job' in table 'InaIngress.admission.job'": with_table(
+            names.JOB, replace(job, actions=frozenset({names.NO_ACTION}))
+        ),
+        "parameter 'window' of action 'InaIngress.admission.set_job'": replace(
+            shared, actions={**shared.actions, names.SET_JOB: without(set_job, "window")}
+        ),
+        "an action 'InaIngress.admission.set_job' without parameter 'weight', for which the controller has no"
+        " value": replace(shared, actions={**shared.actions, names.SET_JOB: {**set_job, "weight": 8}}),
+    }
+    for lacking, program in cases.items():
+        with pytest.raises(ProgramMismatch) as refused:
+            capabilities(program, "the program mine.p4")
+        said = f"the program mine.p4 is not one for aggregation: it lacks {lacking}"
+        assert str(refused.value) == said
+
+
+def test_a_program_that_wants_lanes_in_all_contributions_lacks_what_needs_none(shared: ProgramInfo) -> None:
+    program = replace(shared, tables=without(shared.tables, names.LANE_WORK))
+    assert capabilities(program, "it").lacks == {Feature.SHARDS: f"table '{names.LANE_WORK}'"}
+
+
+def test_of_much_that_is_missing_some_is_named() -> None:
+    with pytest.raises(ProgramMismatch, match=r"it lacks table .*job', table .*uplink', .* and 3 more$"):
+        capabilities(ProgramInfo({}, {}, {}, {}), "the program fwd.p4")
+
+
+def test_a_shared_program_whose_jobs_cannot_move_is_shared(shared: ProgramInfo) -> None:
+    program = replace(shared, tables=without(shared.tables, names.CHANGE))
+    found = capabilities(program, "it")
+    assert found.shared
+    assert found.lacks == {Feature.MOVES: f"table '{names.CHANGE}'"}
+
+
+# ---------------------------------------------------------------------------
+# Rows by name to P4Runtime and back, over the P4Info of the real program.
+
+
+@pytest.fixture(scope="module")
+def codec(bundle: ProgramBundle) -> Codec:
+    return Codec(bundle.p4info)
+
+
+def bits(width: int) -> st.SearchStrategy[int]:
+    return st.integers(0, (1 << width) - 1)
+
+
+ROWS = st.one_of(
+    st.builds(
+        lambda job, port, bitmap, node: TableEntry(
+            names.MEMBER,
+            {names.JOB_KEY: job, names.INGRESS_PORT: port},
+            names.SET_MEMBER,
+            {"bitmap": bitmap, "first_node": node, "node_count": 1},
+        ),
+        bits(16),
+        bits(9),
+        bits(32),
+        bits(16),
+    ),
+    st.builds(
+        lambda value, length, port: TableEntry(
+            names.ROUTES,
+            {names.ROUTES_KEY: Lpm(value >> (32 - length) << (32 - length), length)},
+            names.ROUTE,
+            {"port": port, "src": 1, "dst": 2**48 - 1},
+        ),
+        bits(32),
+        st.integers(1, 32),
+        bits(9),
+    ),
+    st.builds(MulticastGroup, st.integers(1, 65535), st.lists(st.tuples(bits(9), bits(16))).map(tuple)),
+    st.builds(CounterCell, st.just(names.OUTCOMES), bits(13), bits(62), bits(62)),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ROWS)
+def test_what_is_encoded_decodes_to_the_same(codec: Codec, row: Entry) -> None:
+    assert codec.decode(codec.encode(row)) == row
+
+
+def test_ternary_and_range_and_optional_matches() -> None:
+    info = p4info_pb2.P4Info()
+    table = info.tables.add(preamble={"id": 1, "name": "t"})
+    for i, kind in enumerate(("TERNARY", "RANGE", "OPTIONAL"), 1):
+        table.match_fields.add(id=i, name=kind, bitwidth=16, match_type=kind)
+    info.actions.add(preamble={"id": 2, "name": "a"})
+    row = TableEntry("t", {"TERNARY": Ternary(1, 3), "RANGE": Range(0, 9), "OPTIONAL": 4}, "a", priority=7)
+    entity = Codec(info).encode(row)
+    assert entity.table_entry.match[2].optional.value == b"\4"
+    assert Codec(info).decode(entity) == row
+
+
+def test_ports_as_bytes_are_understood(codec: Codec) -> None:
+    group = p4.MulticastGroupEntry(multicast_group_id=1, replicas=[p4.Replica(port=b"\1\2", instance=3)])
+    entry = p4.PacketReplicationEngineEntry(multicast_group_entry=group)
+    assert codec.decode(p4.Entity(packet_replication_engine_entry=entry)) == MulticastGroup(1, ((258, 3),))
+
+
+def test_entities_without_a_row_are_left_out(codec: Codec) -> None:
+    session = p4.PacketReplicationEngineEntry(clone_session_entry=p4.CloneSessionEntry(session_id=1))
+    assert codec.decode(p4.Entity(packet_replication_engine_entry=session)) is None
+    assert codec.decode(p4.Entity(meter_entry=p4.MeterEntry())) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            TableEntry("InaIngress.admission.jobs", {}, "x"),
+            r"no table '.*jobs'; did you mean \w+\.admission\.job",
+        ),
+        (
+            TableEntry(names.JOB, {"hdr.ina.jobb": 1}, names.SET_JOB),
+            r"no match field of InaIngress\.admission\.job 'hdr\.ina\.jobb'; did you mean hdr\.ina\.job",
+        ),
+        (TableEntry(names.JOB, {}, "set_job"), r"no action 'set_job'"),
+        (
+            TableEntry(names.JOB, {}, names.SET_JOB, {"row": 1}),
+            r"no parameter of InaIngress\.admission\.set_job 'row'",
+        ),
+        (CounterCell("outcome", 1), "no counter 'outcome'"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_a_suggestion(codec: Codec, row: Entry, message: str) -> None:
+    with pytest.raises(UnknownName, match=message):
+        codec.encode(row)
+
+
+@pytest.mark.parametrize(
+    ("match", "params", "complaint"),
+    [
+        (
+            {"hdr.ethernet.dst": "02:00:00:00:00:01"},
+            {"port": 1},
+            "match field 'hdr.ethernet.dst' of .*: '02:",
+        ),
+        (
+            {"hdr.ethernet.dst": Ternary("2", 3)},
+            {"port": 1},
+            "match field 'hdr.ethernet.dst' of .*: '2': want",
+        ),
+        ({"hdr.ethernet.dst": 1}, {"port": "1"}, f"parameter 'port' of {names.FORWARD}: '1': want a number"),
+        ({"hdr.ethernet.dst": 1}, {"port": -1}, "-1: want a number, not less than 0"),
+    ],
+)
+def test_a_value_that_is_no_number_is_named(
+    codec: Codec, match: dict[str, object], params: dict[str, object], complaint: str
+) -> None:
+    """It was an AssertionError or an AttributeError, and neither said of which field."""
+    with pytest.raises(ValueError, match=complaint):
+        codec.encode(TableEntry(names.BRIDGE, match, names.FORWARD, params))  # type: ignore[arg-type]

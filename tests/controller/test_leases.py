@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from controller import Admission, Member, NoSuchJob, Part, Region, Registration, SwitchSession, Uplink
 from controller.switches.jobs import decode_registration, encode_registration, job_row, supporting_rows
-from controller.switches.leases import Watch, has_ended, this_process
+from controller.switches.leases import LeaseWatch, has_ended, this_process
 from tests.controller import single
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
-from tests.controller.recording import Recording
+from tests.controller.failing import Recording
 
 LEASE_S = 60.0
 HELD = Registration("host pid 7", lease_s=LEASE_S)
@@ -75,7 +75,7 @@ def renewed(times: int, registration: Registration = HELD) -> Registration:
 
 
 def test_a_lease_runs_out_under_the_eyes_of_an_observer_only() -> None:
-    watch, dead = Watch(), admission(1, HELD)
+    watch, dead = LeaseWatch(), admission(1, HELD)
     watch.look([dead], 1000.0)
     assert watch.undecided_s() == LEASE_S
     for passed_s in range(0, 60, 10):
@@ -89,7 +89,7 @@ def test_a_lease_runs_out_under_the_eyes_of_an_observer_only() -> None:
 
 def test_a_renewal_begins_the_lease_anew_whatever_the_holder_counts() -> None:
     """One that was restored from a snapshot may count backwards."""
-    watch = Watch()
+    watch = LeaseWatch()
     for look, count in enumerate((7, 7, 7, 8, 8, 8, 3, 3, 3, 9)):
         watch.look([admission(1, renewed(count))], look * LEASE_S / 4)
         assert not watch.has_run_out(admission(1, HELD))
@@ -99,7 +99,7 @@ def test_a_renewal_begins_the_lease_anew_whatever_the_holder_counts() -> None:
 
 def test_the_holders_of_a_machine_that_was_suspended_have_time_to_renew() -> None:
     """By a clock that went on meanwhile the observer, awake first, took the job of a run that lived."""
-    watch, job = Watch(), admission(1, HELD)
+    watch, job = LeaseWatch(), admission(1, HELD)
     watch.look([job], 0.0)
     watch.look([job], 10.0)
     watch.look([job], 10.0 + 86_400.0)
@@ -110,7 +110,7 @@ def test_the_holders_of_a_machine_that_was_suspended_have_time_to_renew() -> Non
 
 
 def test_another_admission_of_the_same_job_id_is_watched_from_its_beginning() -> None:
-    watch, dead = Watch(), admission(1, HELD)
+    watch, dead = LeaseWatch(), admission(1, HELD)
     for look in range(6):
         watch.look([dead], look * 15.0)
     assert watch.has_run_out(dead)
@@ -121,7 +121,7 @@ def test_another_admission_of_the_same_job_id_is_watched_from_its_beginning() ->
 
 
 def test_each_lease_has_its_own_length_and_jobs_without_one_stay() -> None:
-    watch = Watch()
+    watch = LeaseWatch()
     short, long = admission(1, replace(HELD, lease_s=4.0)), admission(2, HELD)
     free, foreign = admission(3, replace(HELD, lease_s=None)), admission(4, None)
     older = admission(5, replace(HELD, lease_s=math.inf))
@@ -138,7 +138,7 @@ def test_each_lease_has_its_own_length_and_jobs_without_one_stay() -> None:
 def test_no_observer_takes_the_job_of_a_holder_that_renews_in_time(data: st.DataObject) -> None:
     """Holder and observer have clocks of their own: a day apart, or suspended together."""
     lease_s = data.draw(st.floats(1.0, 1000.0))
-    watch, count, since_renewal_s, paused = Watch(), 0, 0.0, False
+    watch, count, since_renewal_s, paused = LeaseWatch(), 0, 0.0, False
     observer_s = data.draw(st.floats(0, 1e6))
     for _ in range(data.draw(st.integers(1, 60))):
         if since_renewal_s >= lease_s / 4:
@@ -170,7 +170,7 @@ def test_a_holder_of_this_machine_that_ended_is_known_at_once() -> None:
     assert not has_ended(name)
     child.communicate("")
     assert has_ended(name)
-    watch = Watch(has_ended)
+    watch = LeaseWatch(has_ended)
     dead, living = (admission(n, replace(HELD, process=p)) for n, p in ((1, name), (2, this_process())))
     watch.look([dead, living], 0.0)
     assert (watch.has_run_out(dead), watch.has_run_out(living)) == (True, False)

@@ -1,8 +1,11 @@
 """Which program a switch runs is told by its cookie: by code, and not by the tables alone."""
 
+from __future__ import annotations
+
 import doctest
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from controller import OtherProgram, ProgramBundle, connect
+from controller import OtherProgram, ProgramBundle, _native, connect, plugins
+from controller.errors import BadSpec, NativeMissing
 from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.policies.grouping.worth import Rounds
 from controller.switches.programs import source_of
 from p4src.messages import cookie, p4info_pb2
 from p4src.messages.cookie import cookie_of
@@ -149,3 +154,102 @@ def test_json_of_p4c_has_one_cookie_wherever_it_was_compiled() -> None:
     assert cookie_of(info, compiled("/a.p4", "drop")) == cookie_of(info, compiled("/b.p4", "drop"))
     assert cookie_of(info, compiled("/a.p4", "drop")) != cookie_of(info, compiled("/a.p4", "assign"))
     assert cookie_of(info, b"{ not json") != cookie_of(info, b"{ nor that")
+
+
+# ---------------------------------------------------------------------------
+# The compiled part of the controller.
+
+
+HEADER = (Path(_native.__file__).parent / "weave.h").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MEMBERS", _native.MEMBERS),
+        ("MISSING", _native.MISSING),
+        ("DONE", _native.DONE),
+        ("ASKS", _native.ASKS),
+        ("BEHIND", _native.BEHIND),
+        ("LAST", _native.LAST),
+    ],
+)
+def test_python_and_c_mean_the_same_by_a_number(name: str, value: int) -> None:
+    found = re.search(rf"WEAVE_{name} = (-?\d+),", HEADER)
+    assert found is not None
+    assert int(found[1]) == value
+
+
+@pytest.mark.parametrize("members", [0, 5])
+def test_groups_of_more_than_the_compiled_part_has_room_for_are_refused(members: int) -> None:
+    with pytest.raises(BadSpec, match=f"groups of {members} jobs; 1 to 4 are possible"):
+        Rounds(lambda kinds: 1.0, members)
+
+
+def test_without_its_compiled_part_the_controller_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "library_path", lambda: Path("/nowhere/_decide.so"))
+    with pytest.raises(NativeMissing, match=r"cannot be loaded .*controller\._native\.build"):
+        Rounds(lambda kinds: 1.0, 4)
+
+
+# ---------------------------------------------------------------------------
+# Policies from files and from entry points.
+
+
+SOURCE = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+RUNS = []
+RUNS.append(1)
+
+@dataclass
+class Mine:
+    share: float = 0.5
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.py"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_is_run_once_and_gives_what_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, SOURCE)
+    made = plugins.load(f"{path}:Mine", "ina.memory")()
+    assert made.share == 0.5
+    assert plugins.load(f"{path}:RUNS", "ina.memory") == [1]
+
+
+def test_an_installed_packages_entry_point_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[ina.memory]\nhalves = ina_mine:Mine\nbroken = ina_mine:Gone\n")
+    (tmp_path / "ina_mine.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert plugins.load("halves", "ina.memory").__name__ == "Mine"
+    assert plugins.names("ina.memory") == ["broken", "halves"]
+    with pytest.raises(BadSpec, match=r"'broken' \(ina_mine:Gone\): AttributeError"):
+        plugins.load("broken", "ina.memory")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        (SOURCE, "Mien", r"mine.py: no 'Mien' in it; did you mean 'Mine'\?"),
+        ("def f(:\n", "f", r"mine.py: SyntaxError: .*line 1"),
+        ("1 / 0\n", "f", "mine.py: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, name: str, said: str) -> None:
+    with pytest.raises(BadSpec, match=said):
+        plugins.load(f"{write(tmp_path, text)}:{name}", "ina.memory")
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BadSpec, match=r"gone\.py: No such file"):
+        plugins.load(f"{tmp_path}/gone.py:Mine", "ina.memory")
+    with pytest.raises(BadSpec, match=r"'gone': no package offers it as ina\.memory"):
+        plugins.load("gone", "ina.memory")

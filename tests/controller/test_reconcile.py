@@ -16,7 +16,7 @@ from controller import Admission, BadJob, ProgramBundle, Region, SwitchSession
 from controller.switches import names
 from controller.switches.jobs import TABLES, Row, job_row, parse
 from controller.switches.model import COLUMNS, RegionChange, SwitchInfo, Uplink
-from controller.switches.reconcile import Action, Decision, Observed, Write, in_few_writes, reconcile
+from controller.switches.reconcile import Action, Observed, Reconciliation, Write, in_few_writes, reconcile
 from controller.switches.target import CounterCell, MulticastGroup, TableEntry
 from controller.vocabulary import Mode
 from tests import effort
@@ -46,7 +46,7 @@ class Switch:
         observed = self.controller.observe()
         return replace(observed, info=replace(observed.info, slots=SLOTS))
 
-    def decide(self, desired: Sequence[Admission]) -> Decision:
+    def decide(self, desired: Sequence[Admission]) -> Reconciliation:
         return reconcile({"s": desired}, {"s": self.observe()}, may_remove=may_remove)
 
     def apply(self, action: Action) -> None:
@@ -154,7 +154,7 @@ def keys_of_right_rows(rows: Sequence[Row], case: Case) -> set[object]:
     return {key(row) for row in rows if text(row) in desired} - jobs
 
 
-def bring_about(switch: Switch, case: Case, stop_after: int) -> Decision:
+def bring_about(switch: Switch, case: Case, stop_after: int) -> Reconciliation:
     """Reconcile until nothing is left to do; once, stop in the middle of the writes and begin again."""
     switch.fill(case.rows)
     watch = Watch(switch, case)
@@ -265,7 +265,7 @@ def seen(*jobs: Admission, info: SwitchInfo = INFO, settled: Mapping[int, int] |
     return Observed(info, rows, parse(rows, job_groups=GROUPS), GROUPS, settled or {})
 
 
-def said(decision: Decision) -> list[str]:
+def said(decision: Reconciliation) -> list[str]:
     return [*map(str, decision.actions), *map(str, decision.waiting)]
 
 

@@ -15,7 +15,14 @@ from controller.switches.jobs import Key, Row, change_row, job_row, key_of, pars
 from controller.switches.layout import lay_out
 from controller.switches.model import COLUMNS, OUTCOMES, RegionChange
 from controller.switches.planning import Identity, plan
-from controller.switches.reconcile import Decision, Observed, Write, in_few_writes, per_switch, reconcile
+from controller.switches.reconcile import (
+    Observed,
+    Reconciliation,
+    Write,
+    in_few_writes,
+    per_switch,
+    reconcile,
+)
 from controller.switches.target import CounterCell, Entry, MulticastGroup, TableEntry
 from tests import effort
 from tests.controller.reconciling import SLOTS, regions
@@ -196,7 +203,7 @@ class Safety:
                     assert job not in self.rows.jobs(at) or job in self.rows.jobs(above), "parents first"
 
 
-def in_order(decision: Decision, *, together: bool) -> Iterator[tuple[str, Write]]:
+def in_order(decision: Reconciliation, *, together: bool) -> Iterator[tuple[str, Write]]:
     """Yield the writes of a decision as a fleet carries them out."""
     adds = [action for action in decision.actions if action.verb == "add"]
     for action in decision.actions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,12 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.network import Device
+from bmv2_topos.testbeds.virtual.network import PortedSwitch
 from hostlib.collectives import Op
 from hostlib.core.window import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
 from hostlib.wire import encodings
-from tests.hostlib import block_sums
-from tests.hostlib.reference_switch import Job, ReferenceSwitch
+from tests.hostlib.compiled_switch import exclusive_switch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 from tests.twins import quantize
 
@@ -60,11 +59,11 @@ cases = st.builds(
 
 
 def network_of(
-    case: Case, make_kernel: MakeKernel, switch: Device | None = None, **options: Any
+    case: Case, make_kernel: MakeKernel, switch: PortedSwitch | None = None, **options: Any
 ) -> VirtualNetwork:
     slots = 2 * case.window
     return VirtualNetwork(
-        switch or ReferenceSwitch({JOB: Job(case.size, slots)}, LANES),
+        switch or exclusive_switch(JOB, case.size, slots),
         make_kernel,
         size=case.size,
         slots=slots,
@@ -103,13 +102,13 @@ def check_sum(
         exponent = max(int(quantize.exponents(array[packet])) for array in inputs)
         bound = encodings.error_bound(exponent, len(inputs))
         if block:
-            wanted = block_sums.sum_of([array[packet] for array in inputs], block)
+            wanted = sum_of([array[packet] for array in inputs], block)
             assert np.array_equal(results[0][packet], wanted), "not the sum of what was rounded"
             bound = encodings.block_error_bound(exponent, len(inputs), block)
         assert (np.abs(results[0][packet] - exact[packet]) <= bound).all()
 
 
-def run_case(case: Case, make_kernel: MakeKernel, switch: Device | None = None) -> VirtualNetwork:
+def run_case(case: Case, make_kernel: MakeKernel, switch: PortedSwitch | None = None) -> VirtualNetwork:
     network = network_of(case, make_kernel, switch)
     rng = np.random.default_rng(case.seed)
     for length in case.lengths:
@@ -119,3 +118,27 @@ def run_case(case: Case, make_kernel: MakeKernel, switch: Device | None = None) 
         results = network.run(inputs, case.op, in_place=case.in_place, starts_us=starts)
         check_sum(results, originals, _block_of(case))
     return network
+
+
+def rounded(
+    values: NDArray[np.float32], exponent: int, ranks: int, numbers: encodings.Block
+) -> NDArray[np.int64]:
+    """Return the whole numbers that one rank's values become in a packet of that exponent."""
+    bits = 32 // encodings.per_lane(numbers)
+    unit = unit_of(exponent, ranks, numbers)
+    most = (2 ** (bits - 1) - 1) // ranks
+    return np.rint(values.astype(np.float64) / unit).clip(-most, most).astype(np.int64)
+
+
+def unit_of(exponent: int, ranks: int, numbers: encodings.Block) -> float:
+    """Return the value of a field's 1."""
+    bits = 32 // encodings.per_lane(numbers)
+    return float(np.ldexp(1.0, max(exponent, 1) - 126 + (ranks - 1).bit_length() - (bits - 1)))
+
+
+def sum_of(inputs: Sequence[NDArray[np.float32]], numbers: encodings.Block) -> NDArray[np.float32]:
+    """Return the sum of one packet of every rank, which all of them must get, to the bit."""
+    ranks = len(inputs)
+    exponent = max(int(quantize.exponents(array)) for array in inputs)
+    total = sum(rounded(array, exponent, ranks, numbers) for array in inputs)
+    return (total * unit_of(exponent, ranks, numbers)).astype(np.float32)

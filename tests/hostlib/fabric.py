@@ -1,4 +1,4 @@
-"""Random jobs on a common fabric of reference switches: what may be shared, and what must come out of it.
+"""Random jobs on a common fabric of switches: what may be shared, and what must come out of it.
 
 The fabric is a tree of four switches: 1 and 2 hang off 0, the root, and 3 off 1. Workers sit anywhere. For
 each job each of 1, 2 and 3 sums what passes, or lets it pass.
@@ -6,7 +6,7 @@ each job each of 1, 2 and 3 sums what passes, or lets it pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,22 +14,19 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.network import Device
 from hostlib import collectives, wire
+from hostlib.core import Patience
 from hostlib.core.congestion import CONGESTION, SPREAD, CongestionName
-from hostlib.core.peers import Patience
 from hostlib.core.state import CoreSettings
+from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
-from tests.hostlib import block_sums
-from tests.hostlib.cases import LANES, MakeKernel
-from tests.hostlib.reference_server import ReferenceServer
-from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch
+from tests.hostlib.cases import LANES, MakeKernel, MakeServer, sum_of
+from tests.hostlib.compiled_switch import Job, ProgramName, compiled_from
 from tests.hostlib.virtual_network import (
     Impairments,
     Network,
     Task,
-    VirtualServer,
     endpoints,
 )
 from tests.twins import quantize
@@ -43,8 +40,6 @@ SENTINEL = 77
 
 Does = Literal["sum", "scatter", "gather", "broadcast"]
 """Allreduce or reduce, reduce-scatter, all-gather, broadcast."""
-
-MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], Device]
 
 
 @dataclass(frozen=True)
@@ -232,31 +227,50 @@ def worker_port(job: int, rank: int) -> int:
     return 10 * job + rank
 
 
-def make_server(case: FabricCase) -> VirtualServer:
-    """Return the reference server."""
-    jobs = {10 + number: (job.tree, 1 + number) for number, job in enumerate(case.jobs)}
-    return ReferenceServer(jobs, LANES, forget_after=case.forget_after)
+class Restarted:
+    """A fallback server that forgets everything after so many packets, then after twice as many; 0: never."""
+
+    def __init__(self, make: Callable[[], FallbackCore], after: int) -> None:
+        self._make, self._after, self._received = make, after, 0
+        self._core = make()
+
+    def absorb(self, data: NDArray[Any], segment: int, now: int) -> None:
+        self._received += 1
+        if self._received == self._after:
+            self._after *= 2
+            self._core = self._make()
+        self._core.absorb(data, segment, now)
+
+    def emit(self, out: NDArray[Any], now: int) -> tuple[int, int]:
+        return self._core.emit(out, now)
+
+    def next_timeout(self) -> int:
+        return self._core.next_timeout()
 
 
-def reference_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Device:
-    return ReferenceSwitch(jobs, LANES) if case.exclusive else SharedSwitch(jobs, LANES)
+def server_of(case: FabricCase, make: MakeServer) -> FallbackCore:
+    """Return a fallback server with little memory that serves all jobs."""
+    server = make(FallbackSettings(LANES, endpoints(200), capacity=200))
+    for number, job in enumerate(case.jobs):
+        server.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
+    return server
 
 
 def build(
     case: FabricCase,
     make_kernel: MakeKernel,
-    server: VirtualServer | None = None,
-    make_switch: MakeSwitch = reference_switch,
+    make_server: MakeServer = FallbackCore,
 ) -> Network:
+    program: ProgramName = "exclusive" if case.exclusive else "atp" if case.atp else "shared"
     network = Network(impairments=case.impairments, seed=case.seed, lanes=LANES)
     admitted = [admissions(case, number) for number in range(len(case.jobs))]
     for switch in range(4):
         jobs = {10 + number: jobs[switch] for number, jobs in enumerate(admitted) if switch in jobs}
-        network.add_switch(switch, make_switch(case, jobs))
+        network.add_switch(switch, compiled_from(jobs, LANES, program, SWITCH_PORTS))
     for below, above in ABOVE.items():
         network.connect((below, UPLINK), (above, 100 + below))
     if not case.exclusive:
-        network.add_server(server or make_server(case), (0, UPLINK))
+        network.add_server(Restarted(lambda: server_of(case, make_server), case.forget_after), (0, UPLINK))
     for number, job in enumerate(case.jobs):
         for rank, place in enumerate(job.places):
             settings = CoreSettings(
@@ -445,7 +459,7 @@ def check_packet(
     elif job.kind != "fixed":
         exponent = max(int(quantize.exponents(array)) for array in inputs)
         assert (np.abs(result - exact) <= encodings.block_error_bound(exponent, ranks, job.kind)).all()
-        assert np.array_equal(result, block_sums.sum_of(inputs, job.kind)), "not the sum of what was rounded"
+        assert np.array_equal(result, sum_of(inputs, job.kind)), "not the sum of what was rounded"
     elif all(quantize.quantize_fixed(array[None], 20, ranks)[1][0] for array in inputs):
         largest = max(float(np.abs(array).max()) for array in inputs)
         assert (np.abs(result - exact) <= encodings.fixed_error_bound(largest, 20, ranks)).all()

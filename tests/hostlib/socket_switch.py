@@ -1,6 +1,6 @@
 """A switch on loopback sockets: whole frames in UDP datagrams, port r for rank r.
 
-Either the reference switch, which has slots for everything, or one without any memory and the real core of
+Either the exclusive program, which has slots for everything, or one without any memory and the real core of
 a fallback server behind it.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from hostlib import JobConfig, TransportConfig, wire
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
-from tests.hostlib.reference_switch import Job, ReferenceSwitch
+from tests.hostlib.compiled_switch import CompiledSwitch, exclusive_switch
 from tests.twins.fallback_core import NumpyCore
 
 JOB = 7
@@ -78,8 +78,11 @@ class FallbackOnly:
             if is_result and header["target"] not in (wire.TARGET_ALL, rank):
                 header["lanes"] = header["valid"] = 0
                 data = header.tobytes()
-            prefix = wire.frame_prefix(TransportConfig("loopback", "a:0", "b:1").endpoints, len(data))
-            self._outbox.setdefault(rank, []).append(prefix + data)
+            self._outbox.setdefault(rank, []).append(_prefix(len(data)) + data)
+
+
+def _prefix(payload_bytes: int) -> bytes:
+    return wire.frame_prefix(TransportConfig("loopback", "a:0", "b:1").endpoints, payload_bytes)
 
 
 class SocketSwitch:
@@ -98,11 +101,11 @@ class SocketSwitch:
         **fields: Any,
     ) -> None:
         fields.setdefault("epoch", EPOCH)
-        self.model: ReferenceSwitch | FallbackOnly = ReferenceSwitch(
-            {JOB: Job(size, slots, generation=EPOCH)}, LANES
-        )
+        self.model: CompiledSwitch | FallbackOnly
         if fields.get("fallback"):
             self.model = FallbackOnly(size, fields.get("window") or slots // 2)
+        else:
+            self.model = exclusive_switch(JOB, size, slots, generation=EPOCH)
         self.framed = framed
         self.largest_batch = 0
         self._loss = loss
@@ -161,4 +164,4 @@ class SocketSwitch:
         self.largest_batch = max(self.largest_batch, len(packets))
         for packet in packets:
             if self._random.random() >= self._loss:
-                self.model.inject(port, [packet if self.framed else bytes(42) + packet])
+                self.model.inject(port, [packet if self.framed else _prefix(len(packet)) + packet])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -17,13 +15,10 @@ from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
-from softswitch.engine.switch import Switch
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel, MakeServer
-from tests.hostlib.compiled_switch import compiled_from
-from tests.hostlib.fabric import SWITCH_PORTS, FabricCase, JobCase, build, carry_out, fabric_cases
-from tests.hostlib.reference_switch import Job
-from tests.hostlib.virtual_network import Impairments, endpoints
+from tests.hostlib.fabric import FabricCase, JobCase, build, carry_out, fabric_cases
+from tests.hostlib.virtual_network import Impairments
 from tests.twins import SERVERS
 from tests.twins.fallback_core import NumpyCore
 from tests.twins.kernel import NumpyKernel
@@ -53,22 +48,14 @@ COLLIDING = FabricCase(
 def run(case: FabricCase, make_kernel: MakeKernel, make_server: MakeServer) -> list[tuple[int, int, bytes]]:
     """Carry out a case on the compiled program; return when which worker sent or was to get which packet."""
     seen: list[tuple[int, int, bytes]] = []
-    with ExitStack() as stack:
+    network = build(case, make_kernel, make_server)
 
-        def make_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Switch:
-            return stack.enter_context(compiled_from(jobs, LANES, "atp", SWITCH_PORTS))
+    def record(worker: int, packet: bytes, upwards: bool) -> bool:
+        seen.append((network.now, worker, packet))
+        return True
 
-        core = make_server(FallbackSettings(LANES, endpoints(200), capacity=200))
-        for number, job in enumerate(case.jobs):
-            core.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
-        network = build(case, make_kernel, core, make_switch)
-
-        def record(worker: int, packet: bytes, upwards: bool) -> bool:
-            seen.append((network.now, worker, packet))
-            return True
-
-        network.on_packet = record
-        carry_out(case, network)
+    network.on_packet = record
+    carry_out(case, network)
     return seen
 
 

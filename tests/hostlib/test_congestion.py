@@ -1,9 +1,16 @@
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import random
+from collections.abc import Callable
 
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hostlib import wire
+from hostlib._native import NativeKernel
 from hostlib.core.congestion import (
     CONGESTION,
     CONGESTION_NAMES,
@@ -15,6 +22,13 @@ from hostlib.core.congestion import (
     Limits,
     Round,
 )
+from hostlib.core.state import CoreSettings, Counter
+from hostlib.core.window import Kernel, Window
+from tests import effort
+from tests.hostlib.cases import JOB, LANES, MakeKernel
+from tests.hostlib.test_fallback_window import header, shared_network
+from tests.hostlib.virtual_network import Impairments, endpoints
+from tests.twins.kernel import NumpyKernel
 
 
 def a_round(results: int, *, marked: int = 0, collided: int = 0, waiting: float = 0.0) -> Round:
@@ -210,3 +224,255 @@ class TestA2tp:
         control = A2tp()
         limits = control.start(40)
         assert control.on_round(a_round(0)) == limits
+
+
+PACKET = wire.packet_dtype(LANES, framed=True)
+CONGESTED = wire.ECN_CONGESTED
+
+
+class Recorder:
+    """Takes its limits from a list, stays at the last, and notes what it is told."""
+
+    wants_rounds = True
+
+    def __init__(self, *limits: Limits) -> None:
+        self._limits = limits
+        self.rounds: list[Round] = []
+
+    def start(self, window: int) -> Limits:
+        return self._limits[0]
+
+    def on_round(self, outcome: Round) -> Limits:
+        self.rounds.append(outcome)
+        return self._limits[min(len(self.rounds), len(self._limits) - 1)]
+
+
+def window_of(kernel: Kernel, control: Recorder, *, framed: bool = True, in_flight: int = 8) -> Window:
+    settings_ = CoreSettings(
+        *(JOB, 0, 2, 0, LANES, endpoints(0) if framed else None), window=8 * in_flight, fallback=True
+    )
+    return Window(settings_, kernel, control)
+
+
+def begin(window: Window, packets: int, now: int = 0) -> None:
+    source = np.ones(packets * LANES, np.int32)
+    window.begin(source, np.zeros_like(source), tag=5, now=now)
+
+
+def emit(window: Window, now: int = 0) -> NDArray[np.void]:
+    dtype = window.state.packet_dtype
+    out = np.zeros(100 * dtype.itemsize, np.uint8)
+    return out[: window.emit(out, now) * dtype.itemsize].view(dtype).copy()
+
+
+def as_results(sent: NDArray[np.void], *, flags: int = 0, tos: int = 0) -> NDArray[np.void]:
+    """Return the results of these packets, as the switch would send them."""
+    results = sent.copy()
+    results["version_kind"], results["bitmap"] = wire.version_kind(wire.KIND_RESULT), 3
+    results["flags"] = flags
+    if "ip_tos" in (results.dtype.names or ()):
+        results["ip_tos"] = tos
+        results["udp_src"] = wire.INA_UDP_PORT
+    return results
+
+
+def absorb(window: Window, packets: NDArray[np.void], now: int = 0) -> None:
+    if len(packets):
+        window.absorb(packets.view(np.uint8), packets.dtype.itemsize, now)
+
+
+def remind(window: Window, psn: int) -> None:
+    reminder = np.zeros(1, PACKET)
+    prefix = wire.frame_prefix(endpoints(9), wire.INA_BYTES)
+    reminder.view(np.uint8)[: len(prefix)] = np.frombuffer(prefix, np.uint8)
+    reminder["version_kind"], reminder["job"] = wire.version_kind(wire.KIND_REMINDER), JOB
+    reminder["psn"], reminder["bitmap"], reminder["udp_src"] = psn, 1, wire.INA_UDP_PORT
+    absorb(window, reminder)
+
+
+def test_a_reminder_of_the_next_collective_is_honoured_when_its_packet_goes(make_kernel: MakeKernel) -> None:
+    """It was thrown away, and the packet then waited alone in a slot for the next one."""
+    window = window_of(make_kernel(), Recorder(Limits(8, 8)))
+    begin(window, 1)
+    absorb(window, as_results(emit(window)))
+    remind(window, 2)
+    assert len(emit(window)) == 0
+    assert (window.count(Counter.REMINDERS), window.count(Counter.STALE)) == (1, 0)
+    begin(window, 3)
+    sent = emit(window)
+    assert sent["psn"].tolist() == [1, 2, 3]
+    assert sent["flags"].tolist() == [0, wire.FLAG_RESEND, 0]
+    assert window.count(Counter.RESENT) == 0
+
+
+def test_a_reminder_of_what_the_limit_holds_back_is_honoured_too(make_kernel: MakeKernel) -> None:
+    window = window_of(make_kernel(), Recorder(Limits(2, 1)))
+    begin(window, 4)
+    first = emit(window)
+    remind(window, 3)
+    absorb(window, as_results(first))
+    assert emit(window)["flags"].tolist() == [wire.FLAG_BYPASS, wire.FLAG_RESEND]
+
+
+def deliver(kernel: Kernel, marks: frozenset[int], order: random.Random) -> tuple[list[Round], list[int]]:
+    """Carry out two collectives, results in some order; return the rounds, and what bypassed the slots."""
+    control = Recorder(Limits(8, 8), Limits(5, 3), Limits(7, 4))
+    window = window_of(kernel, control)
+    bypassing: list[int] = []
+    now = 0
+    for packets in (61, 40):
+        begin(window, packets, now)
+        waiting = np.zeros(0, PACKET)
+        while not window.complete:
+            now += 1000
+            sent = emit(window, now)
+            bypassing += sent["psn"][sent["flags"] & wire.FLAG_BYPASS != 0].tolist()
+            waiting = np.concatenate([waiting, sent]).astype(PACKET)  # which swaps bytes
+            order_now = order.sample(range(len(waiting)), len(waiting))
+            arrived, waiting = np.split(waiting[order_now], [-(-len(waiting) // 2)])
+            results = as_results(arrived)
+            results["flags"] = [wire.FLAG_ECN if psn in marks else 0 for psn in arrived["psn"].tolist()]
+            absorb(window, results, now)
+    return control.rounds, bypassing
+
+
+@settings(max_examples=effort.cases(60), deadline=None)
+@given(st.frozensets(st.integers(0, 100), max_size=30), st.integers(2, 2**32), st.sampled_from("np"))
+def test_whatever_order_results_come_in_the_rounds_are_the_same(
+    marks: frozenset[int], seed: int, kernel: str
+) -> None:
+    expected, _ = deliver(NativeKernel(), marks, random.Random(1))
+    rounds, _ = deliver(NumpyKernel() if kernel == "p" else NativeKernel(), marks, random.Random(seed))
+    assert [(outcome.results, outcome.marked) for outcome in rounds] == [
+        (outcome.results, outcome.marked) for outcome in expected
+    ]
+    counted = sum(outcome.results for outcome in expected)
+    assert [outcome.results for outcome in expected[:3]] == [8, 8, 7]  # as many as before a cut, then fewer
+    assert sum(outcome.marked for outcome in expected) == sum(psn < counted for psn in marks)
+
+
+def test_ranks_agree_on_rounds_limits_and_lines_however_their_packets_are_delayed() -> None:
+    controls: list[A2tp] = []
+    outcomes: dict[int, list[tuple[Round, Limits]]] = {}
+
+    class Watched(A2tp):
+        __slots__ = ()
+
+        def on_round(self, outcome: Round) -> Limits:
+            limits = A2tp.on_round(self, outcome)
+            outcomes.setdefault(id(self), []).append((outcome, limits))
+            return limits
+
+    def make() -> A2tp:
+        controls.append(Watched())
+        return controls[-1]
+
+    network = shared_network(
+        NativeKernel,
+        4,
+        window=128,
+        slots=8,
+        make_congestion=make,
+        impairments=Impairments(reorder=0.2, reorder_us=30),
+    )
+    for _ in range(3):
+        network.run([np.ones(32 * 300, np.int32)] * 4, starts_us=[0, 20, 400, 0])
+    first, *others = (outcomes[id(control)] for control in controls)
+    assert all(other == first for other in others)
+    assert sum(outcome.collided for outcome, _ in first) > 0
+    assert any(limits.claims < 16 for _, limits in first)
+
+
+def test_a_line_holds_from_a_packet_on_that_nobody_has_sent(make_kernel: MakeKernel) -> None:
+    network = shared_network(
+        make_kernel, window=64, make_congestion=lambda: Recorder(Limits(8, 8), Limits(8, 3))
+    )
+    bypassing: dict[tuple[int, int], bool] = {}
+
+    def watch(worker: int, packet: bytes, upwards: bool) -> bool:
+        fields = header(packet)
+        if upwards and not fields["flags"] & wire.FLAG_RESEND:
+            bypassing[worker, fields["psn"]] = bool(fields["flags"] & wire.FLAG_BYPASS)
+        return True
+
+    network.on_packet = watch
+    network.run([np.ones(32 * 20, np.int32)] * 2)
+    network.run([np.ones(32 * 70, np.int32)] * 2)
+    beyond = 8 + 2 * 8  # of the first round, and two windows
+    assert bypassing == {
+        (rank, psn): psn >= beyond and psn % 8 >= 3 for rank in range(2) for psn in range(90)
+    }
+
+
+def test_a_queue_that_our_copies_of_results_met_is_told_to_all_ranks(make_kernel: MakeKernel) -> None:
+    window = window_of(make_kernel(), Recorder(Limits(4, 8)))
+    begin(window, 12)
+    absorb(window, as_results(emit(window)[:2], tos=CONGESTED))
+    assert emit(window)["flags"].tolist() == [wire.FLAG_ECN] * 2
+    window.on_timeout(10**9)
+    again = emit(window, 10**9)
+    assert (again["flags"] & wire.FLAG_ECN == 0).all(), "told once"
+
+
+@pytest.mark.parametrize("tos", [0, 1, 2])
+def test_results_that_met_no_queue_are_not_told_of(make_kernel: MakeKernel, tos: int) -> None:
+    window = window_of(make_kernel(), Recorder(Limits(4, 8)))
+    begin(window, 12)
+    absorb(window, as_results(emit(window), tos=tos))
+    assert emit(window)["flags"].tolist() == [0] * 4
+
+
+def test_a_packet_whose_query_goes_unanswered_is_sent_again_with_a_mark(make_kernel: MakeKernel) -> None:
+    window = window_of(make_kernel(), Recorder(Limits(2, 8)))
+    begin(window, 2)
+    sent = emit(window)
+    flags = []
+    status = sent[:1].copy()
+    status["version_kind"] = wire.version_kind(wire.KIND_STATUS)
+    status["bitmap"], status["lanes"], status["udp_src"] = 1, 0, wire.INA_UDP_PORT
+    for _ in range(3):
+        now = window.next_timeout()
+        window.on_timeout(now)
+        again = emit(window, now)
+        flags.append(dict(zip(again["psn"].tolist(), again["flags"].tolist(), strict=True)))
+        absorb(window, status, now)  # the first packet is counted, another rank is missing
+    asks, marked = wire.FLAG_RESEND | wire.FLAG_QUERY, wire.FLAG_RESEND | wire.FLAG_ECN
+    assert [each.get(1) for each in flags] == [asks, marked, asks]
+    assert not any(each.get(0, 0) & wire.FLAG_ECN for each in flags)
+
+
+def test_all_ranks_hear_how_long_the_one_waits_that_waits_most(make_kernel: MakeKernel) -> None:
+    controls: list[Recorder] = []
+
+    def make() -> Recorder:
+        controls.append(Recorder(Limits(4, 4)))
+        return controls[-1]
+
+    network = shared_network(make_kernel, 3, window=32, make_congestion=make)
+    for starts_us in ([0, 0, 0], [0, 0, 5000], [0, 0, 0], [0, 0, 0]):
+        network.run([np.ones(32 * 12, np.int32)] * 3, starts_us=starts_us)
+    first, second, straggler = ([outcome.waiting for outcome in control.rounds] for control in controls)
+    assert first == second == straggler
+    assert first[0] == first[-1] == 0
+    assert 0 < max(first) < 1
+
+
+def test_waiting_is_told_whatever_the_numbers(make_kernel: MakeKernel) -> None:
+    """Packets that announce an exponent do not tell; those behind them do, and int32, and fixed numbers."""
+    makers: list[Callable[[], NDArray[np.generic]]] = [
+        lambda: np.full(12 * 32, 3.0, np.float32),
+        lambda: np.ones(12 * 32, np.int32),
+    ]
+    for numbers in ("exponent", "fixed"):
+        for make in makers:
+            controls = [Recorder(Limits(4, 4)) for _ in range(2)]
+            unused = iter(controls)
+            network = shared_network(
+                make_kernel, window=32, make_congestion=lambda unused=unused: next(unused), numbers=numbers
+            )
+            for start_us in (0, 5000, 0, 0):
+                results = network.run([make(), make()], starts_us=[0, start_us])  # type: ignore[arg-type]
+                assert np.array_equal(results[0], 2 * make())
+            told = [[outcome.waiting for outcome in control.rounds] for control in controls]
+            assert told[0] == told[1]
+            assert 0 < max(told[0]) < 1

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
-
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from hostlib._native import NativeKernel
 from hostlib.core.window import Kernel
-from hostlib.fallback.config import FallbackJob, FallbackSettings
-from hostlib.fallback.core import FallbackCore
-from softswitch.engine.switch import Switch
 from tests import effort
-from tests.hostlib.cases import LANES
-from tests.hostlib.compiled_switch import compiled_from
-from tests.hostlib.fabric import SWITCH_PORTS, FabricCase, JobCase, build, carry_out, fabric_cases
-from tests.hostlib.reference_switch import Job
-from tests.hostlib.virtual_network import Impairments, endpoints
+from tests.hostlib.fabric import FabricCase, JobCase, build, carry_out, fabric_cases
+from tests.hostlib.virtual_network import Impairments
 from tests.twins import SERVERS
 from tests.twins.kernel import NumpyKernel
 
@@ -74,15 +65,6 @@ def test_jobs_on_a_fabric_without_faults_get_exact_sums(exclusive: bool, seed: i
     carry_out(case, build(case, NativeKernel))
 
 
-@settings(SETTINGS, max_examples=effort.cases(120))
-@given(fabric_cases)
-@example(DIFFERENT_ORDERS)
-@example(REPAIR_WITH_REMINDERS)
-@example(ONE_SLOT)
-def test_every_sum_is_exact_on_reference_switches_and_server(case: FabricCase) -> None:
-    carry_out(case, build(case, NativeKernel))
-
-
 @settings(SETTINGS, max_examples=effort.cases(30))
 @given(fabric_cases)
 @example(REPAIR_WITH_REMINDERS)
@@ -103,33 +85,11 @@ def test_both_kernels_send_the_same_packets_at_the_same_times(case: FabricCase) 
     assert traffic[0] == traffic[1]
 
 
-def real_server(case: FabricCase, name: str) -> FallbackCore:
-    """Return the product's fallback server, with little memory."""
-    server = SERVERS[name](FallbackSettings(LANES, endpoints(200), capacity=200))
-    for number, job in enumerate(case.jobs):
-        server.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
-    return server
-
-
 @pytest.mark.parametrize("name", SERVERS)
-@settings(SETTINGS, max_examples=effort.cases(40))
+@settings(SETTINGS, max_examples=effort.cases(120))
 @given(case=fabric_cases)
+@example(case=DIFFERENT_ORDERS)
 @example(case=REPAIR_WITH_REMINDERS)
 @example(case=ONE_SLOT)
-def test_every_sum_is_exact_with_the_real_fallback_server(name: str, case: FabricCase) -> None:
-    carry_out(case, build(case, NativeKernel, real_server(case, name)))
-
-
-@settings(SETTINGS, max_examples=effort.cases(120))
-@given(fabric_cases)
-@example(DIFFERENT_ORDERS)
-@example(REPAIR_WITH_REMINDERS)
-@example(ONE_SLOT)
-def test_every_sum_is_exact_with_the_compiled_programs_and_the_real_server(case: FabricCase) -> None:
-    with ExitStack() as stack:
-
-        def make_switch(case: FabricCase, jobs: Mapping[int, Job]) -> Switch:
-            name = "exclusive" if case.exclusive else "shared"
-            return stack.enter_context(compiled_from(jobs, LANES, name, SWITCH_PORTS))
-
-        carry_out(case, build(case, NativeKernel, real_server(case, "native"), make_switch))
+def test_every_sum_is_exact(name: str, case: FabricCase) -> None:
+    carry_out(case, build(case, NativeKernel, SERVERS[name]))

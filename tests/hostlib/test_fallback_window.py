@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from hostlib import collectives, wire
 from hostlib._native import NativeKernel
+from hostlib.core import Patience
 from hostlib.core.congestion import SPREAD, Congestion, Limits, Round
-from hostlib.core.peers import Patience
 from hostlib.core.state import Chain, CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Kernel, Window
 from hostlib.errors import PeerTimeout
+from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
-from tests.hostlib.reference_server import ReferenceServer
-from tests.hostlib.reference_switch import SharedSwitch, admissions
+from tests.hostlib.compiled_switch import CompiledSwitch, admissions, compiled_from
 from tests.hostlib.virtual_network import Impairments, Task, VirtualNetwork, endpoints
 from tests.twins.kernel import NumpyKernel
 
@@ -41,10 +41,11 @@ def shared_network(
 ) -> VirtualNetwork:
     resolved = tree or Tree.star(size)
     switches = {
-        node: SharedSwitch({JOB: job}, LANES)
+        node: compiled_from({JOB: job}, LANES, "shared")
         for node, job in admissions(resolved, slots, fallback=True, window=window).items()
     }
-    server = ReferenceServer({JOB: (resolved, 0)}, LANES)
+    server = FallbackCore(FallbackSettings(LANES, endpoints(200)))
+    server.add_job(FallbackJob(JOB, 0, resolved, window))
     return VirtualNetwork(
         switches, make_kernel, size=size, slots=2 * window, server=server, tree=tree, job=JOB, **options
     )
@@ -57,8 +58,8 @@ def header(packet: bytes) -> dict[str, int]:
 
 def forget_switch(network: VirtualNetwork) -> None:
     for switch in network.switches.values():
-        assert isinstance(switch, SharedSwitch)
-        switch.slots.clear()
+        assert isinstance(switch, CompiledSwitch)
+        switch.forget()
 
 
 def lose_first_result(network: VirtualNetwork, rank: int) -> None:

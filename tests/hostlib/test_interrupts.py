@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import hostlib as ina
+from hostlib.collectives.handle import Once
 from hostlib.errors import Interrupted
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.hostlib.test_communicator import ENDLESS
@@ -97,3 +98,20 @@ def test_an_interrupt_at_any_point_of_a_job_ends_it_or_does_no_harm() -> None:
         if not where:
             assert {"Communicator._run", "Window.begin", "Link.pump", "Window.numeric_errors"} <= met
             return
+
+
+def test_whoever_waits_before_or_after_goes_on() -> None:
+    once = Once()
+    assert not once.has_happened
+    assert not once.wait(0.0)
+    found: list[bool] = []
+    waiters = [threading.Thread(target=lambda: found.append(once.wait(30.0))) for _ in range(4)]
+    for waiter in waiters:
+        waiter.start()
+    once.happen()
+    for waiter in waiters:
+        waiter.join()
+    assert found == [True] * 4
+    assert once.has_happened
+    assert once.wait(0.0)
+    assert once.wait()

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from hostlib.collectives.ledger import KEPT, Ledger, Page, behind, disagreement
-from hostlib.collectives.paths import SWITCH, Paths
-from hostlib.collectives.watch import EXPLAIN_S, Watch
+from hostlib.collectives.paths import SWITCH, CallPaths
+from hostlib.collectives.watch import EXPLAIN_S, KEPT, Ledger, Page, Watch, behind, disagreement
 
 
 class DictStore:
@@ -156,7 +155,7 @@ def test_a_watch_warns_of_a_rank_that_is_late(caplog: pytest.LogCaptureFixture) 
 
 
 def test_paths_are_counted_and_the_first_of_a_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    paths = Paths()
+    paths = CallPaths()
     for _ in range(2):
         paths.took("allreduce sum float32", SWITCH)
         paths.took("allreduce max float32", "gloo", "it has no max", loud=True)

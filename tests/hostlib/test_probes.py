@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hostlib import wire
-from hostlib.core.state import NEVER, PROBES, CoreSettings, Counter, RtoLimits
+from hostlib._native import NativeKernel
+from hostlib.core.state import NEVER, PROBES, Chain, CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
+from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 from tests.hostlib.cases import JOB, LANES, MakeKernel
-from tests.hostlib.reference_server import ReferenceServer
-from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch, admissions
+from tests.hostlib.compiled_switch import admissions, compiled_from, exclusive_switch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
+from tests.twins import NumpyKernel
 
 RANKS = 4
 WINDOW = 16
@@ -31,10 +34,12 @@ def network_of(program: str, make_kernel: MakeKernel, rto: RtoLimits) -> Virtual
     options: dict[str, Any] = {}
     if program == "shared":
         jobs = admissions(tree, 8 * WINDOW, fallback=True, window=8 * WINDOW)
-        switch: Any = SharedSwitch({JOB: jobs[0]}, LANES)
-        options = {"server": ReferenceServer({JOB: (tree, 0)}, LANES), "window": 8 * WINDOW}
+        switch = compiled_from({JOB: jobs[0]}, LANES, "shared")
+        server = FallbackCore(FallbackSettings(LANES, endpoints(200)))
+        server.add_job(FallbackJob(JOB, 0, tree, 8 * WINDOW))
+        options = {"server": server, "window": 8 * WINDOW}
     else:
-        switch = ReferenceSwitch({JOB: Job(RANKS, 2 * WINDOW)}, LANES)
+        switch = exclusive_switch(JOB, RANKS, 2 * WINDOW)
     network = VirtualNetwork(
         switch,
         make_kernel,
@@ -212,3 +217,68 @@ def test_an_answer_after_a_probe_does_not_show_others_to_be_lost(make_kernel: Ma
     assert window.emit(out, due) == 8
     window.absorb(result_of(window, first + 1), PACKET.itemsize, due + 1_100_000)
     assert window.emit(out, due + 1_100_000) == 0
+
+
+CHAINS = 16
+PACKETS = 3 * CHAINS
+MS = 1_000_000
+FLAGS = (Chain.QUEUED, Chain.COUNTED, Chain.ASKED, Chain.RESENT)
+
+
+def window_in_any_state(draw: random.Random, kernel: Any, fallback: bool) -> Window:
+    """Return a window with packets in flight that were sent, counted, asked for and queued at random."""
+    spread = draw.choice((1, 2)) if fallback else 1
+    settings = CoreSettings(
+        *(JOB, 0, 2, 2 * CHAINS, LANES, endpoints(0)),
+        window=CHAINS,
+        fallback=fallback,
+        spread=spread,
+        first_psn=draw.randrange(100),
+    )
+    window = Window(settings, kernel)
+    values = np.ones(PACKETS * LANES, np.int32)
+    window.begin(values, values.copy(), tag=1, now=0)
+    state, core = window.state, window.state.struct
+    core.oldest = draw.randrange(PACKETS - CHAINS)
+    core.frontier = core.oldest + CHAINS
+    for index in range(core.oldest, core.frontier):
+        chain = (core.base + index) % CHAINS
+        state.index[chain] = index
+        state.sent_at[chain] = draw.choice((1, 1, 5, 9, 12, 40)) * MS
+        state.status[chain] = 0
+        if draw.random() < 0.8:
+            state.status[chain] = Chain.FLIGHT
+            for flag in FLAGS:
+                state.status[chain] |= np.uint16(flag if draw.random() < 0.4 else 0)
+    core.completed = draw.choice((0, core.oldest))
+    core.srtt = draw.choice((0, 2 * MS))
+    core.rto, core.backoff = draw.choice((4 * MS, 30 * MS)), draw.choice((0, 0, 1, 3, 30))
+    core.progress_at, core.timeout_at, core.probed_at = (draw.choice((0, 10 * MS)) for _ in range(3))
+    core.probes = draw.choice((0, 1))
+    core.resend_head = draw.randrange(CHAINS)
+    return window
+
+
+def state_of(window: Window) -> dict[str, Any]:
+    state, core = window.state, window.state.struct
+    numbers = ("resend_head", "resend_count", "backoff", "probes", "timeout_at", "probed_at")
+    rings = {"status": state.status.tolist(), "resends": state.resend_ring.tolist()}
+    return rings | {name: getattr(core, name) for name in numbers}
+
+
+@pytest.mark.parametrize("fallback", [False, True], ids=["private", "fallback"])
+def test_both_kernels_choose_the_same(fallback: bool) -> None:
+    chosen = set()
+    for seed in range(2000):
+        now = random.Random(seed).choice((3, 14, 15, 50, 400)) * MS
+        states = []
+        for kernel in (NativeKernel(), NumpyKernel()):
+            window = window_in_any_state(random.Random(seed), kernel, fallback)
+            before = state_of(window)
+            window.on_timeout(now)
+            states.append(state_of(window))
+        assert states[0] == states[1], f"seed {seed}"
+        change = {name for name in before if before[name] != states[0][name]}
+        chosen.add((bool(change), "probes" in change, "backoff" in change, states[0]["resend_count"] > 8))
+    assert {(False, False, False, False), (True, True, False, False)} < chosen, "nothing due, and probes"
+    assert any(time_out and many for _, _, time_out, many in chosen), "many at once"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import hostlib
 from hostlib import _native
 from hostlib.wire import encodings
-from tests.hostlib import block_sums
+from tests.hostlib.cases import rounded
 from tests.twins import quantize
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
@@ -256,7 +256,7 @@ def packed_through_the_switch(
     largest = lanes.clip(0).sum(axis=0).max(), -lanes.clip(None, 0).sum(axis=0).min()  # of any part
     assert max(largest) <= 2**31 - 1, "a sum wrapped"
     sums = lanes.sum(axis=0).astype(np.int32)[None]
-    wanted = sum(block_sums.rounded(row, int(exponent[0]), ranks, numbers) for row in inputs)
+    wanted = sum(rounded(row, int(exponent[0]), ranks, numbers) for row in inputs)
     assert np.array_equal(fields_of(sums, ranks, fields), wanted), "a field is not the sum of its values"
     return quantize.unpack(sums, exponent, ranks, fields, average=average)[0]
 

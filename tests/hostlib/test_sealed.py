@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hostlib import ConfigError, RendezvousError
 from hostlib.launch.launched_rank import LaunchedRank
-from hostlib.launch.machines import Arrival, TcpChannel, by_machine, launched, meet, proof, seal, unseal
+from hostlib.launch.machines import RankArrival, TcpChannel, by_machine, launched, meet, proof, seal, unseal
 from hostlib.settings import Settings
 
 SECRET = "known to all ranks, and to no others"
@@ -101,12 +101,12 @@ def answered(answer: str) -> None:
 
         def second() -> None:
             with contextlib.closing(TcpChannel(1, 2, address, SECRET)) as channel:
-                own = Arrival.here()
+                own = RankArrival.here()
                 channel.gather(own.to_text())
                 meet(channel, 1, own, [], None, Settings.from_environment(RIGHT))
 
         met = threads.submit(second)
-        first.gather(Arrival.here().to_text())
+        first.gather(RankArrival.here().to_text())
         first.spread(answer)
         met.result()
 
@@ -124,13 +124,13 @@ def test_a_first_rank_that_cannot_seal_ends_the_others_wait() -> None:
 
         def second() -> None:
             with contextlib.closing(TcpChannel(1, 2, address, SECRET)) as channel:
-                own = Arrival.here()
+                own = RankArrival.here()
                 channel.gather(own.to_text())
                 meet(channel, 1, own, [], None, Settings.from_environment(RIGHT))
 
         met = threads.submit(second)
-        own = Arrival.here()
-        arrivals = [Arrival.from_text(text) for text in first.gather(own.to_text())]
+        own = RankArrival.here()
+        arrivals = [RankArrival.from_text(text) for text in first.gather(own.to_text())]
         with pytest.raises(ConfigError, match="INA_TOKEN has 0 characters"):
             meet(first, 0, own, arrivals, "127.0.0.1", unset)
         with pytest.raises(RendezvousError, match="rank 0 cannot seal its message"):
@@ -155,7 +155,7 @@ def test_a_recorded_arrival_takes_no_ranks_place() -> None:
 @pytest.mark.parametrize("text", ["", "a machine", "[]", '["a", "b", "c"]', "3"])
 def test_what_is_no_arrival_is_refused(text: str) -> None:
     with pytest.raises(RendezvousError, match="must be its machine and a challenge"):
-        Arrival.from_text(text)
+        RankArrival.from_text(text)
 
 
 def test_machines_are_in_the_order_of_their_first_ranks() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostlib.wire.wide_integers import MAX_SIZE, digit_bits, join, split
+from hostlib.torch.tensors import MAX_SIZE, digit_bits, join, split
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

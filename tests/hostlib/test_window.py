@@ -17,7 +17,6 @@ from hostlib.errors import RanksDisagree
 from hostlib.wire import encodings
 from tests import effort
 from tests.hostlib.cases import LANES, Case, MakeKernel, cases, network_of, random_arrays, run_case
-from tests.hostlib.reference_switch import ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 from tests.twins.kernel import NumpyKernel
 
@@ -180,9 +179,6 @@ def test_a_lost_result_is_fetched_without_the_other_ranks(make_kernel: MakeKerne
     network.on_packet = lose_first_result_of_rank_0
     results = network.run([np.ones(10, np.int32), np.ones(10, np.int32)])
     assert np.array_equal(results[0], np.full(10, 2, np.int32))
-    switch = network.switch
-    assert isinstance(switch, ReferenceSwitch)
-    assert switch.outcomes["replayed"] == 1
     assert network.workers[1].window.count(Counter.RESENT) == 0
 
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.network import HOST_PORT, Device, LinkFaults, Station, SwitchNode, Wire
+from bmv2_topos.testbeds.virtual.network import HOST_PORT, LinkFaults, PortedSwitch, Station, SwitchNode, Wire
 from bmv2_topos.testbeds.virtual.network import Network as EventNetwork
 from hostlib import collectives, wire
+from hostlib.core import Patience, Peers
 from hostlib.core.congestion import Congestion
 from hostlib.core.driver import Arrivals, Driver
-from hostlib.core.peers import Patience, Peers
 from hostlib.core.state import NEVER, CoreSettings, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import Kernel, NumericErrors, Window
@@ -136,14 +136,14 @@ class Network(EventNetwork):
         super().__init__([impairments], seed=seed)
         self.impairments = impairments
         self.workers: list[Worker] = []
-        self.switches: dict[int, Device] = {}
+        self.switches: dict[int, PortedSwitch] = {}
         self.on_packet: Callable[[int, bytes, bool], bool] = lambda rank, packet, upwards: True
         """Told of every packet (worker, bytes, towards the switch) on workers' links; False loses it."""
         self.on_link: Callable[[str, str, bytes], None] = lambda sender, receiver, packet: None
         """Told of every packet that is sent on any link: from a node to a node, the bytes."""
         self._packet_bytes = wire.packet_dtype(lanes, framed=True).itemsize
 
-    def add_switch(self, number: int, switch: Device) -> None:
+    def add_switch(self, number: int, switch: PortedSwitch) -> None:
         self.switches[number] = switch
         SwitchNode(self, f"s{number}", switch)
 
@@ -231,7 +231,7 @@ class VirtualNetwork(Network):
 
     def __init__(
         self,
-        switch: Device | Mapping[int, Device],
+        switch: PortedSwitch | Mapping[int, PortedSwitch],
         make_kernel: Callable[[], Kernel],
         *,
         size: int,
@@ -282,7 +282,7 @@ class VirtualNetwork(Network):
             )
 
     @property
-    def switch(self) -> Device:
+    def switch(self) -> PortedSwitch:
         """The root's."""
         return self.switches[0]
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from bmv2_topos.harness.errors import HarnessError
 from bmv2_topos.harness.page import rows_of
 from controller.errors import BadSpec
+from ina.cli.commands import for_typer
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.experiment import experiment
 
@@ -31,7 +32,7 @@ EXPERIMENT = Study(
 
 def call(*given: object) -> Result:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(experiment)
+    app.command()(for_typer(experiment))
     return CliRunner().invoke(app, [str(argument) for argument in given])
 
 
@@ -86,7 +87,7 @@ def test_a_row_that_differs_fails_the_check(own: Path) -> None:
     rows.write_text(json.dumps(document))
     done = call(own, "--check")
     assert done.exit_code == FAILED
-    assert "own is stale: product is 3, but 4 is published (size 1, seed 1)" in done.output
+    assert str(done.exception) == "own is stale: product is 3, but 4 is published (size 1, seed 1)"
 
 
 def test_a_file_without_an_experiment_is_refused(own: Path) -> None:

@@ -18,7 +18,7 @@ from controller.core import Core, Submitted, Tick, reasons
 from controller.core.compose import submission_of
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.memory.policy import Answer, Question
-from controller.simulator.network.run import simulate_network
+from controller.simulator.network.run import NetworkTask, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics
 from controller.vocabulary.files import read_jobs, read_topology, topology_document, write_jobs
@@ -131,7 +131,7 @@ def by_simulator(
     topology: Topology, chosen: NetworkSettings, jobs: list[Job], late: Mapping[str, float]
 ) -> Decision:
     """Return what the first decision of ``ina cluster simulate`` is; it keeps no estimates of `late` jobs."""
-    log = simulate_network(jobs, topology, "fifo-backfill", chosen, keep_log=True).log
+    log = simulate_network(NetworkTask(jobs, topology, "fifo-backfill", chosen, keep_log=True)).log
     assert log is not None
     _, question, answer = log.memory[0] if log.memory else (0.0, Question((), topology), Answer({}, {}))
     placed = {name: job for when, name, job in log.places if when == 0}

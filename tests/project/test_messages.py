@@ -18,7 +18,7 @@ PROGRAMS = {
     "hostlib/demos/digits.py",
 }
 # What a programmer does wrong in calling the library, at the line that does it. All else is logged.
-WARN = {"hostlib/horovod/optimizer.py", "hostlib/collectives/arrays.py", "hostlib/torch/version.py"}
+WARN = {"hostlib/horovod/optimizer.py", "hostlib/collectives/arrays.py", "hostlib/torch_autoload.py"}
 CONFIGURES = {"basicConfig", "addHandler", "setLevel", "dictConfig", "fileConfig", "captureWarnings"}
 
 

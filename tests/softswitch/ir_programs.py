@@ -101,7 +101,7 @@ def program(
         standard_metadata=STANDARD,
         errors=ERRORS,
         variables=variables or {},
-        states={"start": ir.State("start", extraction, accept, POS)},
+        states={"start": ir.ParserState("start", extraction, accept, POS)},
         verify=(),
         ingress=tuple(ingress),
         egress=tuple(egress),

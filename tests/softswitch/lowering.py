@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from softswitch.compiler import CompileError, compile_source, ir
-from softswitch.engine.interpreter.pipeline import Interpreter
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import Copy
 
 SKELETON = """\
@@ -94,7 +94,7 @@ def statements(body: tuple[ir.Stmt, ...]) -> Iterator[ir.Stmt]:
             case ir.If(_, then, otherwise):
                 yield from statements(then)
                 yield from statements(otherwise)
-            case ir.Scope(inner):
+            case ir.Inlined(inner):
                 yield from statements(inner)
             case ir.Switch(_, cases):
                 for _, inner in cases:

@@ -41,8 +41,8 @@ from softswitch.compiler.ir import Position
 from softswitch.compiler.ir.verify import InconsistentProgram, verify_program
 from softswitch.compiler.show import show
 from softswitch.engine.build import load
-from softswitch.engine.emit_c.program import emit_c
-from softswitch.engine.interpreter.pipeline import Interpreter
+from softswitch.engine.emit_c import emit_c
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import Copy
 from tests.programs import p4src_program
 from tests.softswitch.constructs import ROWS
@@ -245,7 +245,7 @@ def test_a_program_with_many_lanes_is_shown_in_megabytes_not_in_tens() -> None:
 
 
 PROGRAM = Path(__file__).parents[2] / "p4src" / "exclusive.p4"
-SMALL = Path(__file__).parent / "features" / "dropping" / "program.p4"
+SMALL = Path(__file__).parent / "features" / "dropping.p4"
 LANES = {"LANES": "32"}
 
 

@@ -22,20 +22,22 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc
-from softswitch.daemon import SIGNALS, Stop
+from softswitch.daemon import SIGNALS, StopSignal
 
 ENTRIES_P4 = Path(__file__).parent / "p4runtime" / "entries.p4"
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from softswitch.daemon import run_switch
+from softswitch.daemon import SwitchSettings, run_switch
 from softswitch.engine.ports import parse_port
 run_switch(
-    {0: parse_port("udp:0"), 1: parse_port("udp:0"), 2: parse_port("memory")},
-    program=Path(sys.argv[1]) if len(sys.argv) > 1 else None,
-    ready=sys.stdout,
-    until_eof=True,
+    SwitchSettings(
+        ports={0: parse_port("udp:0"), 1: parse_port("udp:0"), 2: parse_port("memory")},
+        program=Path(sys.argv[1]) if len(sys.argv) > 1 else None,
+        ready=sys.stdout,
+        until_eof=True,
+    )
 )
 """
 
@@ -65,16 +67,18 @@ class Process:
 WATCHED = """
 import sys
 from pathlib import Path
-from softswitch.daemon import run_switch
+from softswitch.daemon import SwitchSettings, run_switch
 from softswitch.engine.ports import parse_port
 run_switch(
-    {1: parse_port("udp:0")},
-    program=Path(sys.argv[1]),
-    backend="interpreter",
-    ready=sys.stdout,
-    until_eof=True,
-    watch=True,
-    metrics_port=0,
+    SwitchSettings(
+        ports={1: parse_port("udp:0")},
+        program=Path(sys.argv[1]),
+        backend="interpreter",
+        ready=sys.stdout,
+        until_eof=True,
+        watch=True,
+        metrics_port=0,
+    )
 )
 """
 
@@ -208,7 +212,7 @@ def test_it_ends_at_a_signal_after_bytes_that_are_no_messages(process: Process) 
 def test_a_signal_that_does_not_interrupt_the_main_thread_ends_its_wait(number: signal.Signals) -> None:
     """As one that comes when it is about to wait: a switch that had just begun did not end at SIGTERM."""
     before = signal.getsignal(number)
-    with Stop() as stop:
+    with StopSignal() as stop:
 
         def signal_here() -> None:
             signal.pthread_kill(threading.get_ident(), number)
@@ -223,7 +227,7 @@ def test_a_signal_that_does_not_interrupt_the_main_thread_ends_its_wait(number: 
 
 
 def test_a_signal_that_comes_before_the_wait_ends_it() -> None:
-    with Stop() as stop:
+    with StopSignal() as stop:
         signal.raise_signal(signal.SIGTERM)
         stop.wait_in_main_thread()
 
@@ -232,7 +236,7 @@ def test_other_signals_do_not_end_it() -> None:
     heard = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
     try:
-        with Stop() as stop:
+        with StopSignal() as stop:
             signal.raise_signal(signal.SIGUSR1)
             threading.Timer(0.05, stop.set).start()
             stop.wait_in_main_thread()
@@ -242,7 +246,7 @@ def test_other_signals_do_not_end_it() -> None:
 
 
 def test_threads_wait_for_it_too_and_it_may_be_set_after_its_end() -> None:
-    with Stop() as stop:
+    with StopSignal() as stop:
         assert not stop.wait(0)
         stop.set()
         assert stop.wait(0)

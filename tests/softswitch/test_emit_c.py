@@ -31,10 +31,10 @@ from softswitch.engine import c_compiler, native
 from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
 from softswitch.engine.cache import emit_once
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from softswitch.engine.emit_c.unit import make_unit
-from softswitch.engine.emit_c.wire import Window, stretches, windows
-from softswitch.engine.interpreter.pipeline import Interpreter
+from softswitch.engine.emit_c.wire import ReorderWindow, stretches, windows
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import BuildFailed, Copy, NoCompiler, Pipeline
 from softswitch.engine.ports import parse_port
 from softswitch.engine.switch import Switch
@@ -45,7 +45,7 @@ from tests.softswitch.differential.traffic import Sent
 from tests.softswitch.differential.trial import QUICK
 from tests.softswitch.tofino.programs import frame, program
 
-FEATURES = sorted((Path(__file__).parent / "features").glob("*/program.p4"))
+FEATURES = sorted((Path(__file__).parent / "features").glob("*.p4"))
 EXCLUSIVE = Path(__file__).parents[2] / "p4src" / "exclusive.p4"
 
 
@@ -204,7 +204,7 @@ def test_without_a_compiler_an_object_that_one_has_built_serves(
         build(hand.lanes_program(9))
 
 
-@pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.stem)
 def test_the_c_text_has_no_warnings(source: Path, tmp_path: Path) -> None:
     text = tmp_path / "pipeline.c"
     text.write_text(emit_once(program_of(source)))
@@ -327,7 +327,7 @@ def test_an_ipv4_header_is_one_window_and_a_field() -> None:
     (layout,) = (layout for layout in unit.headers.values() if layout.type.name == "a_t")
     (stretch,) = stretches(layout)
     first, second = windows(stretch[:-1])  # without the checksum of this test
-    assert isinstance(first, Window)
+    assert isinstance(first, ReorderWindow)
     assert first.order == (1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 15, 14, 13, 12)
     assert second == stretch[-2]
 

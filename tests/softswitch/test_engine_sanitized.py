@@ -15,7 +15,7 @@ import pytest
 
 from softswitch import compile_source
 from softswitch.engine.build import engine_sources
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from tests.softswitch.script_program import RUNTIME, have_compiler
 
 HERE = Path(__file__).parent

@@ -71,46 +71,6 @@ def test_swap(apply: str, out: str | None):
         assert sent("01020304", apply, declarations=SWAP) == out
 
 
-def test_an_in_argument_keeps_its_value_while_its_source_changes():
-    declarations = "control K(in bit<8> v, inout h_t h) { apply { h.a = 9; h.b = v; } }"
-    assert (
-        sent("01020304", "k.apply(hdr.h.a, hdr.h);", declarations=declarations, locals="K() k;") == "09010304"
-    )
-
-
-def test_an_action_that_reaches_its_argument_by_another_way():
-    action = "action f(inout bit<8> p) { p = 7; hdr.h.b = hdr.h.a; }"
-    # p is a copy until f ends: f sees the old hdr.h.a.
-    assert sent("01020304", "f(hdr.h.a);", locals=action) == "07010304"
-
-
-def test_an_action_that_reaches_its_argument_through_another_action():
-    actions = "action g() { hdr.h.b = hdr.h.a; } action f(inout bit<8> p) { p = 7; g(); }"
-    assert sent("01020304", "f(hdr.h.a);", locals=actions) == "07010304"
-
-
-def test_the_index_of_an_argument_is_evaluated_once():
-    declarations = "void f(inout bit<8> p, inout bit<8> i) { i = 2; p = 9; }"
-    parser = (
-        "state start { packet.extract(hdr.s.next); packet.extract(hdr.s.next); "
-        "packet.extract(hdr.s.next); transition accept; }"
-    )
-    out = sent(
-        "000000000000000000000000", "f(hdr.s[meta.x].a, meta.x);", declarations=declarations, parser=parser
-    )
-    assert out == "090000000000000000000000"
-
-
-def test_an_out_argument_starts_at_zero():
-    declarations = "void f(out bit<8> p) { if (p == 0) { p = 5; } }"
-    assert sent("01020304", "f(hdr.h.a);", declarations=declarations) == "05020304"
-
-
-def test_an_out_header_starts_invalid():
-    declarations = "void f(out h_t p) { }"
-    assert sent("01020304", "f(hdr.h);", declarations=declarations) == ""
-
-
 @pytest.mark.parametrize(
     ("apply", "out"),
     [
@@ -130,79 +90,11 @@ def test_effects_come_in_order(apply: str, out: str):
     assert sent("01020304", apply, declarations=BUMP) == out
 
 
-def test_arguments_by_name_and_defaults():
-    declarations = "void f(out bit<8> p, in bit<8> q, in bit<8> r = 5) { p = q - r; }"
-    assert sent("01020304", "f(q = 9, p = hdr.h.a);", declarations=declarations) == "04020304"
-
-
-def test_overloads_are_told_apart_by_their_number_of_parameters():
-    declarations = "bit<8> f(in bit<8> p) { return p; } bit<8> f(in bit<8> p, in bit<8> q) { return p + q; }"
-    assert sent("01020304", "hdr.h.c = f(9); hdr.h.d = f(3, 4);", declarations=declarations) == "01020907"
-
-
-def test_return_leaves_only_the_function():
-    declarations = "bit<8> f(in bit<8> p) { if (p > 1) { return 9; } bit<8> t = p + 1; return t; }"
-    assert (
-        sent("01020304", "hdr.h.c = f(hdr.h.a); hdr.h.d = f(hdr.h.b);", declarations=declarations)
-        == "01020209"
-    )
-
-
-def test_return_leaves_only_the_control():
-    declarations = "control K(inout h_t h) { apply { if (h.a == 1) { return; } h.b = 0; } }"
-    assert (
-        sent("01020304", "k.apply(hdr.h); hdr.h.c = 8;", declarations=declarations, locals="K() k;")
-        == "01020804"
-    )
-
-
-def test_exit_copies_back():
-    action = "action f(inout bit<8> p) { p = 7; hdr.h.b = hdr.h.a; exit; }"
-    assert sent("01020304", "f(hdr.h.a); hdr.h.c = 0;", locals=action) == "07010304"
-
-
-def test_exit_in_a_shared_action_copies_back_for_every_caller():
-    actions = """
-    action stop() { exit; }
-    action f(inout bit<8> p) { p = 7; hdr.h.b = hdr.h.a; stop(); }
-    """
-    assert sent("01020304", "f(hdr.h.a); hdr.h.c = 0;", locals=actions) == "07010304"
-
-
-def test_one_instance_applied_with_different_arguments():
-    declarations = "control K(inout bit<8> p) { bit<8> n; apply { n = n + 1; p = p + n; } }"
-    # n starts at zero in every application.
-    out = sent(
-        "01020304",
-        "k.apply(hdr.h.a); k.apply(hdr.h.b); k.apply(hdr.h.b);",
-        declarations=declarations,
-        locals="K() k;",
-    )
-    assert out == "02040304"
-
-
 def test_one_instance_applied_twice_alike_needs_no_copies():
     declarations = "control K(inout headers_t hs) { apply { hs.h.a = hs.h.a + 1; } }"
     program = lowered("k.apply(hdr); k.apply(hdr);", declarations=declarations, locals="K() k;")
     assert copies(program) == []
     assert len(program.ingress) == 2
-
-
-def test_locals_of_an_action_start_at_zero_in_every_call():
-    action = (
-        "action f(bit<8> v) { bit<8> n; inner_t k; n = n + v; k.x = k.x + v; hdr.h.a = n; hdr.h.b = k.x; }"
-    )
-    assert sent("01020304", "f(1); f(2);", locals=action) == "02020304"
-
-
-def test_a_local_header_is_invalid_and_zero_in_every_call():
-    action = """action f() {
-        h_t k;
-        hdr.h.b = k.isValid() ? 8w1 : k.a;
-        k.setValid();
-        k.a = 9;
-    }"""
-    assert sent("01020304", "f(); f();", locals=action) == "01000304"
 
 
 def test_direct_calls_share_the_body_of_an_action():
@@ -212,28 +104,12 @@ def test_direct_calls_share_the_body_of_an_action():
     assert program.actions["C.f"].params[0].variable in program.variables
 
 
-def test_an_extern_passed_to_a_control():
-    declarations = """
-    control K(register<bit<8>> r, inout bit<8> v) { apply { r.read(v, 1); } }
-    control L(inout bit<8> v)(register<bit<8>> r, bit<8> n) { apply { r.write(1, n); v = n; } }
-    """
-    locals_ = "register<bit<8>>(4) r; K() k; L(r, 6) l;"
-    apply = "l.apply(hdr.h.a); k.apply(r, hdr.h.b);"
-    assert sent("01020304", apply, declarations=declarations, locals=locals_) == "06060304"
-
-
 def test_parameters_that_cannot_be_copied_must_not_differ():
     declarations = "control K(register<bit<8>> r, inout bit<8> v) { apply { r.read(v, 1); } }"
     locals_ = "register<bit<8>>(4) r; register<bit<8>>(4) q; K() k;"
     text = source("k.apply(r, hdr.h.a); k.apply(q, hdr.h.a);", declarations=declarations, locals=locals_)
     with pytest.raises(Unsupported, match="parameter 'r' differs"):
         compile_source(text)
-
-
-def test_one_instance_applied_twice_with_the_same_expression():
-    declarations = "control K(in bit<8> v, inout h_t h) { apply { h.a = v; } }"
-    apply = "k.apply(hdr.h.a + 1, hdr.h); k.apply(hdr.h.a + 1, hdr.h);"
-    assert sent("01020304", apply, declarations=declarations, locals="K() k;") == "03020304"
 
 
 def assigned(value: str, target: str = "meta.x", declarations: str = "") -> ir.Expr:
@@ -349,12 +225,6 @@ def test_values_at_run_time(apply: str, out: str):
     assert sent("ffc20304", apply) == out
 
 
-def test_an_enum_is_compared_and_switched_on():
-    declarations = "enum Color { red, green, blue }"
-    apply = "Color c = Color.blue; switch (c) { Color.red: { hdr.h.a = 1; } Color.blue: { hdr.h.a = 2; } }"
-    assert sent("00000000", apply, declarations=declarations) == "02000000"
-
-
 def test_serialisable_enums_and_new_types_are_their_underlying_type():
     declarations = (
         "enum bit<8> Kind { a = 1, b = 0x20 } type bit<8> port_t; header k_t { Kind kind; port_t port; }"
@@ -375,11 +245,6 @@ def test_a_hash_of_mixed_data():
     widths = [expr.type.width if isinstance(expr.type, ir.Bits) else "bool" for expr in call.args[3]]
     assert widths == [8, 8, 8, 8, "bool", 4, 8]
     assert [expr.type for expr in call.args[4]] == [ir.Bits(32)]
-
-
-def test_externs_write_to_slices_by_way_of_a_variable():
-    apply = "r.write(1, 0xa); r.read(hdr.h.a[7:4], 1);"
-    assert sent("00000000", apply, locals="register<bit<4>>(4) r;") == "a0000000"
 
 
 def test_the_new_version_of_v1model_has_typed_indices():
@@ -516,34 +381,6 @@ def test_a_sub_parser_becomes_states():
     assert sent("0502030402030405", declarations=declarations, parser=parser) == "0502030202ff0405"
 
 
-def test_one_sub_parser_twice():
-    declarations = """
-    parser Sub(packet_in p, out h_t h) {
-        bit<8> n;
-        state start { n = n + 1; p.extract(h); h.d = n; transition accept; }
-    }
-    """
-    parser = (
-        "Sub() sub; state start { sub.apply(packet, hdr.h); Sub.apply(packet, "
-        "hdr.g); sub.apply(packet, hdr.s[0]); transition accept; }"
-    )
-    frame = "01020300" * 3
-    assert sent(frame, declarations=declarations, parser=parser) == "01020301" * 3
-
-
-def test_what_a_sub_parser_gets_is_copied_where_it_must_be():
-    declarations = """
-    parser Sub(packet_in p, in bit<8> v, inout h_t h) {
-        state start { h.a = 9; h.b = v; transition accept; }
-    }
-    """
-    parser = (
-        "Sub() sub; state start { packet.extract(hdr.h); "
-        "sub.apply(packet, hdr.h.a, hdr.h); transition accept; }"
-    )
-    assert sent("01020304", declarations=declarations, parser=parser) == "09010304"
-
-
 def test_locals_of_a_state_start_at_zero_in_every_round():
     parser = """
     bit<8> rounds = 3;
@@ -588,37 +425,6 @@ def test_select_on_several_values():
 def test_a_state_without_transition_rejects():
     program = lowered(parser="state start { packet.extract(hdr.h); }")
     assert program.states["start"].transition.cases == (((), "reject"),)
-
-
-def test_lookahead_of_a_header():
-    parser = (
-        "state start { h_t ahead = packet.lookahead<h_t>(); "
-        "packet.extract(hdr.h); hdr.h.a = ahead.d; transition accept; }"
-    )
-    assert sent("01020304", parser=parser) == "04020304"
-
-
-def test_lookahead_of_scalars():
-    parser = """
-    state start {
-        bit<4> high = packet.lookahead<bit<4>>();
-        int<8> whole = packet.lookahead<int<8>>();
-        bool first = packet.lookahead<bool>();
-        packet.extract(hdr.h);
-        hdr.h.b = (bit<8>)high;
-        hdr.h.c = first ? 8w1 : 0;
-        hdr.h.d = (bit<8>)(whole >> 1);
-        transition accept;
-    }"""
-    assert sent("f0000000", parser=parser) == "f00f01f8"
-
-
-def test_a_header_may_be_skipped():
-    parser = (
-        "state start { packet.extract<h_t>(_); packet.extract(hdr.h); "
-        "packet.advance(8 * 1); transition accept; }"
-    )
-    assert sent("0000000001020304ffaa", parser=parser) == "01020304aa"
 
 
 def test_an_error_leaves_the_parser():
@@ -810,18 +616,6 @@ def test_the_action_that_ran():
     ]
 
 
-def test_keys_are_looked_at_in_order():
-    declarations = "bit<8> bump(inout bit<8> p) { p = p + 1; return p; }"
-    locals_ = """
-    action a() { hdr.h.d = 9; }
-    table t {
-        key = { hdr.h.a: exact; bump(hdr.h.a): exact @name("bumped"); }
-        actions = { a; NoAction; }
-        const entries = { (1, 2): a(); }
-    }"""
-    assert sent("01020304", "t.apply();", declarations=declarations, locals=locals_) == "02020309"
-
-
 def test_field_lists():
     program = lowered(
         "clone_preserving_field_list(CloneType.I2E, 5, KEEP);",
@@ -867,3 +661,290 @@ def test_controller_headers_are_numbered_after_their_types():
     header = '@controller_header("packet_out") header packet_out_t { bit<8> port; }'
     (found,) = p4info(lowered(declarations=header)).controller_packet_metadata
     assert (found.preamble.name, found.preamble.id) == ("packet_out", 75327753)  # p4c's number
+
+
+SENT = [
+    pytest.param(
+        "01020304",
+        {
+            "apply": "k.apply(hdr.h.a, hdr.h);",
+            "declarations": "control K(in bit<8> v, inout h_t h) { apply { h.a = 9; h.b = v; } }",
+            "locals": "K() k;",
+        },
+        "09010304",
+        id="an_in_argument_keeps_its_value_while_its_source_changes",
+    ),
+    # p is a copy until f ends: f sees the old hdr.h.a.
+    pytest.param(
+        "01020304",
+        {"apply": "f(hdr.h.a);", "locals": "action f(inout bit<8> p) { p = 7; hdr.h.b = hdr.h.a; }"},
+        "07010304",
+        id="an_action_that_reaches_its_argument_by_another_way",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "f(hdr.h.a);",
+            "locals": "action g() { hdr.h.b = hdr.h.a; } action f(inout bit<8> p) { p = 7; g(); }",
+        },
+        "07010304",
+        id="an_action_that_reaches_its_argument_through_another_action",
+    ),
+    pytest.param(
+        "000000000000000000000000",
+        {
+            "apply": "f(hdr.s[meta.x].a, meta.x);",
+            "declarations": "void f(inout bit<8> p, inout bit<8> i) { i = 2; p = 9; }",
+            "parser": (
+                "state start { packet.extract(hdr.s.next); packet.extract(hdr.s.next); "
+                "packet.extract(hdr.s.next); transition accept; }"
+            ),
+        },
+        "090000000000000000000000",
+        id="the_index_of_an_argument_is_evaluated_once",
+    ),
+    pytest.param(
+        "01020304",
+        {"apply": "f(hdr.h.a);", "declarations": "void f(out bit<8> p) { if (p == 0) { p = 5; } }"},
+        "05020304",
+        id="an_out_argument_starts_at_zero",
+    ),
+    pytest.param(
+        "01020304",
+        {"apply": "f(hdr.h);", "declarations": "void f(out h_t p) { }"},
+        "",
+        id="an_out_header_starts_invalid",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "f(q = 9, p = hdr.h.a);",
+            "declarations": "void f(out bit<8> p, in bit<8> q, in bit<8> r = 5) { p = q - r; }",
+        },
+        "04020304",
+        id="arguments_by_name_and_defaults",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "hdr.h.c = f(9); hdr.h.d = f(3, 4);",
+            "declarations": (
+                "bit<8> f(in bit<8> p) { return p; } bit<8> f(in bit<8> p, in bit<8> q) { return p + q; }"
+            ),
+        },
+        "01020907",
+        id="overloads_are_told_apart_by_their_number_of_parameters",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "hdr.h.c = f(hdr.h.a); hdr.h.d = f(hdr.h.b);",
+            "declarations": "bit<8> f(in bit<8> p) { if (p > 1) { return 9; } bit<8> t = p + 1; return t; }",
+        },
+        "01020209",
+        id="return_leaves_only_the_function",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "k.apply(hdr.h); hdr.h.c = 8;",
+            "declarations": "control K(inout h_t h) { apply { if (h.a == 1) { return; } h.b = 0; } }",
+            "locals": "K() k;",
+        },
+        "01020804",
+        id="return_leaves_only_the_control",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "f(hdr.h.a); hdr.h.c = 0;",
+            "locals": "action f(inout bit<8> p) { p = 7; hdr.h.b = hdr.h.a; exit; }",
+        },
+        "07010304",
+        id="exit_copies_back",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "f(hdr.h.a); hdr.h.c = 0;",
+            "locals": """
+    action stop() { exit; }
+    action f(inout bit<8> p) { p = 7; hdr.h.b = hdr.h.a; stop(); }
+    """,
+        },
+        "07010304",
+        id="exit_in_a_shared_action_copies_back_for_every_caller",
+    ),
+    # n starts at zero in every application.
+    pytest.param(
+        "01020304",
+        {
+            "apply": "k.apply(hdr.h.a); k.apply(hdr.h.b); k.apply(hdr.h.b);",
+            "declarations": "control K(inout bit<8> p) { bit<8> n; apply { n = n + 1; p = p + n; } }",
+            "locals": "K() k;",
+        },
+        "02040304",
+        id="one_instance_applied_with_different_arguments",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "f(1); f(2);",
+            "locals": (
+                "action f(bit<8> v) { bit<8> n; inner_t k; n = n + v; k.x = k.x + v; hdr.h.a = n; "
+                "hdr.h.b = k.x; }"
+            ),
+        },
+        "02020304",
+        id="locals_of_an_action_start_at_zero_in_every_call",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "f(); f();",
+            "locals": """action f() {
+        h_t k;
+        hdr.h.b = k.isValid() ? 8w1 : k.a;
+        k.setValid();
+        k.a = 9;
+    }""",
+        },
+        "01000304",
+        id="a_local_header_is_invalid_and_zero_in_every_call",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "l.apply(hdr.h.a); k.apply(r, hdr.h.b);",
+            "declarations": """
+    control K(register<bit<8>> r, inout bit<8> v) { apply { r.read(v, 1); } }
+    control L(inout bit<8> v)(register<bit<8>> r, bit<8> n) { apply { r.write(1, n); v = n; } }
+    """,
+            "locals": "register<bit<8>>(4) r; K() k; L(r, 6) l;",
+        },
+        "06060304",
+        id="an_extern_passed_to_a_control",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "k.apply(hdr.h.a + 1, hdr.h); k.apply(hdr.h.a + 1, hdr.h);",
+            "declarations": "control K(in bit<8> v, inout h_t h) { apply { h.a = v; } }",
+            "locals": "K() k;",
+        },
+        "03020304",
+        id="one_instance_applied_twice_with_the_same_expression",
+    ),
+    pytest.param(
+        "00000000",
+        {
+            "apply": (
+                "Color c = Color.blue; switch (c) { Color.red: { hdr.h.a = 1; "
+                "} Color.blue: { hdr.h.a = 2; } }"
+            ),
+            "declarations": "enum Color { red, green, blue }",
+        },
+        "02000000",
+        id="an_enum_is_compared_and_switched_on",
+    ),
+    pytest.param(
+        "00000000",
+        {"apply": "r.write(1, 0xa); r.read(hdr.h.a[7:4], 1);", "locals": "register<bit<4>>(4) r;"},
+        "a0000000",
+        id="externs_write_to_slices_by_way_of_a_variable",
+    ),
+    pytest.param(
+        "01020300" * 3,
+        {
+            "declarations": """
+    parser Sub(packet_in p, out h_t h) {
+        bit<8> n;
+        state start { n = n + 1; p.extract(h); h.d = n; transition accept; }
+    }
+    """,
+            "parser": (
+                "Sub() sub; state start { sub.apply(packet, hdr.h); Sub.apply(packet, hdr.g); "
+                "sub.apply(packet, hdr.s[0]); transition accept; }"
+            ),
+        },
+        "01020301" * 3,
+        id="one_sub_parser_twice",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "declarations": """
+    parser Sub(packet_in p, in bit<8> v, inout h_t h) {
+        state start { h.a = 9; h.b = v; transition accept; }
+    }
+    """,
+            "parser": (
+                "Sub() sub; state start { packet.extract(hdr.h); sub.apply(packet, hdr.h.a, hdr.h); "
+                "transition accept; }"
+            ),
+        },
+        "09010304",
+        id="what_a_sub_parser_gets_is_copied_where_it_must_be",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "parser": (
+                "state start { h_t ahead = packet.lookahead<h_t>(); packet.extract(hdr.h); "
+                "hdr.h.a = ahead.d; transition accept; }"
+            )
+        },
+        "04020304",
+        id="lookahead_of_a_header",
+    ),
+    pytest.param(
+        "f0000000",
+        {
+            "parser": """
+    state start {
+        bit<4> high = packet.lookahead<bit<4>>();
+        int<8> whole = packet.lookahead<int<8>>();
+        bool first = packet.lookahead<bool>();
+        packet.extract(hdr.h);
+        hdr.h.b = (bit<8>)high;
+        hdr.h.c = first ? 8w1 : 0;
+        hdr.h.d = (bit<8>)(whole >> 1);
+        transition accept;
+    }"""
+        },
+        "f00f01f8",
+        id="lookahead_of_scalars",
+    ),
+    pytest.param(
+        "0000000001020304ffaa",
+        {
+            "parser": (
+                "state start { packet.extract<h_t>(_); packet.extract(hdr.h); "
+                "packet.advance(8 * 1); transition accept; }"
+            )
+        },
+        "01020304aa",
+        id="a_header_may_be_skipped",
+    ),
+    pytest.param(
+        "01020304",
+        {
+            "apply": "t.apply();",
+            "declarations": "bit<8> bump(inout bit<8> p) { p = p + 1; return p; }",
+            "locals": """
+    action a() { hdr.h.d = 9; }
+    table t {
+        key = { hdr.h.a: exact; bump(hdr.h.a): exact @name("bumped"); }
+        actions = { a; NoAction; }
+        const entries = { (1, 2): a(); }
+    }""",
+        },
+        "02020309",
+        id="keys_are_looked_at_in_order",
+    ),
+]
+
+
+@pytest.mark.parametrize(("frame", "parts", "out"), SENT)
+def test_what_leaves_is_what_the_program_says(frame: str, parts: dict[str, str], out: str) -> None:
+    assert sent(frame, **parts) == out

@@ -22,9 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softswitch.compiler.errors import CompileError
-from softswitch.compiler.frontend import ast
+from softswitch.compiler.frontend import ast, parse, parse_tokens
 from softswitch.compiler.frontend.lexer import integer, string, tokenize
-from softswitch.compiler.frontend.parser import parse, parse_tokens
 from softswitch.compiler.frontend.preprocess import preprocess
 
 

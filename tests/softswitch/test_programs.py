@@ -11,10 +11,10 @@ from softswitch.compiler import Choice, compile_source, p4info, preprocess_file
 from softswitch.compiler.errors import CompileError
 from softswitch.engine import cache
 from softswitch.engine.cache import compile_once, emit_once, p4info_once, preprocess_once
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*/program.p4")]
+SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*.p4")]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_a_kept_program_is_the_one_that_was_compiled(path: Path, compiled: list[
     assert emit_c(second) == emit_c(first)
 
 
-TEXT = preprocess_file(ROOT / "tests/softswitch/features/slices/program.p4")
+TEXT = preprocess_file(ROOT / "tests/softswitch/features/slices.p4")
 
 
 def test_another_text_or_name_is_another_program(compiled: list[str]) -> None:
@@ -128,6 +128,6 @@ def test_a_file_that_changes_or_appears_where_it_is_looked_for_is_read(changed: 
 def test_what_is_kept_is_had_without_what_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A switch starts in four fifths of the time, ``ina run`` without any IR."""
     made = emit_once(compile_once(TEXT)), p4info_once(TEXT)
-    for module in ("softswitch.engine.emit_c.program", "softswitch.compiler.p4info_export"):
+    for module in ("softswitch.engine.emit_c", "softswitch.compiler.p4info_export"):
         monkeypatch.setitem(sys.modules, module, None)
     assert (emit_once(compile_once(TEXT)), p4info_once(TEXT)) == made

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from softswitch.compiler import compile_source, ir
-from softswitch.compiler.slots import Flows, OneThread, Slots, find_slots
+from softswitch.compiler.slots import FoundSlots, OneThread, SlotFlows, find_slots
 from softswitch.engine.build import FLAGS, build_c
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from softswitch.engine.interpreter import interpreter
 from softswitch.engine.trace import Event
 from tests.programs import p4src_program
@@ -67,7 +67,7 @@ class Watched:
 def test_the_slot_of_our_programs(name: str, fields: tuple[str, ...], empty: tuple[str, ...]) -> None:
     """A job's entry says where its PSNs lie. While a job moves, registers say that, too."""
     found = find_slots(p4src_program(name, LANES=32))
-    assert isinstance(found, Slots)
+    assert isinstance(found, FoundSlots)
     assert (found.fields, found.tables, found.empty) == (fields, (JOB,), empty)
     assert found.guarded, "packets that are none of ours meet no register"
 
@@ -120,7 +120,7 @@ def test_packets_of_our_programs_meet_the_slot_that_is_foretold(name: str) -> No
 def test_the_slot_is_the_index_that_registers_are_met_at(apply: str, guarded: bool) -> None:
     program = lowered(apply, locals=REGISTER)
     found = find_slots(program)
-    assert isinstance(found, Slots)
+    assert isinstance(found, FoundSlots)
     assert found.guarded == guarded
     assert not found.empty
     watched, random, met = Watched(program), Random(1), 0
@@ -164,7 +164,7 @@ TABLES = """
 def test_the_entry_that_a_packet_hits_says_its_slot(table: str, entries: tuple[str, ...]) -> None:
     program = lowered(f"{table}.apply();" + READ.format("meta.w"), locals=REGISTER + TABLES)
     found = find_slots(program)
-    assert isinstance(found, Slots)
+    assert isinstance(found, FoundSlots)
     assert found.tables == (f"C.{table}",)
     watched, random, seen = Watched(program), Random(2), set()
     watched.insert(*entries)
@@ -189,7 +189,7 @@ def test_a_table_behind_which_registers_decide_has_to_be_empty() -> None:
     apply = "meta.w = (bit<32>)hdr.h.a; t.apply();" + READ.format("meta.w")
     program = lowered(apply, locals=REGISTER + decides)
     found = find_slots(program)
-    assert isinstance(found, Slots)
+    assert isinstance(found, FoundSlots)
     assert found.empty == ("C.t",)
     assert found.fields == ("h.a",)
     assert CompiledPipeline(program, build_c(emit_c(program), flags=QUICK)).one_thread is None
@@ -199,7 +199,7 @@ def test_a_table_behind_which_registers_decide_has_to_be_empty() -> None:
 
 def test_programs_that_keep_nothing_need_no_slot() -> None:
     program = lowered("standard_metadata.egress_spec = 3;")
-    assert find_slots(program) == Flows()
+    assert find_slots(program) == SlotFlows()
     compiled = CompiledPipeline(program, build_c(emit_c(program), flags=QUICK))
     assert compiled.one_thread is None
     assert compiled.slot(bytes(64), 0) is None
@@ -292,7 +292,7 @@ def test_parsers_are_followed_by_the_tests_that_they_make() -> None:
                 state far2 { packet.extract(hdr.s[0]); packet.extract(hdr.h); transition accept; }"""
     parser = parser.replace("packet.extract(hdr.s[0]);", "")
     program = lowered(GUARDED.format(READ.format("(bit<32>)hdr.h.a")), locals=REGISTER, parser=parser)
-    assert isinstance(find_slots(program), Slots)
+    assert isinstance(find_slots(program), FoundSlots)
     watched, random, met = Watched(program), Random(3), 0
     for _ in range(300):
         frame = bytes(random.choice((0, 1, 2, 3, 9, 200, 255)) for _ in range(random.choice((4, 7, 8, 12))))

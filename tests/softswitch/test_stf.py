@@ -17,10 +17,10 @@ from softswitch.compiler import compile_file, compile_source, ir
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.stf import Event, Report, ScriptError, parse_script, run_script
+from softswitch.stf import Event, ScriptError, ScriptReport, parse_script, run_script
 from softswitch.stf.control import EmbeddedPlane
 from softswitch.stf.runtime import RuntimeFileError, configure
-from softswitch.stf.script import Add, Command, Expect, Operand, Packet
+from softswitch.stf.script import Add, Expect, PacketLine, ScriptCommand, ScriptOperand
 from tests.softswitch.lowering import source
 
 PROGRAM = Path(__file__).parents[1] / "p4" / "basic_tables" / "program.p4"
@@ -31,7 +31,7 @@ def program() -> ir.Program:
     return compile_file(PROGRAM)
 
 
-def run(program: ir.Program, script: str) -> Report:
+def run(program: ir.Program, script: str) -> ScriptReport:
     return run_script(program, parse_script(script), backend="interpreter")
 
 
@@ -63,7 +63,7 @@ def test_a_range_is_written_with_both_ends() -> None:
 
 def test_statements_keep_their_lines() -> None:
     text = "\n# a comment\nPACKET 3 00 ff\texpect\n".replace("\texpect", "")
-    assert parse_script(text) == [Packet(3, 3, b"\x00\xff")]
+    assert parse_script(text) == [PacketLine(3, 3, b"\x00\xff")]
     assert parse_script("expect 4 0a** $") == [Expect(1, 4, "0A**", True)]
     assert parse_script("expect 4") == [Expect(1, 4, None)]
 
@@ -74,7 +74,7 @@ def test_an_entry_has_priority_matches_arguments_and_label() -> None:
         1,
         "t",
         5,
-        (("h.s[1].f", Operand(0x10, 0xF0, 8)), ("g", Operand(7, 0, 0, 8))),
+        (("h.s[1].f", ScriptOperand(0x10, 0xF0, 8)), ("g", ScriptOperand(7, 0, 0, 8))),
         "c.act",
         (("x", 3), ("y", 2)),
         "A",
@@ -83,7 +83,7 @@ def test_an_entry_has_priority_matches_arguments_and_label() -> None:
 
 def test_rates_are_pairs() -> None:
     [command] = parse_script("meter_set_rates m 2 0.000005:4 0.00002:5")
-    assert command == Command(1, "meter_set_rates", "m", (2,), ((0.000005, 4), (0.00002, 5)))
+    assert command == ScriptCommand(1, "meter_set_rates", "m", (2,), ((0.000005, 4), (0.00002, 5)))
 
 
 @pytest.mark.parametrize(

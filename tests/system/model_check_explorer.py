@@ -13,7 +13,7 @@ import numpy as np
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.network import describe
 from bmv2_topos.soak.programs import LANES
-from bmv2_topos.soak.schedule import Bed, JobPlan
+from bmv2_topos.soak.schedule import JobPlan, SoakBed
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
@@ -322,7 +322,7 @@ class Case:
         return self.places or (self.switches[-1],) * 2
 
     @property
-    def bed(self) -> Bed:
+    def bed(self) -> SoakBed:
         """The network."""
         shared = self.program == "shared"
         server = "p" if shared else None
@@ -338,7 +338,7 @@ class Case:
         hosts = tuple(map(Server, [*workers, "p"] if shared else workers))
         topology = Topology(tuple(map(Switch, self.switches)), hosts, tuple(links))
         slots = 0 if shared else self.region.size
-        return Bed(0, self.program, topology, tuple(placements), {}, (slots,) * len(self.jobs))
+        return SoakBed(0, self.program, topology, tuple(placements), {}, (slots,) * len(self.jobs))
 
 
 def explore(case: Case, rack: Rack) -> Explored:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import re
@@ -15,9 +14,8 @@ import pytest
 import typer
 
 from controller import OtherProgram
-from ina.cli.commands import app
+from ina.cli.commands import app, found_at, unfold
 from ina.cli.errors import FAILED, INTERNAL, USAGE, verdict
-from ina.cli.register import unfold
 from ina.runtime.errors import (
     AddressTaken,
     BadRun,
@@ -35,8 +33,7 @@ def commands(group: typer.Typer, path: str = "ina") -> dict[str, tuple[str, obje
     """Return the line that a group's page has for each command, and what it stands for."""
     found: dict[str, tuple[str, object]] = {}
     for info in group.registered_commands:
-        module, _, attribute = info.callback.place.partition(":")
-        thing = getattr(importlib.import_module(module), attribute)
+        thing = found_at(info.callback.place)
         name = f"{path} {info.name}"
         found[name] = (info.help or "", thing)
         if isinstance(thing, typer.Typer):
@@ -67,7 +64,7 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     )
     assert done.returncode in (0, 2), done.stderr
     loaded = done.stderr.splitlines()[-1]
-    assert "'ina.cli.register'" in loaded
+    assert "'ina.cli.commands'" in loaded
     for heavy in ("numpy", "grpc", "hostlib", "softswitch", "ina.cli.run"):
         assert f"'{heavy}'" not in loaded
 

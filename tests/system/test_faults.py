@@ -69,7 +69,7 @@ def network_of(switch: Switch, admission: Admission, **options: Any) -> VirtualN
 def bed() -> Iterator[Bed]:
     path, defines = source_of("exclusive", LANES)
     with Switch({port: parse_port("memory") for port in range(MAX_WORKERS)}) as switch:
-        service = serve(switch, address="127.0.0.1:0", source=preprocess_file(path, defines=defines))
+        service = serve(switch, source=preprocess_file(path, defines=defines))
         try:
             with connect(f"127.0.0.1:{service.port}") as controller:
                 yield Bed(switch, controller)

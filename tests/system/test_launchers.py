@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import hostlib
 from hostlib.launch.hosting import MEETING_S
 from hostlib.launch.launched_rank import launched_rank
 from hostlib.meet.private_folder import private_folder
-from tests.system.command import ROOT, begun, ended, ina, start, succeed, until
+from tests.system.command import FAMILY, ROOT, begun, ended, ends, ina, relatives, start, succeed, until
 
 LAUNCHES = itertools.count()
 SUM = (
@@ -69,19 +70,16 @@ def test_ranks_of_mpirun_have_a_job_admitted_that_ends_with_them() -> None:
 
 def nothing_left() -> None:
     """Wait until `ina admit` of a launch has ended."""
-    until(lambda: not any("-m ina admit" in command for command in children_of_init()), 60)
+    until(lambda: not started_as("-m ina admit"), 60)
 
 
-def children_of_init() -> list[str]:
-    """Return the command lines of this test's processes whose parents have ended."""
-    own = os.environ["INA_TEST_FAMILY"].split()[-1].encode()
+def started_as(words: str) -> list[int]:
+    """Return this test's processes that have these words in their command lines."""
     found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and own in (entry / "environ").read_bytes():
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
+    for process in relatives(os.environ[FAMILY].split()[-1]):
+        with suppress(OSError):
+            command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            found += [process] if words in command else []
     return found
 
 
@@ -174,6 +172,17 @@ def test_a_killed_first_rank_ends_the_job_for_all() -> None:
     assert ranks[1].returncode == 1
     assert "PeerLost" in said[1][1]
     assert "lost rank 0" in said[1][1]
+    nothing_left()
+
+
+def test_a_switch_that_dies_ends_the_job_for_all() -> None:
+    code = f"{SUM}; print('started', flush=True)\nwhile True: ina.allreduce(np.ones(3, np.float32))"
+    ranks = [begun(process, word="2. 2.") for process in launch(code, openmpi(2))]
+    (switch,) = started_as("-m ina switch")
+    os.kill(switch, signal.SIGKILL)
+    for status, _, errors in ends(ranks):
+        assert status == 1
+        assert re.search("JobFault: .* the switch process was killed by SIGKILL", errors), errors
     nothing_left()
 
 

@@ -16,7 +16,7 @@ from controller import connect
 from controller.core import Submitted
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.scheduling import Submission
-from controller.vocabulary import Job, Region, documents, topology_of
+from controller.vocabulary import Job, Region, Topology, documents, parse_topology, topology_of
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.spec import FabricSpec, LaunchSpec
 from ina.service.live import serving
@@ -51,12 +51,12 @@ ina.shutdown()
 class Bed:
     """Two jobs on the racks of the examples, of which the second has a deadline; each ends at its flag."""
 
-    def __init__(self, fabric: SwitchFabric, folder: Path) -> None:
+    def __init__(self, fabric: SwitchFabric, folder: Path, network: Topology | None = None) -> None:
         self.fabric = fabric
         self.flags = {name: folder / name for name in ("easy", "urgent")}
         script = folder / "sums.py"
         script.write_text(SUMS)
-        network = topology_of(documents.read(ROOT / "examples" / "cluster" / "racks.toml"))
+        network = network or topology_of(documents.read(ROOT / "examples" / "cluster" / "racks.toml"))
         policies = Policies("fifo", AllocationSettings(placement="gpu-balance", memory="deadline"))
         commands = {name: (sys.executable, str(script), str(flag)) for name, flag in self.flags.items()}
         jobs = {
@@ -138,6 +138,31 @@ class Bed:
                 return settled
             time.sleep(0.05)
         pytest.fail(f"the switch has {self.there()}, decided is {self.decided()}")
+
+
+NO_FALLBACK = """
+switch = [{name = "s1", slots = 2}]
+server = [{name = "h1", gpus = 1}, {name = "h2", gpus = 1}]
+link = [{a = "h1", b = "s1"}, {a = "h2", b = "s1"}]
+"""
+
+
+def test_jobs_of_a_cluster_without_a_fallback_server_have_that_of_the_command(tmp_path: Path) -> None:
+    with open_fabric(FabricSpec("shared"), [2]) as fabric:
+        bed = Bed(fabric, tmp_path, parse_topology(NO_FALLBACK, source="cluster.toml"))
+        bed.start()
+        assert fabric.fallback is not None
+        try:
+            bed.settles(1)
+            with connect(fabric.fleet.controllers["s1"].address) as controller:
+                (job,) = controller.jobs()
+            while not fabric.fallback.statistics(job).get("merged", 0.0):
+                assert bed.core.jobs, bed.core.over
+                time.sleep(0.1)
+        finally:
+            bed.end("easy")
+            bed.join()
+        assert [each.outcome for each in bed.core.over] == ["completed"]
 
 
 @pytest.mark.parametrize("port_kind", ["shm", "udp"])

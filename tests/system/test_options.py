@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import pytest
 import typer
@@ -18,12 +18,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from controller.vocabulary import Job, parse_jobs
-from ina.cli import register
 from ina.cli.cluster_options import ranks_on
-from ina.cli.commands import app
+from ina.cli.commands import app, for_typer, load
+from ina.cli.declared import Declared, call, check_output
 from ina.cli.errors import USAGE, Failure
-from ina.cli.option_groups import flattened
-from ina.cli.paths import check_output
+from ina.cli.plain import Listing, Reply, Result
 from ina.runtime.job_file import Overrides
 from tests.system.command import good, here, report
 
@@ -34,22 +33,38 @@ from tests.system.command import good, here, report
 class Size:
     """How large."""
 
-    width: Annotated[int, typer.Option(help="Across.")]
-    height: Annotated[int | None, typer.Option(help="Up.")] = None
+    width: Annotated[int, Declared(help="Across.")]
+    height: Annotated[int | None, Declared(help="Up.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Size):
     """The same, with a height of its own."""
 
-    height: Annotated[int | None, typer.Option(help="Up.")] = 1
+    height: Annotated[int | None, Declared(help="Up.")] = 1
 
 
-def draw(*, name: Annotated[str, typer.Argument()], size: Size, json: bool = False) -> None:
+def draw(*, name: Annotated[str, Declared(argument=True)], size: Size, json: bool = False) -> None:
     print(name, size, json)
 
 
-def draw_flat(*, size: Flat, width_of: Annotated[str, typer.Option()] = "") -> None:
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """Settings that contain others."""
+
+    title: Annotated[str, Declared(help="Above it.")] = ""
+    size: Flat
+
+
+def frame(picture: Picture) -> Reply:
+    return Reply(
+        Result("frame", {}, {"wide": picture.size.width, "ratio": float("inf")}, unused_keys=["colour"]),
+        [Listing("sizes", ["", "cm"], [("width", picture.size.width)]), f"{picture.title}\x1b[31m"],
+        "too wide" if picture.size.width > 5 else "",
+    )
+
+
+def draw_flat(*, size: Flat, width_of: Annotated[str, Declared()] = "") -> None:
     print(size, width_of)
 
 
@@ -63,14 +78,33 @@ def draw_flat(*, size: Flat, width_of: Annotated[str, typer.Option()] = "") -> N
 )
 def test_a_command_gets_its_groups_made(command: object, arguments: list[str], printed: str) -> None:
     app = typer.Typer()
-    app.command()(flattened(command))  # type: ignore[arg-type]
+    app.command()(for_typer(command))  # type: ignore[arg-type]
     done = CliRunner().invoke(app, arguments)
     assert (done.exit_code, done.stdout) == (0, printed)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (
+            ["--json"],
+            '{\n  "name": "frame",\n  "setup": {\n    "unused_keys": [\n      "colour"\n    ]\n  },\n'
+            '  "metrics": {\n    "wide": 6,\n    "ratio": null\n  }\n}\n',
+        ),
+        (["--title", "A"], "│ width │  6 │\n└───────┴────┘\nA\\x1b[31m\n"),
+    ],
+)
+def test_a_reply_is_an_object_or_parts_and_then_a_failure(
+    arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Failure, match="too wide"):
+        call(frame, ["--width=6", *arguments])
+    assert capsys.readouterr().out.endswith(printed)
+
+
 def test_what_a_group_needs_is_asked_for() -> None:
     app = typer.Typer()
-    app.command()(flattened(draw))
+    app.command()(for_typer(draw))
     done = CliRunner(env={"TERM": "dumb"}).invoke(app, ["a"])
     assert done.exit_code == 2
     assert "--width" in done.stderr
@@ -100,7 +134,7 @@ def commands(group: Any = None, path: str = "ina") -> Iterator[tuple[str, Any]]:
     """Yield every command with what people type."""
     for name, later in (group or get_command(app)).commands.items():
         place = getattr(inspect.unwrap(later.callback), "place", None) if later.callback else None
-        command = register._load(name, place) if place else later
+        command = load(name, place) if place else later
         if hasattr(command, "commands"):
             yield from commands(command, f"{path} {name}")
         else:
@@ -130,14 +164,19 @@ def test_an_option_has_one_help_text_wherever_it_means_the_same() -> None:
     assert sorted(DIFFERENT - several.keys()) == [], "they have one text now: take them off the list"
 
 
+def kinds(of: Any) -> set[Any]:
+    """Return the types in an annotation."""
+    return {of, *(kind for part in get_args(of) for kind in kinds(part))}
+
+
 def declared(kind: type) -> Iterator[tuple[str, Any, Any, Any]]:
     """Yield each option and argument of a type: its command's name, command, itself, and its declaration."""
     for name, command in commands():
         annotations = inspect.signature(command.callback).parameters
         for parameter in command.params:
             if parameter.name in annotations:  # all but --help
-                kinds, option = register._declared(annotations[parameter.name].annotation)
-                if kind in kinds:
+                of, option, _ = get_args(annotations[parameter.name].annotation)
+                if kind in kinds(of):
                     yield name, command, parameter, option
 
 

@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostlib.launch.launcher import MAX_LINE, _passed_on
-from ina.cli.encoding import instead
 from ina.cli.output import table
 from ina.cli.plain import say
-from ina.cli.screen import Screen
+from ina.cli.screen import Screen, instead
 from tests.system.command import ROOT
 
 # --------------------------------------------------------------------- what workers write comes out a

@@ -15,7 +15,7 @@ from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches.fleet import Report
 from ina.runtime.programs import bundle
 from ina.runtime.switch_process import EmbeddedSwitch
-from tests.controller.recording import Recording
+from tests.controller.failing import Recording
 from tests.controller.trees import switch
 
 LANES = 32

@@ -11,7 +11,7 @@ from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
-from bmv2_topos.soak.schedule import Bed, Collective, JobPlan, Schedule
+from bmv2_topos.soak.schedule import CollectivePlan, JobPlan, SoakBed, SoakSchedule
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
@@ -33,21 +33,21 @@ TOPOLOGY = Topology(
     tuple(map(Server, ("h0", "h1", "p"))),
     (Link("h0", "s1"), Link("h1", "s1"), Link("p", "s1")),
 )
-BED = Bed(0, "shared", TOPOLOGY, (Placement(("h0", "h1"), "p"),), {}, (0,))
+BED = SoakBed(0, "shared", TOPOLOGY, (Placement(("h0", "h1"), "p"),), {}, (0,))
 
 
-def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> Schedule:
+def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> SoakSchedule:
     """Return a schedule in which one of two ranks hears and says nothing for a while, amid a collective."""
-    collective = Collective("int32", packets * LANES, waits_us=(0, 0))
+    collective = CollectivePlan("int32", packets * LANES, waits_us=(0, 0))
     plan = JobPlan(
         *(1, 77, window_for(IN_FLIGHT), None, False, 100_000, congestion, "exponent", 0, (collective,))
     )
     faults = (LinkFaults(delay_us=10),) * len(TOPOLOGY.links)
     cut = LinkFault(300e-6, ("h1", "s1"), "loss", 1.0, CUT_US / 1e6)
-    return Schedule(*(0, BED, (plan,), faults, 0, 100_000, 0, (cut,), 300 + CUT_US))
+    return SoakSchedule(*(0, BED, (plan,), faults, 0, 100_000, 0, (cut,), 300 + CUT_US))
 
 
-def recovery_of(schedule: Schedule, rack: Rack, cores: Cores = COMPILED) -> Recovery:
+def recovery_of(schedule: SoakSchedule, rack: Rack, cores: Cores = COMPILED) -> Recovery:
     """Run the schedule; return how its collective recovered."""
     with BuiltBed(BED, rack) as built:
         (recovery,) = run_schedule(schedule, built, cores=cores).recoveries

@@ -18,7 +18,7 @@ from bmv2_topos.soak import ProcessDied, draw_schedule, missing, replay, soak
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.campaign import Racks, Tally
 from bmv2_topos.soak.draw import draw_bed
-from bmv2_topos.soak.network import Log
+from bmv2_topos.soak.network import PacketLog
 from bmv2_topos.soak.run import run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Defector
 from controller import Mode
@@ -166,13 +166,13 @@ def test_a_schedule_is_the_same_alone_as_after_others(number: int) -> None:
     rack = racks.of(bed.program)
     alone, after_others = [], []
     for seed in range(first, last + 1, 5):
-        log = Log(100_000)
+        log = PacketLog(100_000)
         with BuiltBed(bed, rack) as built:
             run_schedule(draw_schedule(seed), built, log)
         alone.append(log.lines())
     with BuiltBed(bed, rack) as built:
         for seed in range(first, last + 1):
-            log = Log(100_000)
+            log = PacketLog(100_000)
             run_schedule(draw_schedule(seed, bed), built, log)
             if (seed - first) % 5 == 0:
                 after_others.append(log.lines())

@@ -28,7 +28,7 @@ def divided_switch() -> Iterator[tuple[Switch, str, tuple[str, ...]]]:
         ports = {port: UdpPort(base + port, workers + port) for port in PORTS}
         impairments = dict.fromkeys(ports, faults)
         with Switch(ports, threads=2, busy_packets=0, impairments=impairments) as switch:
-            service = serve(switch, address="127.0.0.1:0")
+            service = serve(switch)
             try:
                 switch.start()
                 address = f"grpc://{service.address}"

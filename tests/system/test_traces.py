@@ -37,7 +37,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(capsys: pytest.CaptureFixture[str], *captures: Path, **options: Any) -> Any:
-    trace(list(captures), json=True, **options)
+    trace(list(captures), **options).print(json=True)
     return json.loads(capsys.readouterr().out)
 
 

@@ -9,7 +9,7 @@ import pytest
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
 from bmv2_topos.soak.run import run_schedule
-from bmv2_topos.soak.schedule import BED_SEEDS, Schedule
+from bmv2_topos.soak.schedule import BED_SEEDS, SoakSchedule
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.vocabulary import Mode
 from tests.twins import TWINS
@@ -21,7 +21,7 @@ SCHEDULES = 4
 Packet = tuple[int, str, str, bytes, str]
 
 
-def packets(schedule: Schedule, built: BuiltBed, cores: Cores) -> list[Packet]:
+def packets(schedule: SoakSchedule, built: BuiltBed, cores: Cores) -> list[Packet]:
     """Return all packets of a schedule: when, from, to, bytes, what became of it."""
     seen: list[Packet] = []
 

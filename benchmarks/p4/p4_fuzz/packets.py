@@ -22,7 +22,7 @@ from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.stf.control import Control, EmbeddedPlane
-from softswitch.stf.script import Packet, Statement, parse_script
+from softswitch.stf.script import PacketLine, Statement, parse_script
 
 PORTS = (*range(8), 510)
 CPU_PORT = 510
@@ -43,7 +43,7 @@ class Subject:
     @property
     def frames(self) -> list[bytes]:
         """What the script sends."""
-        return [statement.data for statement in self.script if isinstance(statement, Packet)]
+        return [statement.data for statement in self.script if isinstance(statement, PacketLine)]
 
 
 def cases(seed: int, corpus: Path | None) -> Callable[[int], str]:

@@ -15,7 +15,7 @@ from softswitch import compiler
 from softswitch.compiler import Choice, CompileError, compile_source, preprocess_file
 from softswitch.compiler.frontend.lexer import tokenize
 from softswitch.compiler.ir.verify import verify_program
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 
 ROOT = Path(__file__).parents[3]
 SIZES = {"LANES": "32", "SLOTS": "64"}

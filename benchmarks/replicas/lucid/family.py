@@ -28,7 +28,7 @@ from controller.policies.scheduling.lucid.measured import Config, config_by_colu
 from controller.policies.scheduling.lucid.usage import Size, sizes_from_pairs
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import JobState, Policy, SpeedModel
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun
 
 GPU_MEMORY_MB = 24_576
 PROFILER_NODES, PROFILED_GPUS, PROFILE_S = 2, 4, 80.0

@@ -13,7 +13,7 @@ from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.sharing.antman import AntMan
 from controller.policies.scheduling.weave import Weave
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun
 
 SAME_TIME_S = 1e-4
 """With groups, ends fall together with arrivals that are so close."""

@@ -15,9 +15,8 @@ from controller.core.core import ask
 from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.simulator.engine import Watch, admitted, stuck
-from controller.simulator.policy_run import PolicyRun
-from controller.simulator.record import Recorder, Result
+from controller.simulator.engine import PolicyRun, ProgressWatch, admitted, stuck
+from controller.simulator.record import Result, RunRecorder
 from controller.vocabulary import Cluster
 
 SAME_PART = 1e-3
@@ -76,8 +75,8 @@ class MuriRun(PolicyRun):
     ) -> Result:
         """Simulate `specs` on `cluster`."""
         queue = admitted(specs, cluster)
-        recorder = Recorder(cluster, detail=detail)
-        watch = Watch(self.policy.name)
+        recorder = RunRecorder(cluster, detail=detail)
+        watch = ProgressWatch(self.policy.name)
         jobs: dict[str, RestartedJob] = {}
         groups: list[Group] = []
         running: list[RestartedJob] = []

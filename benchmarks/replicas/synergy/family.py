@@ -15,7 +15,7 @@ from controller.policies.scheduling.synergy.demand import Servers, ServerShape
 from controller.policies.scheduling.synergy.family import dress, profiles_of
 from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.policies.scheduling.synergy.policy import server_shape
-from controller.simulator.policy_run import PolicyRun
+from controller.simulator.engine import PolicyRun
 
 ROUND_S = 300.0
 ORDERS = {

@@ -16,7 +16,7 @@ from controller.errors import ControllerError, ProgramMismatch
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.switches.programs import p4c_command, p4c_output
 from softswitch.compiler import ir
-from softswitch.stf import Control, Packet, Report, Statement, play, ports_of
+from softswitch.stf import Control, PacketLine, ScriptReport, Statement, play, ports_of
 
 
 def run_on_bmv2(
@@ -26,7 +26,7 @@ def run_on_bmv2(
     *,
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[Path] = (),
-) -> Report:
+) -> ScriptReport:
     """Compile a program with p4c and run a script on its own ``simple_switch_grpc``.
 
     Packets that leave at other ports than those of `ports_of` are lost.
@@ -51,7 +51,7 @@ def run_on_bmv2(
             raise ProgramMismatch(f"p4c refuses {source}: {done.stderr.strip()}")
         bundle = p4c_output(source, folder)
         socket = folder / "p4runtime"
-        arrivals = [(each.port, each.data) for each in statements if isinstance(each, Packet)]
+        arrivals = [(each.port, each.data) for each in statements if isinstance(each, PacketLine)]
         ports = ports_of(statements)
         switch = FileSwitch(folder, ports=ports, inputs=sorted({port for port, _ in arrivals}))
         try:

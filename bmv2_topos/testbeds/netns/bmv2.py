@@ -55,7 +55,7 @@ class Bmv2Target:
                     " reorders packets by chance; the target embedded does"
                 )
 
-    def check_here(self, topology: Topology) -> None:
+    def check_here(self, topology: Topology, program: Program) -> None:
         """Raise NotHere without its tools, or if the kernel lacks what the links need."""
         if lacking := missing():
             raise NotHere(f"the target bmv2 needs {lacking}; the target embedded needs neither")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from bmv2_topos.testbeds.netns.commands import Command, Program
 from bmv2_topos.testbeds.netns.names import interface
@@ -12,6 +13,7 @@ from controller import ProgramBundle, SwitchSession
 from controller.switches.programs import source_of
 from controller.vocabulary import Link, Topology
 from hostlib.launch import command_line
+from p4src.programs import is_file
 
 HEADERS = 70
 """Bytes of a frame before the lanes."""
@@ -25,11 +27,15 @@ class EmbeddedTarget:
     tells_ports: bool = True
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch if there is no such program, or not for so many lanes."""
+        """Raise ProgramMismatch if there is no such program, or not for so many lanes; CompileError."""
         source_of(program.name, program.lanes)
+        for name, text in _own(topology, program):
+            softswitch.p4info_once(text, name=name)
 
-    def check_here(self, topology: Topology) -> None:
-        """Do nothing: it brings all that it needs."""
+    def check_here(self, topology: Topology, program: Program) -> None:
+        """Raise PipelineError if programs of one's own cannot be built, or else each switch would say so."""
+        for name, text in _own(topology, program):
+            softswitch.load(softswitch.compile_once(text, name=name), backend="compiled")
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return nothing: the first switch that runs a program compiles it, for all."""
@@ -49,6 +55,14 @@ class EmbeddedTarget:
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
         """Do nothing: it was started with the program."""
+
+
+def _own(topology: Topology, program: Program) -> Iterator[tuple[str, str]]:
+    """Yield name and preprocessed text of each program that is none of p4src."""
+    for own in {program.name, *(each.program for each in topology.switches if each.program)}:
+        if is_file(own):
+            source, defines = source_of(own, program.lanes)
+            yield source.stem, softswitch.preprocess_once(source, defines=defines)
 
 
 def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Self
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.namespaces import inside
 from bmv2_topos.testbeds.netns.store import State
-from controller.p4runtime_shim.ports import PortEnds, Told
+from controller.p4runtime_shim.ports import PortEnds, SwitchReport
 
 _GET_FLAGS = 0x8913
 """SIOCGIFFLAGS: the ioctl that reads an interface's flags."""
@@ -33,14 +33,14 @@ class InterfaceWatch:
         for each in self._sockets.values():
             each.close()
 
-    def __call__(self, address: str) -> Told | None:
+    def __call__(self, address: str) -> SwitchReport | None:
         """Return the ports of the switch at an address by number; None: its namespace is gone."""
         switch = self._of[address]
         try:
             if switch not in self._sockets:
                 there = namespace(self._state.name, switch)
                 self._sockets[switch] = inside(there, lambda: socket.socket(type=socket.SOCK_DGRAM))
-            return Told(
+            return SwitchReport(
                 {
                     port: PortEnds(up=_is_up(self._sockets[switch], interface(switch, port)))
                     for port in self._state.topology.ports[switch]

@@ -24,10 +24,16 @@ class SwitchTarget(Protocol):
     """Whether a switch tells which of its ports are down."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch for what it cannot run, NotCarried for what it cannot do to links."""
+        """Raise ProgramMismatch for what it cannot run, NotCarried for what it cannot do to links.
 
-    def check_here(self, topology: Topology) -> None:
-        """Raise NotHere without its tools, or if this kernel lacks what links need. For root."""
+        Raises CompileError, too, where it compiles programs of one's own by itself.
+        """
+
+    def check_here(self, topology: Topology, program: Program) -> None:
+        """Raise NotHere without its tools, or if this kernel lacks what links need. For root.
+
+        Raises PipelineError if it cannot make the program run on this machine.
+        """
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return the commands that compile the program into a folder, before any switch starts."""

@@ -77,7 +77,7 @@ def bring(
     """
     namespaces.check_here()
     _check(state)
-    target_of(state.program).check_here(state.topology)
+    target_of(state.program).check_here(state.topology, state.program)
     with store.locked(state.name):
         _check_free(state.name)
         state.folder.mkdir(mode=0o755)

@@ -9,7 +9,7 @@ clock, the links and how long computing takes. The same seed gives the same pack
     report = VirtualTestbed(topology, jobs, placements, VirtualSettings(slots=1024)).run()
 """
 
-from bmv2_topos.testbeds.virtual.allocation import Allocation, JobView, Policy, Regions, View
+from bmv2_topos.testbeds.virtual.allocation import JobSlots, Policy, Reallocation, Regions, SlotView
 from bmv2_topos.testbeds.virtual.placement import Placement, SwitchTree, build, shortest_tree
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import FlowReport, Foreseen, JobReport, Occupancy, Report
@@ -18,22 +18,22 @@ from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed, not_carried
 from bmv2_topos.testbeds.virtual.traffic import Flow, random_flows
 
 __all__ = [
-    "Allocation",
     "Flow",
     "FlowReport",
     "Foreseen",
     "JobReport",
-    "JobView",
+    "JobSlots",
     "Occupancy",
     "Placement",
     "Policy",
+    "Reallocation",
     "Recorder",
     "Regions",
     "Report",
+    "SlotView",
     "Stalled",
     "SwitchTree",
     "TestbedError",
-    "View",
     "VirtualSettings",
     "VirtualTestbed",
     "WrongSum",

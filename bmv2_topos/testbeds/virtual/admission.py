@@ -28,8 +28,8 @@ from softswitch.engine.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Request of a job: `slots` of its own or, shared, a `region` at every switch."""
+class SlotRequest:
+    """SlotRequest of a job: `slots` of its own or, shared, a `region` at every switch."""
 
     placement: Placement
     _: KW_ONLY
@@ -73,7 +73,7 @@ class VirtualFleet(Fleet):
         """Those that are admitted, by id, with the slots that they are to end at."""
         self._generation = 0
 
-    def place(self, job: int, request: Request, generation: int | None = None) -> TreeAdmission:
+    def place(self, job: int, request: SlotRequest, generation: int | None = None) -> TreeAdmission:
         """Admit a job under this id to all switches of its tree; by default with the next generation.
 
         Raises a ControllerError, with nothing admitted, if it does not fit.
@@ -87,7 +87,7 @@ class VirtualFleet(Fleet):
         """Remove a job from all its switches."""
         self.remove(self.jobs.pop(job))
 
-    def _deployment(self, request: Request) -> Deployment:
+    def _deployment(self, request: SlotRequest) -> Deployment:
         topology, server = self._topology, request.placement.server
         mode = next(iter(self.controllers.values())).info().mode
         shares = mode == "shared"

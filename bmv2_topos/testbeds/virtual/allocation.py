@@ -1,12 +1,12 @@
 """A policy that gives running jobs other slots every so often: what it sees, and what it may answer.
 
-A policy is a function of a `View`; what it returns the testbed's controller carries out::
+A policy is a function of a `SlotView`; what it returns the testbed's controller carries out::
 
-    def equal_parts(view: View) -> Mapping[str, Region]:
+    def equal_parts(view: SlotView) -> Mapping[str, Region]:
         size = view.slots // max(1, len(view.jobs))
         return {name: Region(place * size, size) for place, name in enumerate(view.jobs)}
 
-    VirtualTestbed(topology, jobs, placements, allocation=Allocation(equal_parts, period_s=0.001))
+    VirtualTestbed(topology, jobs, placements, allocation=Reallocation(equal_parts, period_s=0.001))
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class OccupancySampler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
+class JobSlots:
     """A job that is on the switches."""
 
     job: Job
@@ -121,25 +121,25 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class SlotView:
     """State of the jobs, as a policy is told."""
 
     time_s: float
     slots: int
     """Of every switch that aggregates."""
-    jobs: Mapping[str, JobView]
+    jobs: Mapping[str, JobSlots]
     """Those that are on the switches, by name, in the order of the testbed's jobs."""
 
 
 Regions = Region | Mapping[str, Region]
 """The slots that a job may use from now on: the same at every switch, or by switch, others as they are."""
 
-Policy = Callable[[View], Mapping[str, Regions]]
+Policy = Callable[[SlotView], Mapping[str, Regions]]
 """Returns new regions by the names of jobs; jobs left out keep theirs. What it raises ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class Reallocation:
     """A policy, and how often it is asked, from one period after the beginning on."""
 
     policy: Policy
@@ -150,10 +150,10 @@ class Allocation:
             raise TestbedError(f"period_s is {self.period_s:g}, must be a microsecond or more")
 
 
-class Allocator:
+class Reallocator:
     """Asks the policy and does as it says. Times are nanoseconds."""
 
-    def __init__(self, allocation: Allocation, fleet: VirtualFleet, fabric: Fabric, *, slots: int) -> None:
+    def __init__(self, allocation: Reallocation, fleet: VirtualFleet, fabric: Fabric, *, slots: int) -> None:
         self._policy = allocation.policy
         self._period = round(allocation.period_s * 1e9)
         self._fleet = fleet
@@ -182,7 +182,7 @@ class Allocator:
                 raise TestbedError(f"the policy gives slots to {name!r}; jobs on the switches are {there}")
             self._change(name, view.jobs[name], regions)
 
-    def _change(self, name: str, job: JobView, regions: Regions) -> None:
+    def _change(self, name: str, job: JobSlots, regions: Regions) -> None:
         now = job.regions
         wanted = dict.fromkeys(now, regions) if isinstance(regions, Region) else dict(regions)
         for switch, region in wanted.items():
@@ -193,7 +193,7 @@ class Allocator:
             place(self._slots, region)
         self._fleet.move(job.admitted.job, {at: slots for at, slots in wanted.items() if slots != now[at]})
 
-    def _look(self, now: int, jobs: Iterable[RunningJob]) -> View:
+    def _look(self, now: int, jobs: Iterable[RunningJob]) -> SlotView:
         present = [(job, job.admitted) for job in jobs if job.admitted is not None]
         names = {admitted.generation: job.entry.name for job, admitted in present}
         in_use = slots_in_use(self._fabric, self._slots, names)
@@ -201,7 +201,7 @@ class Allocator:
         for job, admitted in present:
             name, generation = job.entry.name, admitted.generation
             counts = seen[generation] = self._fleet.counters(admitted)
-            views[name] = JobView(
+            views[name] = JobSlots(
                 job=job.entry,
                 placement=job.placement,
                 admitted=admitted,
@@ -213,7 +213,7 @@ class Allocator:
                 slots_in_use=in_use[name],
             )
         self._seen = seen
-        return View(time_s=now * 1e-9, slots=self._slots, jobs=views)
+        return SlotView(time_s=now * 1e-9, slots=self._slots, jobs=views)
 
 
 def _since(

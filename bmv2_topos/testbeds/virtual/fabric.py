@@ -31,7 +31,7 @@ from softswitch.engine.pipeline import Pipeline
 # What the ports of a network's switches have counted: each is read once.
 
 
-class Counted:
+class PortCounts:
     """The counters of all ports at one time, and sums of them. Bytes are those of whole frames."""
 
     def __init__(self, topology: Topology, switches: Mapping[str, Switch]) -> None:
@@ -90,7 +90,7 @@ Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class Received:
     """Frames back to back; `lengths` of each."""
 
     data: bytearray
@@ -199,9 +199,9 @@ class Fabric:
         """Packets lost by what `set_loss` asked for; the links' own losses are in the ports' statistics."""
         return sum(losses.lost for losses in self._losses.values())
 
-    def counted(self) -> Counted:
+    def counted(self) -> PortCounts:
         """Return the counters of all ports by now."""
-        return Counted(self.topology, self.switches)
+        return PortCounts(self.topology, self.switches)
 
     def close(self) -> None:
         """Take the switches down."""
@@ -242,7 +242,7 @@ class Fabric:
         """Return whether a host's link loses more than it does by itself."""
         return self._hosts[host].losses.probability > 0
 
-    def receive(self, host: str) -> Arrival | None:
+    def receive(self, host: str) -> Received | None:
         """Take what has arrived at a host by now; None: nothing."""
         at = self._hosts[host]
         data, lengths, times_us = self._switch_of(at).drain_batch(at.end.port)
@@ -254,7 +254,7 @@ class Fabric:
             self._recorder.arrived(host, data, lengths, times_us, None if kept is None else kept.tolist())
         if kept is not None:
             data, lengths = _without(data, lengths, kept)
-        return Arrival(data, lengths) if lengths else None
+        return Received(data, lengths) if lengths else None
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
         """Send packets from a host, now.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bmv2_topos.testbeds.virtual.fabric import Arrival, Bytes, Fabric
+from bmv2_topos.testbeds.virtual.fabric import Bytes, Fabric, Received
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports
 from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.switches.model import INA_UDP_PORT
@@ -62,7 +62,7 @@ class Interfaces:
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
         self._open: dict[str, set[int]] = {}
-        self._waiting: dict[tuple[str, int], Arrival] = {}
+        self._waiting: dict[tuple[str, int], Received] = {}
 
     def open(self, host: str, port: int) -> Socket:
         """Let somebody on a host take what is sent to this port of it, and send."""
@@ -77,7 +77,7 @@ class Interfaces:
         """Return whether packets that have been taken in at a host wait for whom they are for."""
         return any((host, port) in self._waiting for port in self._open[host])
 
-    def receive(self, host: str, port: int) -> Arrival | None:
+    def receive(self, host: str, port: int) -> Received | None:
         """Take what has arrived at a port by now; None: nothing."""
         arrival = self._fabric.receive(host)
         if self.alone(host):
@@ -97,13 +97,13 @@ class Interfaces:
         """Send packets from a host, now; see `Fabric.send`."""
         self._fabric.send(host, packets, count, length)
 
-    def _sort(self, host: str, arrival: Arrival) -> None:
+    def _sort(self, host: str, arrival: Received) -> None:
         for data, length in arrival.segments():
             frames = data.reshape(-1, length)
             ports = frames[:, _UDP_DESTINATION : _UDP_DESTINATION + 2].copy().view(">u2")[:, 0]
             for port in self._open[host].intersection(ports.tolist()):
                 chosen = frames[ports == port]
-                waiting = self._waiting.setdefault((host, port), Arrival(bytearray(), array("I")))
+                waiting = self._waiting.setdefault((host, port), Received(bytearray(), array("I")))
                 waiting.data.extend(chosen.tobytes())
                 waiting.lengths.extend([length] * len(chosen))
 
@@ -116,7 +116,7 @@ class Socket:
     port: int
     _interfaces: Interfaces
 
-    def receive(self) -> Arrival | None:
+    def receive(self) -> Received | None:
         """Take what has arrived here by now; None: nothing."""
         return self._interfaces.receive(self.host, self.port)
 

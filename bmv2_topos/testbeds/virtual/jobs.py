@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field, replace
 
-from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
+from bmv2_topos.testbeds.virtual.admission import SlotRequest, VirtualFleet
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
@@ -21,7 +21,15 @@ from bmv2_topos.testbeds.virtual.settings import (
     TestbedError,
     VirtualSettings,
 )
-from bmv2_topos.testbeds.virtual.worker import Gradients, Rule, Summed, Tally, Training, Watched, Worker
+from bmv2_topos.testbeds.virtual.worker import (
+    ExactGradients,
+    PacketTally,
+    Rule,
+    Summed,
+    Training,
+    TrainingWorker,
+    Watched,
+)
 from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
@@ -47,7 +55,7 @@ class RunningJob:
     entry: Job
     id: int
     placement: Placement
-    request: Request
+    request: SlotRequest
     ports: Ports
     settings: VirtualSettings
     topology: Topology
@@ -57,7 +65,7 @@ class RunningJob:
     starts_ns: int
     """Time of its next admission."""
     recorder: Recorder | None = None
-    workers: list[Worker] = field(default_factory=list)
+    workers: list[TrainingWorker] = field(default_factory=list)
     server: PolledServer | None = None
     """Its fallback server; stays when the job is withdrawn."""
     ends_ns: list[int] = field(default_factory=list)
@@ -69,9 +77,9 @@ class RunningJob:
     refused: str | None = None
     """Reason for which the switches could not take it."""
     _gone_ns: int = 0
-    _gradients: Gradients | None = None
+    _gradients: ExactGradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
-    _tally: Tally = field(default_factory=Tally)
+    _tally: PacketTally = field(default_factory=PacketTally)
     _compared: int = 0
 
     def admit(self, now: int) -> None:
@@ -110,10 +118,10 @@ class RunningJob:
         return (self.ends_ns[-1] * 1e-9 - self.entry.arrival_s) / len(self.ends_ns)
 
     @property
-    def gradients(self) -> Gradients:
+    def gradients(self) -> ExactGradients:
         """Contributions of its ranks: made when first asked for, and forgotten when the job is gone."""
         if self._gradients is None:
-            self._gradients = Gradients(
+            self._gradients = ExactGradients(
                 self.entry.workers,
                 self.entry.tensors,
                 numbers=self.entry.numbers,
@@ -176,7 +184,7 @@ class RunningJob:
             refused=self.refused,
         )
 
-    def _worker(self, rank: int, now: int, epoch: int, tree: Tree, rule: Rule) -> Worker:
+    def _worker(self, rank: int, now: int, epoch: int, tree: Tree, rule: Rule) -> TrainingWorker:
         entry, settings = self.entry, self.settings
         socket = self.interfaces.open(self.placement.workers[rank], self.ports.workers[rank])
         core = CoreSettings(
@@ -209,13 +217,13 @@ class RunningJob:
             random=random.Random(f"{settings.seed}/{self.id}/{rank}/{self.restarts}"),
             done=len(self.ends_ns),
         )
-        return Worker(
-            *(socket, rank, window, training, self.gradients),
-            priority=0 if settings.offers.salted else entry.priority,  # a salt there, alike on all ranks
-            prioritize=settings.prioritize,
-            now=now,
-            note=None if self.recorder is None else self._summed,
-        )
+        priority = settings.prioritize if entry.priority is None else entry.priority
+        if settings.offers.salted:
+            priority = 0  # a salt there, alike on all ranks
+        worker = TrainingWorker(socket, window, training, self.gradients, priority, now)
+        if self.recorder is not None:
+            worker.on_sum = self._summed
+        return worker
 
     def _summed(self, summed: Summed) -> None:
         assert self.recorder is not None
@@ -242,7 +250,7 @@ class RunningJob:
 
 def request_of(
     entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
-) -> Request:
+) -> SlotRequest:
     """Return a job's request to the controller.
 
     Args:
@@ -275,7 +283,7 @@ def request_of(
         if placement.server is None:
             raise TestbedError(f"job {entry.name!r} needs a host for its fallback server, to share slots")
         region = None if entry.slots is None else Region(0, entry.slots)
-        return Request(
+        return SlotRequest(
             placement,
             window=_spread(settings) * window,
             preempt=entry.preempt and not settings.offers.salted,
@@ -289,7 +297,7 @@ def request_of(
         raise TestbedError(
             f"job {entry.name!r}: {share} private slots; {settings.offers.title} takes 2 or more"
         )
-    return Request(placement, slots=slots, window=slots // 2)
+    return SlotRequest(placement, slots=slots, window=slots // 2)
 
 
 def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology) -> float:

@@ -111,6 +111,8 @@ class Network:
 
     def __init__(self, links: Iterable[LinkFaults], *, seed: int | str, start: int = 0) -> None:
         self.now = start
+        self.coalesce_us = 0
+        """Hosts take in together what came within this time; 0: every packet at once."""
         self.nodes: dict[str, Node] = {}
         self.links = [Link(faults) for faults in links]
         self.wires: dict[str, dict[int, Wire]] = {}
@@ -199,7 +201,7 @@ class Network:
             self.trace(self.now, node, wire.to, frame, fate)
 
 
-class Device(Protocol):
+class PortedSwitch(Protocol):
     """A switch, on memory ports: `softswitch.Switch`, or a model of one."""
 
     def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
@@ -218,7 +220,7 @@ class Device(Protocol):
 class SwitchNode:
     """A switch; its clock may be ahead of the network's."""
 
-    def __init__(self, network: Network, name: str, device: Device, *, ahead_us: int = 0) -> None:
+    def __init__(self, network: Network, name: str, device: PortedSwitch, *, ahead_us: int = 0) -> None:
         self._network = network
         self._name = name
         self._device = device
@@ -261,16 +263,15 @@ class Station:
         name: str,
         serve: Serve,
         *,
-        coalesce_us: int = 0,
         ring: Callable[[], None] | None = None,
     ) -> None:
-        """Serve every arrival at once, or together what came within `coalesce_us`.
+        """Serve every arrival at once, or together what came within `Network.coalesce_us`.
 
         `ring` is called before what is due is served.
         """
         self._network = network
         self._serve = serve
-        self._coalesce_ns = coalesce_us * 1000
+        self._coalesce_ns = network.coalesce_us * 1000
         self._ring = ring
         self._frames: list[bytes] = []
         self._due = NEVER

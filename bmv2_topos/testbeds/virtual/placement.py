@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.switches.layout import Branch, grow, plugged
@@ -31,29 +30,15 @@ class SwitchTree:
         return switch == self.root or switch in self.parents
 
 
-def shortest_tree(topology: Topology, root: str | None = None, *, avoid: Collection[str] = ()) -> SwitchTree:
-    """Return the shortest paths to `root`, by default the topology's, of all switches that have one.
+def shortest_tree(topology: Topology, root: str | None = None) -> SwitchTree:
+    """Return the shortest paths to `root`, by default the topology's, of all other switches.
 
-    The switches in `avoid` are left out. Between equally short paths the earlier link decides.
-
-    Raises:
-        BadSpec: the root is no switch, or is to be avoided.
+    Between equally short paths the earlier link decides. Raises BadSpec if the root is no switch.
     """
     root = topology.root if root is None else root
-    if root not in topology.ports:
+    if root not in topology.switch:
         raise BadSpec(f"the root {root!r} is not a switch")
-    if root in avoid:
-        raise BadSpec(f"the root {root!r} is among the switches to avoid")
-    parents: dict[str, str] = {}
-    waiting = deque([root])
-    while waiting:
-        switch = waiting.popleft()
-        for link in topology.ports[switch].values():
-            below = link.other(switch)
-            if below in topology.ports and below not in parents and below != root and below not in avoid:
-                parents[below] = switch
-                waiting.append(below)
-    return SwitchTree(root, parents)
+    return SwitchTree(root, topology.towards(root))
 
 
 def drawn_tree(topology: Topology, root: str, draw: random.Random) -> SwitchTree:

@@ -25,7 +25,7 @@ def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> w
     return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, port)
 
 
-class Server:
+class FallbackHost:
     """Serves the jobs it is given. Times are nanoseconds."""
 
     def __init__(self, make_core: Callable[[], FallbackCore], send: Send, *, batch: int) -> None:
@@ -81,7 +81,7 @@ class Server:
         return self._core.next_timeout()
 
 
-class PolledServer(Server):
+class PolledServer(FallbackHost):
     """A server that looks at its socket whenever the testbed comes by."""
 
     def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:

@@ -32,7 +32,7 @@ from bmv2_topos.faults import (
     impossible,
 )
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
-from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator, OccupancySampler
+from bmv2_topos.testbeds.virtual.allocation import OccupancySampler, Reallocation, Reallocator
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
 from bmv2_topos.testbeds.virtual.jobs import RunningJob, StallCheck, describe_waiting, request_of, slack_s
@@ -41,7 +41,7 @@ from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Report
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Stalled, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.traffic import Flow, running_flows
-from bmv2_topos.testbeds.virtual.turns import Seated, Turns
+from bmv2_topos.testbeds.virtual.turns import HostTurns, Seated
 from controller.vocabulary import Job, Topology
 from hostlib.core.congestion import BadLimits
 from hostlib.core.state import NEVER
@@ -69,7 +69,7 @@ class VirtualTestbed:
         faults: Sequence[Fault] = (),
         *,
         flows: Sequence[Flow] = (),
-        allocation: Allocation | None = None,
+        allocation: Reallocation | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         """Put the jobs, one placement each, on a topology with ordinary traffic beside them.
@@ -122,9 +122,9 @@ class VirtualTestbed:
             seed=settings.seed,
             coalesce_us=settings.coalesce_us,
         )
-        self._allocator: Allocator | None = None
+        self._allocator: Reallocator | None = None
         if allocation is not None:
-            self._allocator = Allocator(allocation, self.fleet, self.fabric, slots=settings.slots)
+            self._allocator = Reallocator(allocation, self.fleet, self.fabric, slots=settings.slots)
         kernel = settings.cores.kernel()
         self.jobs = {
             entry.name: RunningJob(
@@ -152,7 +152,7 @@ class VirtualTestbed:
         self._sampler = OccupancySampler(self.fabric, settings, self.jobs)
         quick = recorder is None and settings.cores.kernel is COMPILED.kernel
         self._stall = StallCheck(settings.patience_s)
-        self._turns = Turns(self.fabric, interfaces, quick=quick)
+        self._turns = HostTurns(self.fabric, interfaces, quick=quick)
         self._owners: list[str] = []
         """Name of the job of each seat; "": a flow."""
         self._seated = False
@@ -168,7 +168,7 @@ class VirtualTestbed:
             Stalled: nothing moves any more, or `limit_s` is over.
             TestbedError: a congestion control fails, or two ranks' windows differ for no reason.
             controller.ControllerError: the switches cannot take a job, or an answer of the policy; see
-                `VirtualSettings.report_refusals` and `Allocator`.
+                `VirtualSettings.report_refusals` and `Reallocator`.
             Exception: whatever the policy raises.
         """
         began = time.perf_counter()

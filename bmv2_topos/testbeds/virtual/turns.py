@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.traffic import RunningFlow
-from bmv2_topos.testbeds.virtual.worker import BATCH_PACKETS, Worker
+from bmv2_topos.testbeds.virtual.worker import BATCH_PACKETS, TrainingWorker
 from hostlib._native import NativeKernel, library_path
 from hostlib.core.state import NEVER
 from softswitch import build_c
@@ -64,7 +64,7 @@ class Seated(Protocol):
         """Have a turn."""
 
 
-class _Table(ctypes.Structure):
+class _SeatTable(ctypes.Structure):
     """``struct table`` of turns.c."""
 
     _fields_ = (
@@ -82,7 +82,7 @@ class _Table(ctypes.Structure):
     )
 
 
-class Turns:
+class HostTurns:
     """The seats, and their turns. Times are nanoseconds."""
 
     def __init__(self, fabric: Fabric, interfaces: Interfaces, *, quick: bool) -> None:
@@ -99,7 +99,7 @@ class Turns:
         self.settle()
         self._seated = list(seated)
         self._seats = seats = np.zeros(len(self._seated), _SEAT)
-        workers = [each if isinstance(each, Worker) else None for each in self._seated]
+        workers = [each if isinstance(each, TrainingWorker) else None for each in self._seated]
         seats["end"] = [self._fabric.end_of(each.host) for each in self._seated]
         seats["called"] = 1
         seats["due"] = [each.due for each in self._seated]
@@ -146,7 +146,7 @@ class Turns:
             seat = (first + number) % count
             each = self._seated[seat]
             unfinished = seat if rest else -1
-            if rest and isinstance(each, Worker):
+            if rest and isinstance(each, TrainingWorker):
                 each.decide(now)
             elif self._seats["sink"][seat] and isinstance(each, RunningFlow):
                 each.schedule(now)
@@ -172,7 +172,7 @@ class Turns:
     def _may_be_quick(self, host: str, numbers: Sequence[int]) -> bool:
         """Return whether turns at a host may be taken in C: beside sinks one worker, and no losses."""
         seated = [self._seated[number] for number in numbers]
-        workers = sum(isinstance(each, Worker) for each in seated)
+        workers = sum(isinstance(each, TrainingWorker) for each in seated)
         others = workers < sum(not isinstance(each, RunningFlow) for each in seated)
         known = self._fabric.loses(host) or self._interfaces.holds(host)
         return workers <= 1 and not others and not known
@@ -181,7 +181,7 @@ class Turns:
         alone = self._interfaces.alone(host)
         for number in numbers:
             each = self._seated[number]
-            if isinstance(each, Worker):
+            if isinstance(each, TrainingWorker):
                 self._seats["core"][number] = each.core_address
             else:
                 self._seats["sink"][number] = 1
@@ -198,7 +198,7 @@ class Turns:
         """Write down what the turns in C have to know of a seat."""
         each, seats = self._seated[number], self._seats
         seats["due"][number] = each.due
-        if isinstance(each, Worker):
+        if isinstance(each, TrainingWorker):
             seats["computed"][number] = each.training.due
             seats["busy"][number] = each.waits
 
@@ -229,7 +229,7 @@ class _Quick:
         addresses += [cabling.addresses[name] for name in _CABLING]
         self._calls = np.array(addresses, np.uint64)
         self._arrays: list[NDArray[Any]] = []
-        self._table = _Table(
+        self._table = _SeatTable(
             calls=self._calls.ctypes.data, cabling=cabling.addresses["cabling"], batch=BATCH_PACKETS
         )
         weakref.finalize(self, _library().turns_free, ctypes.byref(self._table))

@@ -144,7 +144,7 @@ def largest_exact(workers: int, numbers: Encoding) -> int:
     return int(min(_LARGEST, 2 ** max(bits, 0) - 1))
 
 
-class Gradients:
+class ExactGradients:
     """Tensors of every rank, layer and iteration, and their sums.
 
     Values are small whole numbers, so that every sum is exact in every way of travelling and comparing is all
@@ -278,14 +278,14 @@ BATCH_PACKETS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PacketTally:
     """Packets of a worker since its window was made."""
 
     sent: int = 0
     resent: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.sent + other.sent, self.resent + other.resent)
+    def __add__(self, other: PacketTally) -> PacketTally:
+        return PacketTally(self.sent + other.sent, self.resent + other.resent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,28 +300,25 @@ class Summed:
     end_ns: int
 
 
-class Worker:
+class TrainingWorker:
     """A rank on its host. Times are nanoseconds."""
 
     def __init__(
         self,
         socket: Socket,
-        rank: int,
         window: Window,
         training: Training,
-        gradients: Gradients,
-        *,
-        priority: int | None,
-        prioritize: Prioritize,
+        gradients: ExactGradients,
+        priority: int | Prioritize,
         now: int,
-        note: Callable[[Summed], None] | None = None,
     ) -> None:
-        """Begin; `note` is called with every finished sum."""
-        self._note = note
+        """Begin; `priority` is that of all its sums, or gives that of each."""
+        self.on_sum: Callable[[Summed], None] | None = None
+        """Called with every finished sum."""
         self._begun = now
         self.host = socket.host
         self.port = socket.port
-        self.rank = rank
+        self.rank = window.settings.rank
         self.window = window
         self.training = training
         self.compared = 0
@@ -331,7 +328,6 @@ class Worker:
         self._socket = socket
         self._gradients = gradients
         self._priority = priority
-        self._prioritize = prioritize
         self._urgency = Urgency(now)
         self._layer: int | None = None
         self._driver = Driver(window, socket.send, batch=BATCH_PACKETS)
@@ -381,9 +377,9 @@ class Worker:
         """True while a sum is under way."""
         return self._layer is not None
 
-    def tally(self) -> Tally:
+    def tally(self) -> PacketTally:
         """Count what the window has sent."""
-        return Tally(self.window.count(Counter.SENT), self.window.count(Counter.RESENT))
+        return PacketTally(self.window.count(Counter.SENT), self.window.count(Counter.RESENT))
 
     def _begin(self, layer: int, now: int) -> None:
         self._layer = layer
@@ -391,8 +387,8 @@ class Worker:
         training = self.training
         source = self._gradients.contribution(self.rank, training.done, layer)
         priority = self._priority
-        if priority is None:
-            priority = self._prioritize(self._urgency, (layer, training.layers), now)
+        if not isinstance(priority, int):
+            priority = priority(self._urgency, (layer, training.layers), now)
         self.window.begin(
             source, self._sums[: len(source)], tag=layer << 24 ^ len(source), priority=priority, now=now
         )
@@ -412,8 +408,8 @@ class Worker:
             )
         self.compared += len(expected)
         self._layer = None
-        if self._note is not None:
-            self._note(Summed(training.done, layer, self.rank, training.ready_ns[layer], self._begun, now))
+        if self.on_sum is not None:
+            self.on_sum(Summed(training.done, layer, self.rank, training.ready_ns[layer], self._begun, now))
         before = training.done
         self._urgency.collective(self.window.first_result_at, now)
         training.summed(layer, now)

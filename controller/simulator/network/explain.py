@@ -9,9 +9,9 @@ from controller.policies.memory.explain import explain as explain_memory
 from controller.policies.memory.policy import Answer, Question, Standing
 from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import steady_state
-from controller.simulator.network.log import Log
+from controller.simulator.network.log import NetworkLog
 from controller.simulator.network.run import Simulated
-from controller.simulator.record import Ended
+from controller.simulator.record import EndedJob
 from controller.vocabulary import Job
 
 
@@ -31,7 +31,7 @@ def explain(simulated: Simulated, name: str) -> list[str]:
     return [*lines, *_network(log, simulated, name)]
 
 
-def _times(ended: Ended) -> list[str]:
+def _times(ended: EndedJob) -> list[str]:
     slower = ended.slowdown
     return [
         f"{ended.spec.name} came at {ended.spec.arrival_s:.6g} s, first ran at {ended.start_s:.6g} s, waited"
@@ -42,7 +42,7 @@ def _times(ended: Ended) -> list[str]:
     ]
 
 
-def _deadline(simulated: Simulated, ended: Ended) -> list[str]:
+def _deadline(simulated: Simulated, ended: EndedJob) -> list[str]:
     due_s = simulated.jobs[ended.spec.name].due_s
     if due_s is None:
         return []
@@ -55,7 +55,7 @@ def _deadline(simulated: Simulated, ended: Ended) -> list[str]:
     ]
 
 
-def _network(log: Log, simulated: Simulated, name: str) -> list[str]:
+def _network(log: NetworkLog, simulated: Simulated, name: str) -> list[str]:
     rates = [levels[name] for _, levels in log.levels if name in levels]
     finite = [rate for rate in rates if math.isfinite(rate)]
     lines = []

@@ -96,7 +96,7 @@ _SOON = 1e-12
 
 
 @dataclass(slots=True)
-class Runner:
+class FluidJob:
     """A job and its position in its iteration.
 
     Attributes:
@@ -165,7 +165,7 @@ class Runner:
 class Fluid:
     """Runners, and the time that they have reached."""
 
-    def __init__(self, now_s: float, runners: Mapping[str, Runner]) -> None:
+    def __init__(self, now_s: float, runners: Mapping[str, FluidJob]) -> None:
         self.now_s = now_s
         self.runners = dict(runners)
 
@@ -204,7 +204,7 @@ class Fluid:
                     behind.discard(name)
         self.now_s = max(self.now_s, until_s) if math.isfinite(until_s) else self.now_s
 
-    def _next_s(self, senders: Mapping[str, Runner], speed: Mapping[str, float]) -> float:
+    def _next_s(self, senders: Mapping[str, FluidJob], speed: Mapping[str, float]) -> float:
         due_s = min((each.due_s for each in self.runners.values() if each.left), default=math.inf)
         done_s = min(
             (self.now_s + each.bits / speed[name] for name, each in senders.items() if speed[name] > 0),
@@ -212,7 +212,7 @@ class Fluid:
         )
         return min(due_s, done_s)
 
-    def _send(self, senders: Mapping[str, Runner], speed: Mapping[str, float], now_s: float) -> None:
+    def _send(self, senders: Mapping[str, FluidJob], speed: Mapping[str, float], now_s: float) -> None:
         """Let the senders send until then."""
         if now_s == math.inf:
             return
@@ -225,7 +225,7 @@ class Fluid:
             each.go_on(now_s)
 
 
-def shifted(runners: Iterable[Runner], by_s: float) -> None:
+def shifted(runners: Iterable[FluidJob], by_s: float) -> None:
     """Delay these runners by `by_s`, without changing their positions."""
     for each in runners:
         each.begin_s += by_s

@@ -22,7 +22,6 @@ def generate(
     *,
     seed: int = 0,
     models: Sequence[str] = MODELS,
-    batch: int = 32,
     gap_s: float = 0.0,
     deadlines: float = 0.0,
     slack: float = 2.0,
@@ -34,7 +33,6 @@ def generate(
         topology: The servers.
         seed: Of all random draws.
         models: Names of the models to draw from.
-        batch: Samples of an iteration on each GPU.
         gap_s: Mean time between arrivals (Poisson); 0: all arrive at once.
         deadlines: Fraction of the jobs with a deadline.
         slack: A deadline is this many times the job's duration without communication.
@@ -52,7 +50,7 @@ def generate(
         model = rng.choice(list(models))
         workers = rng.choices([count for count, _ in sizes], [share for _, share in sizes])[0]
         iterations = rng.randrange(200, 5000)
-        compute_s = shapes.compute_s(model, batch=batch)
+        compute_s = shapes.compute_s(model)
         deadline_s = slack * iterations * compute_s
         drawn.append(
             Job(

@@ -10,7 +10,7 @@ from controller.vocabulary import Job
 
 
 @dataclass
-class Log:
+class NetworkLog:
     """Events in order of time: seconds, and the state from then on."""
 
     places: list[tuple[float, str, Job]] = field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.figures import new_figure, save
 from controller.policies.memory.policy import Standing
-from controller.simulator.network.log import Log
+from controller.simulator.network.log import NetworkLog
 from controller.simulator.network.run import Simulated
 
 MOST_JOBS, MOST_SWITCHES = 60, 3
@@ -35,7 +35,7 @@ def draw(simulated: Simulated, path: Path) -> None:
     save(figure, path)
 
 
-def _busiest(log: Log) -> list[str]:
+def _busiest(log: NetworkLog) -> list[str]:
     """Return the switches at which most jobs have slots."""
     jobs: dict[str, set[str]] = {}
     for _, _, answer in log.memory:
@@ -73,7 +73,9 @@ def _draw_jobs(panel: Any, simulated: Simulated, colours: Mapping[str, str]) -> 
     panel.set_title("jobs: grey waits, a line is the deadline (red: missed)", fontsize="small")
 
 
-def _draw_memory(panel: Any, simulated: Simulated, log: Log, switch: str, colours: Mapping[str, str]) -> None:
+def _draw_memory(
+    panel: Any, simulated: Simulated, log: NetworkLog, switch: str, colours: Mapping[str, str]
+) -> None:
     times = [*(at_s for at_s, _, _ in log.memory), simulated.result.end_s]
     for (begin_s, end_s), (_, _, answer) in zip(pairwise(times), log.memory, strict=True):
         sharers: dict[tuple[int, int], int] = {}
@@ -93,7 +95,7 @@ def _draw_memory(panel: Any, simulated: Simulated, log: Log, switch: str, colour
     panel.set_title(f"slots of {switch}: in colour granted, grey shared", fontsize="small")
 
 
-def _draw_rates(panel: Any, simulated: Simulated, log: Log, colours: Mapping[str, str]) -> None:
+def _draw_rates(panel: Any, simulated: Simulated, log: NetworkLog, colours: Mapping[str, str]) -> None:
     found: dict[str, list[tuple[float, float]]] = {}
     for at_s, levels in log.levels:
         for name, rate in levels.items():

@@ -9,20 +9,29 @@ from dataclasses import dataclass, field, replace
 from controller.core.compose import networked, submission_of
 from controller.core.events import Submitted
 from controller.errors import BadSpec
-from controller.simulator.engine import Simulation, admitted
-from controller.simulator.network.log import Log, Promises
+from controller.simulator.engine import EventLoop, PolicyRun, admitted
+from controller.simulator.network.log import NetworkLog, Promises
 from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
-from controller.simulator.policy_run import PolicyRun
-from controller.simulator.record import Ended, Result, measure
+from controller.simulator.record import EndedJob, Result, measure
 from controller.simulator.runs import refusals
 from controller.vocabulary import Job, Topology
 
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NetworkTask:
-    """One simulation as data for another process."""
+    """One simulation as data for another process.
+
+    Attributes:
+        jobs: The jobs.
+        topology: Servers, switches and links.
+        scheduler: Name of the scheduling policy.
+        settings: Names of the allocation policies, and settings of the network's model.
+        of_scheduler: Settings of the scheduling policy, by name.
+        keep_log: Keep a log of events, for plots and explanations.
+        verify: Check every decision of the scheduling policy.
+    """
 
     jobs: Sequence[Job] = field(repr=False)
     topology: Topology = field(repr=False)
@@ -77,16 +86,7 @@ def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkO
     """Simulate. Raises RunFailed, with the policies' names in the message."""
     with refusals(" + ".join(task.names.values())):
         began_s = time.process_time()
-        simulated = simulate_network(
-            task.jobs,
-            task.topology,
-            task.scheduler,
-            task.settings,
-            of_scheduler=task.of_scheduler,
-            keep_log=task.keep_log,
-            verify=task.verify,
-            progress=progress,
-        )
+        simulated = simulate_network(task, progress)
         cpu_s = time.process_time() - began_s
     return NetworkOutcome(task, simulated, metrics_of(simulated), cpu_s)
 
@@ -129,71 +129,52 @@ class Simulated:
     crowded: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
     """Jobs that lost a grant of slots which they had had on arrival (`promises.Promises`)."""
-    log: Log | None = field(default=None, repr=False)
+    log: NetworkLog | None = field(default=None, repr=False)
 
     @property
-    def missed(self) -> Sequence[Ended]:
+    def missed(self) -> Sequence[EndedJob]:
         """Jobs with a deadline that were ended for it, or ended too late."""
         return [each for each in self.result.jobs if self.misses(each)]
 
-    def misses(self, ended: Ended) -> bool:
+    def misses(self, ended: EndedJob) -> bool:
         """Return whether a job missed its deadline."""
         due_s = self.jobs[ended.spec.name].due_s
         return due_s is not None and (not ended.completed or ended.finish_s > due_s * (1 + 1e-9))
 
 
-def simulate_network(
-    jobs: Sequence[Job],
-    topology: Topology,
-    scheduler: str,
-    settings: NetworkSettings,
-    *,
-    of_scheduler: tuple[tuple[str, float], ...] = (),
-    keep_log: bool = False,
-    verify: bool = False,
-    progress: Progress | None = None,
-) -> Simulated:
+def simulate_network(task: NetworkTask, progress: Progress | None = None) -> Simulated:
     """Simulate jobs under a scheduler and allocation policies until all have ended.
 
-    Args:
-        jobs: The jobs.
-        topology: Servers, switches and links.
-        scheduler: Name of the scheduling policy.
-        settings: Names of the allocation policies, and settings of the network's model.
-        of_scheduler: Settings of the scheduling policy, by name.
-        keep_log: Keep a log of events, for plots and explanations.
-        verify: Check every decision of the scheduling policy.
-        progress: Called from time to time with the number of ended jobs and of all jobs.
-
-    Raises BadSpec for unknown names and impossible jobs, and the simulator's errors.
+    `progress` is called from time to time with the number of ended jobs and of all jobs. Raises BadSpec for
+    unknown names and impossible jobs, and the simulator's errors.
     """
-    parts = networked(topology, scheduler, settings, of_scheduler)
+    parts = networked(task.topology, task.scheduler, task.settings, task.of_scheduler)
     setup, allocation = parts.setup, parts.allocation
     if type(PolicyRun.of(setup)).run is not PolicyRun.run:
-        raise BadSpec(f"scheduler {scheduler!r} is a replica with its own simulator, which has no network")
-    log = Log() if keep_log else None
+        raise BadSpec(
+            f"scheduler {task.scheduler!r} is a replica with its own simulator, which has no network"
+        )
+    log = NetworkLog() if task.keep_log else None
     if log is not None:
         allocation.watchers.append(log)
     promises = Promises()
     allocation.watchers.append(promises)
-    described = {job.name: job for job in jobs}
-    specs = [submission_of(job, allocation.allocator.topology) for job in jobs]
-    speed = NetworkSpeed(setup.speed, allocation, settings, log)
-    simulation = Simulation(
+    described = {job.name: job for job in task.jobs}
+    specs = [submission_of(job, allocation.allocator.topology) for job in task.jobs]
+    speed = NetworkSpeed(setup.speed, allocation, task.settings, log)
+    simulation = EventLoop(
         [Submitted(spec.arrival_s, spec, described[spec.name]) for spec in admitted(specs, parts.servers)],
         parts.servers,
-        setup,
+        replace(setup, speed=speed),
         allocation=allocation,
-        speed=speed,
-        verify=verify,
-        progress=progress,
+        verify=task.verify,
     )
-    result = simulation.run()
+    result = simulation.run(progress)
     return Simulated(
         result,
         described,
         allocation.allocator.topology,
-        settings.margin,
+        task.settings.margin,
         crowded=frozenset(speed.crowded),
         lost=frozenset(promises.lost),
         log=log,

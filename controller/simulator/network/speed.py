@@ -22,8 +22,8 @@ from controller.policies.placement.waterfill import waterfill
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Contention, Group, JobState, SpeedModel
 from controller.simulator.network.average import Work, average, crowded, link_rates, run_lengths, usable
-from controller.simulator.network.fluid import Fluid, Phases, Rates, Runner, phases_of, shifted
-from controller.simulator.network.log import Log
+from controller.simulator.network.fluid import Fluid, FluidJob, Phases, Rates, phases_of, shifted
+from controller.simulator.network.log import NetworkLog
 from controller.vocabulary import Job
 
 # ---------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class NetworkSpeed:
         inner: SpeedModel,
         allocation: Allocation,
         settings: NetworkSettings,
-        log: Log | None = None,
+        log: NetworkLog | None = None,
     ) -> None:
         self._inner = inner
         self._allocation = allocation
@@ -261,10 +261,10 @@ class _InPhases:
                     runner.left = _whole(states[name].iterations_left(now_s))
 
     @staticmethod
-    def _fresh(phases: Phases, state: JobState, now_s: float) -> Runner:
+    def _fresh(phases: Phases, state: JobState, now_s: float) -> FluidJob:
         begin_s = max(now_s, state.working_since_s())
         left = _whole(state.iterations_left(now_s))
-        return Runner(phases, left, begin_s, due_s=begin_s)
+        return FluidJob(phases, left, begin_s, due_s=begin_s)
 
 
 def _whole(iterations: float) -> int:

@@ -12,33 +12,69 @@ from collections.abc import Callable, Sequence
 from multiprocessing import parent_process
 from pathlib import Path
 
-from controller.policies.scheduling.errors import BadTrace
+from controller.policies.scheduling.errors import BadSpec, BadTrace, SchedulingError
 from controller.policies.scheduling.model import Submission
-from controller.simulator.traces import described, gavel, muri, neutral, synergy, tiresias
+from controller.simulator.traces import neutral
 from controller.simulator.traces.logs import LOGS, is_headless, read_log
-from controller.simulator.traces.rows import JobCheck, brief, delimiter_of, present, read_text
-from controller.vocabulary import Cluster, documents
+from controller.simulator.traces.published import GAVEL, TABLES, read_gavel
+from controller.simulator.traces.rows import (
+    LARGEST,
+    SMALLEST,
+    JobCheck,
+    brief,
+    delimiter_of,
+    present,
+    read_text,
+)
+from controller.vocabulary import Cluster, documents, jobs_of
 
 _log = logging.getLogger(__name__)
 
 Reader = Callable[[Path, Cluster | None, JobCheck | None], list[Submission]]
 
+
+def read_described(
+    path: Path, cluster: Cluster | None = None, known: JobCheck | None = None
+) -> list[Submission]:
+    """Return the jobs of a job file (`controller.vocabulary.files`) by arrival. Raises BadSpec."""
+    document = documents.read(path)
+    found = []
+    for job, (where, table) in zip(jobs_of(document), document.tables("job"), strict=True):
+        try:
+            spec = Submission.of(job)
+            if cluster is not None:
+                cluster.check_room(spec.name, spec.gpus)
+            if known is not None:
+                known(spec)
+        except (BadSpec, SchedulingError) as error:
+            raise document.error(where, str(error)) from error
+        if not SMALLEST <= spec.duration_s <= LARGEST:
+            key = "iterations" if job.duration_s is None else "duration_s"
+            raise document.error(
+                (*where, key) if key in table else where,
+                f"job {job.name!r}: {key}: it runs for {spec.duration_s:g} s; it must be at least"
+                f" {SMALLEST:g} and at most {LARGEST:g}",
+            )
+        found.append(spec)
+    return sorted(found, key=lambda spec: spec.arrival_s)
+
+
 _OWN: dict[str, Reader] = {
     "csv": neutral.read,
-    "toml": described.read,
-    "muri": muri.read,
-    "tiresias": tiresias.read,
-    "gavel": gavel.read,
-    "synergy": synergy.read,
+    "toml": read_described,
+    "muri": TABLES["muri"].read,
+    "tiresias": TABLES["tiresias"].read,
+    "gavel": read_gavel,
+    "synergy": TABLES["synergy"].read,
 }
 
 FORMATS = (*_OWN, *LOGS)
 """Names of all formats."""
 
 HEADERS: dict[str, tuple[str, ...]] = {
-    "muri": muri.COLUMNS,
+    "muri": TABLES["muri"].columns,
     "csv": neutral.COLUMNS,
-    "tiresias": tiresias.COLUMNS,
+    "tiresias": TABLES["tiresias"].columns,
     **{name: log.columns for name, log in LOGS.items() if name != "philly-log"},
 }
 """The columns that tell a format; of names separated by "|" one is enough."""
@@ -88,7 +124,7 @@ def _detect(path: Path) -> str:
     line, first = next(
         ((at, each) for at, each in enumerate(text.split("\n"), 1) if each.strip(" ,")), (1, "")
     )
-    if first.count("\t") == len(gavel.COLUMNS) - 1:
+    if first.count("\t") == len(GAVEL) - 1:
         return "gavel"
     try:
         columns = [cell.strip() for cell in next(csv.reader([first], delimiter=delimiter_of(first)), [])]
@@ -96,7 +132,7 @@ def _detect(path: Path) -> str:
         raise BadTrace(str(path), line, "", str(error)) from error
     if not columns:
         raise BadTrace(str(path), 1, "", "empty; its first line tells the format, or --format does")
-    if len(columns) == len(synergy.COLUMNS) and columns[0].isdigit():
+    if len(columns) == len(TABLES["synergy"].columns) and columns[0].isdigit():
         return "synergy"
     if headless := is_headless(columns):
         return headless

@@ -23,6 +23,7 @@ from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import (
     SMALLEST,
     JobCheck,
+    Named,
     TraceRow,
     collect,
     delimiter_of,
@@ -188,11 +189,8 @@ def read_log(
             extra={column: text for column, text in row.cells.items() if column not in meant},
         )
 
-    found = collect(
-        (each.row for each in jobs), job, gpus=gpus, submit=log.submit, id=name,
-        model="model", cluster=cluster, known=known, ordered=False,
-    )  # fmt: skip
-    return found, why
+    named = Named(gpus=gpus, submit=log.submit, id=name, model="model")
+    return collect((each.row for each in jobs), job, named, cluster, known, ordered=False), why
 
 
 def _rows(log: ClusterLog, path: Path) -> list[TraceRow]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from controller.policies.scheduling.errors import BadTrace
 from controller.policies.scheduling.model import RESOURCES, Submission
-from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, collect, read_rows
+from controller.simulator.traces.rows import SMALLEST, JobCheck, Named, TraceRow, collect, read_rows
 from controller.vocabulary import Cluster
 
 COLUMNS = ("name", "arrival_s", "duration_s", "gpus")
@@ -39,9 +39,8 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     if stages and len(stages) != len(STAGES):
         missing = next(column for column in STAGES if column not in stages)
         raise BadTrace(str(path), 1, missing, f"missing, though {stages[0]} is there")
-    return collect(
-        rows, _job, gpus="gpus", submit="arrival_s", id="name", model="model", cluster=cluster, known=known
-    )
+    named = Named(gpus="gpus", submit="arrival_s", id="name", model="model")
+    return collect(rows, _job, named, cluster, known)
 
 
 def _bare(column: str) -> str:

@@ -181,16 +181,30 @@ def read_rows(
     return rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The columns that errors name.
+
+    Attributes:
+        gpus: About jobs larger than the cluster.
+        submit: About times that go back.
+        id: About names that recur or cannot be printed.
+        model: About jobs that are not known.
+    """
+
+    gpus: str
+    submit: str
+    id: str = ""
+    model: str = ""
+
+
 def collect(
     rows: Iterable[TraceRow],
     make: Callable[[TraceRow], Submission],
-    *,
-    gpus: str,
-    submit: str,
-    id: str = "",
-    model: str = "",
+    named: Named,
     cluster: Cluster | None = None,
     known: JobCheck | None = None,
+    *,
     ordered: bool = True,
 ) -> list[Submission]:
     """Make a job of each row; any error refuses all.
@@ -198,10 +212,7 @@ def collect(
     Args:
         rows: The rows.
         make: Makes a job of a row.
-        gpus: Column named in errors about jobs larger than `cluster`.
-        submit: Column named in errors about times that go back.
-        id: Column named in errors about names that recur or cannot be printed.
-        model: Column named in errors about jobs that are not `known`.
+        named: The columns that errors name.
         cluster: If given, a job larger than this is an error.
         known: If given, raises for a job whose speed is unknown.
         ordered: Times must not go back; else jobs are sorted.
@@ -216,19 +227,20 @@ def collect(
         except BadSpec as error:
             raise row.fail("", str(error)) from error
         if not spec.name.isprintable():
-            raise row.fail(id, f"{brief(repr(spec.name))} has characters that cannot be printed")
+            raise row.fail(named.id, f"{brief(repr(spec.name))} has characters that cannot be printed")
         if spec.name in lines:
-            raise row.fail(id, f"job {brief(repr(spec.name))} was on line {lines[spec.name]} already")
+            raise row.fail(named.id, f"job {brief(repr(spec.name))} was on line {lines[spec.name]} already")
         lines[spec.name] = row.line
         if cluster is not None and spec.gpus > cluster.gpus:
             raise row.fail(
-                gpus, f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {cluster.gpus}"
+                named.gpus,
+                f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {cluster.gpus}",
             )
         if known is not None:
             try:
                 known(spec)
             except (BadSpec, SchedulingError) as error:
-                raise row.fail(model, str(error)) from error
+                raise row.fail(named.model, str(error)) from error
         if not SMALLEST <= spec.duration_s <= LARGEST:
             raise row.fail(
                 "",
@@ -236,7 +248,7 @@ def collect(
                 f" and at most {LARGEST:g}",
             )
         if ordered and specs and spec.arrival_s < specs[-1].arrival_s:
-            raise row.fail(submit, f"job {spec.name!r} comes before the job on the line above")
+            raise row.fail(named.submit, f"job {spec.name!r} comes before the job on the line above")
         specs.append(spec)
     if not ordered:
         specs.sort(key=lambda spec: spec.arrival_s)

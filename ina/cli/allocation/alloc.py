@@ -2,132 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
-
-import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.memory import demand
 from controller.policies.memory.explain import explain as explain_memory
-from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.memory.policy import Answer as Division
+from controller.policies.memory.policy import Question, Standing
 from controller.policies.registry import MEMORIES
 from controller.vocabulary import Job
-from ina.cli import job_files, options
 from ina.cli.allocation import common
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
-from ina.cli.output import table
-from ina.cli.plain import Result, count, rate
-
-EPILOG = """Examples:
-
-  ina alloc --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml
-
-  ina alloc --policy static --jobs jobs.toml --cluster rack.toml --json
-
-  ina alloc --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml --plot m.svg
-
-  ina alloc --explain contest --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml
-"""
+from ina.cli.output import check_plots
+from ina.cli.plain import Listing, Reply, Result, count, rate
 
 NO_MEMORY = "It stays on one server: it uses no switch memory."
 
 
-Policies = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME,…",
-        help=f"Divide slots by this policy: {', '.join(MEMORIES)}; or one of your own: path.py:NAME, or "
-        "a name that an installed package offers. Compares several, separated by commas.",
-    ),
-]
-Reading = Annotated[
-    demand.Reading,
-    typer.Option(
-        help="Compute how much memory a deadline needs. measured: a slot is held for the job's "
-        "hold_s, and communication overlaps with computing; article: a slot is held for one "
-        "round trip, and communication follows computing."
-    ),
-]
-Now = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", help="Decide at this time, in seconds on the clock of the deadlines."),
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocSettings(common.Deciding):
+    """Jobs whose slots are decided, and the policies that do."""
+
+    policy: Annotated[
+        str,
+        Declared(
+            metavar="NAME,…",
+            help=f"Divide slots by this policy: {', '.join(MEMORIES)}; or one of your own: path.py:NAME, or "
+            "a name that an installed package offers. Compares several, separated by commas.",
+        ),
+    ] = "deadline"
+    reading: common.Reading = "measured"
+    now: Annotated[
+        float,
+        Declared(metavar="SECONDS", help="Decide at this time, in seconds on the clock of the deadlines."),
+    ] = 0.0
+    margin: common.Margin = 0.05
 
 
-def alloc(
-    jobs: common.Jobs,
-    cluster: common.ClusterFile,
-    policy: Policies = "deadline",
-    reading: Reading = "measured",
-    now: Now = 0.0,
-    margin: common.Margin = 0.05,
-    explain: common.Explain = None,
-    plot: common.Plot = None,
-    json: options.Json = False,
-) -> None:
+def alloc(asked: AllocSettings) -> Reply:
     """Divide switch memory among placed jobs.
 
     Divides slots as the controller does when all of these jobs run: links carry gradients at their rate less
     the packets' headers. A job is aggregated at the switches of its tree; a job without a tree in the file,
     at the switches on the shortest paths. Reads files only: no switch is contacted.
+
+    Examples:
+        ina alloc --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml
+
+        ina alloc --policy static --jobs jobs.toml --cluster rack.toml --json
+
+        ina alloc --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml --plot m.svg
+
+        ina alloc --explain contest --jobs examples/allocation/jobs.toml --cluster
+        examples/allocation/rack.toml
     """
-    common.check_files(plot)
-    names = common.policies(policy)
-    inputs = common.load(jobs, cluster, "alloc")
-    asked = {name: decide(inputs, name, reading, now, margin) for name in names}
-    if explain is not None:
-        common.one_job(explain, inputs.jobs)
-        question, answer = divided(asked[names[-1]])
-        of = next((job for job in question.jobs if job.name == explain), None)
+    if asked.plot is not None:
+        check_plots("--plot", asked.plot)
+    names = common.policies(asked.policy)
+    inputs = asked.load("alloc")
+    found = {name: decide(inputs, name, asked) for name in names}
+    last = found[names[-1]]
+    if asked.explain is not None:
+        common.one_job(asked.explain, inputs.jobs)
+        question, answer = divided(last)
+        of = next((job for job in question.jobs if job.name == asked.explain), None)
         lines = [NO_MEMORY]
         if of is not None:
-            why = _reasons(asked[names[-1]], [explain])[explain]
-            lines = [f"{explain}: {why}.", *explain_memory(question, answer, of)]
-        common.print_lines(lines, "alloc", names[-1], explain, json=json)
-        return
-    if plot is not None:
+            why = _reasons(last, [asked.explain])[asked.explain]
+            lines = [f"{asked.explain}: {why}.", *explain_memory(question, answer, of)]
+        return common.explained(lines, "alloc", names[-1], asked.explain)
+    if asked.plot is not None:
         from ina.cli.allocation.plots import draw_memory
 
-        draw_memory(*divided(asked[names[-1]]), plot)
-    if json:
-        setup = {"policies": names, "reading": reading, "now_s": now, "margin": margin}
-        _result(asked, setup).print_json(unused_keys=job_files.unused_keys("alloc", jobs, cluster))
-        return
-    for name, allocator in asked.items():
-        _show(name, allocator)
-    if len(asked) > 1:
-        rows = [(name, *map(str, _standings(each).values())) for name, each in asked.items()]
-        table("memory", ["policy", *map(str, Standing)], rows)
+        draw_memory(*divided(last), asked.plot)
+    setup = {"policies": names, "reading": asked.reading, "now_s": asked.now, "margin": asked.margin}
+    parts = [part for name, allocator in found.items() for part in _parts(name, allocator)]
+    if len(found) > 1:
+        rows = [(name, *_standings(each).values()) for name, each in found.items()]
+        parts.append(Listing("memory", ["policy", *map(str, Standing)], rows))
+    return Reply(replace(_result(found, setup), unused_keys=asked.unused_keys("alloc")), parts)
 
 
-def _show(policy: str, allocator: Allocator) -> None:
+def _parts(policy: str, allocator: Allocator) -> Iterator[Listing | str]:
     question, answer = divided(allocator)
-    table(
+    yield Listing(
         f"memory by {policy}",
         ["job", "standing", "switch", "slots", "rate", "needed", "link"],
         [row for job in allocator.placed.values() for row in _rows(question, answer, job)],
     )
     ended = [name for name, standing in answer.standing.items() if standing is Standing.ENDED]
     for name, why in _reasons(allocator, ended).items():
-        print(f"{name} {'is late' if name in allocator.late else 'has ended'}: {why}")
+        yield (f"{name} {'is late' if name in allocator.late else 'has ended'}: {why}")
 
 
-def decide(inputs: common.Inputs, name: str, reading: demand.Reading, now: float, margin: float) -> Allocator:
-    """Return the allocator that has divided the slots.
-
-    Args:
-        inputs: Placed jobs and their cluster.
-        name: Name of the policy.
-        reading: How the slots that deadlines need are computed.
-        now: The time in seconds, on the clock of the jobs' arrivals.
-        margin: Part of the time left that is kept in reserve.
-
-    Raises Failure or BadSpec.
-    """
+def decide(inputs: common.Inputs, name: str, asked: AllocSettings) -> Allocator:
+    """Return the allocator that has divided slots by the policy of that name. Raises Failure or BadSpec."""
+    now = asked.now
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
     for job in inputs.jobs:
@@ -135,13 +110,13 @@ def decide(inputs: common.Inputs, name: str, reading: demand.Reading, now: float
             raise Failure(
                 f"{inputs.path}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE
             )
-    settings = AllocationSettings(memory=name, reading=reading, margin=margin)
+    settings = AllocationSettings(memory=name, reading=asked.reading, margin=asked.margin)
     allocator = common.decided(inputs, settings, placed=True)
     allocator.divide(now)
     return allocator
 
 
-def divided(allocator: Allocator) -> tuple[Question, Answer]:
+def divided(allocator: Allocator) -> tuple[Question, Division]:
     """Return the last division of the slots, among the jobs on more than one server."""
     assert allocator.question is not None
     assert allocator.answer is not None
@@ -154,7 +129,7 @@ def _reasons(allocator: Allocator, names: Iterable[str]) -> dict[str, str]:
     return reasons.of_division(*divided(allocator), names) | late
 
 
-def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]:
+def _rows(question: Question, answer: Division, job: Job) -> list[tuple[str, ...]]:
     if job.name not in answer.standing:
         return [(job.name, "-", "-", "-", "-", "-", "one server")]
     need = answer.demands.get(job.name)

@@ -7,67 +7,126 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from controller.core.allocator import Allocator, allocate
 from controller.policies.by_kind import AllocationSettings
+from controller.policies.memory import demand
 from controller.policies.placement.policy import overfull
 from controller.policies.placement.trees import racks_of
+from controller.simulator.files import whole
 from controller.vocabulary import Job, Topology, documents, named
 from controller.vocabulary.documents import hint
-from controller.vocabulary.files import check_job
+from controller.vocabulary.files import check_job, write_jobs
 from controller.vocabulary.graphs import with_memory
 from ina.cli import job_files
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Result
+from ina.cli.output import check_plots
+from ina.cli.plain import Reply, Result
 
-Jobs = Annotated[
-    Path,
-    typer.Option(
-        metavar="FILE",
-        help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace.",
-    ),
-]
-ClusterFile = Annotated[
-    Path,
-    typer.Option(
-        "--cluster",
-        parser=Path,  # and not looked for: it may name a topology
-        metavar="FILE",
-        help="Read servers, switches and links from this file: .toml, .json or .yaml; or name a "
-        "topology of the testbeds, such as leaf-spine:2x4x8.",
-    ),
-]
 SLOTS, GPUS = 8192, 8
 """What switches and hosts have in a topology of the testbeds, which does not say."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationFiles:
+    """The jobs and the cluster of which policies decide."""
+
+    jobs: Annotated[
+        Path,
+        Declared(
+            metavar="FILE",
+            help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace.",
+        ),
+    ]
+    cluster: Annotated[
+        Path,
+        Declared(
+            "--cluster",
+            parser=Path,  # and not looked for: it may name a topology
+            metavar="FILE",
+            help="Read servers, switches and links from this file: .toml, .json or .yaml; or name a "
+            "topology of the testbeds, such as leaf-spine:2x4x8.",
+        ),
+    ]
+
+    def load(self, command: str) -> Inputs:
+        """Return jobs and cluster of the files; unused keys are reported for `command`.
+
+        Raises BadSpec or BadTrace, with the line and the key.
+        """
+        topology = load_cluster(self.cluster, command)
+        if self.jobs.suffix not in documents.FORMATS:
+            found = _trace(self.jobs, topology)
+        else:
+            found = list(job_files.jobs(self.jobs, command, topology, require=("model",)))
+        return Inputs(self.jobs, tuple(found), topology)
+
+    def unused_keys(self, command: str) -> list[str]:
+        """Return the keys of the files that a command does not use."""
+        return job_files.unused_keys(command, self.jobs, self.cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding(AllocationFiles):
+    """What is decided, and how it is shown."""
+
+    explain: Annotated[
+        str | None,
+        Declared(
+            "--explain",
+            metavar="JOB",
+            help="Explain what this job got by the last policy, what limited it and what more resources "
+            "would bring, instead of printing tables.",
+        ),
+    ] = None
+    plot: Annotated[
+        Path | None,
+        Declared(writable=True, metavar="FILE", help="Draw the decision: .png, .svg or .pdf."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing(Deciding):
+    """The same of policies that draw, whose decision is the input of the next command."""
+
+    seed: Annotated[
+        int, Declared(min=0, help="Seed the random numbers; the same seed gives the same result.")
+    ] = 0
+    write: Annotated[
+        Path | None,
+        Declared(
+            writable=True,
+            metavar="FILE",
+            help="Write the jobs with the decision (.json), as input of the next command.",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Check output files before the work. Raises Failure."""
+        if self.plot is not None:
+            check_plots("--plot", self.plot)
+        if self.write is not None and self.write.suffix != ".json":
+            raise Failure(f"--write {self.write}: want a name that ends in .json", USAGE)
+
+    def keep(self, jobs: Sequence[Job]) -> None:
+        """Write the jobs, if that is asked for."""
+        if self.write is not None:
+            with whole(self.write) as draft:
+                write_jobs(draft, jobs)
+
+
 Margin = Annotated[
     float,
-    typer.Option(
+    Declared(
         help="Keep this share of the remaining time in reserve when computing what deadlines need, 0 to 1."
     ),
 ]
-Seed = Annotated[
-    int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
-]
-Plot = Annotated[
-    Path | None, typer.Option(writable=True, metavar="FILE", help="Draw the decision: .png, .svg or .pdf.")
-]
-Explain = Annotated[
-    str | None,
-    typer.Option(
-        "--explain",
-        metavar="JOB",
-        help="Explain what this job got by the last policy, what limited it and what more resources would "
-        "bring, instead of printing tables.",
-    ),
-]
-Write = Annotated[
-    Path | None,
-    typer.Option(
-        writable=True,
-        metavar="FILE",
-        help="Write the jobs with the decision (.json), as input of the next command.",
+Reading = Annotated[
+    demand.Reading,
+    Declared(
+        help="Compute how much memory a deadline needs. measured: a slot is held for the job's "
+        "hold_s, and communication overlaps with computing; article: a slot is held for one "
+        "round trip, and communication follows computing."
     ),
 ]
 
@@ -80,19 +139,6 @@ class Inputs:
     """The file of the jobs."""
     jobs: tuple[Job, ...]
     topology: Topology
-
-
-def load(jobs: Path, cluster: Path, command: str) -> Inputs:
-    """Return jobs and cluster of these files; unused keys are reported for `command`.
-
-    Raises BadSpec or BadTrace, with the line and the key.
-    """
-    topology = load_cluster(cluster, command)
-    if jobs.suffix not in documents.FORMATS:
-        found = _trace(jobs, topology)
-    else:
-        found = list(job_files.jobs(jobs, command, topology, require=("model",)))
-    return Inputs(jobs, tuple(found), topology)
 
 
 def load_cluster(path: Path, command: str) -> Topology:
@@ -146,27 +192,13 @@ def one_job(name: str, jobs: Sequence[Job]) -> Job:
     return found[name]
 
 
-def print_lines(lines: Sequence[str], command: str, policy: str, job: str, *, json: bool) -> None:
-    """Print the explanation of a job.
+def explained(lines: Sequence[str], command: str, policy: str, job: str) -> Reply:
+    """Return the explanation of a job.
 
     Args:
         lines: Its sentences.
         command: Name of the command.
         policy: Name of the policy, or of all of them.
         job: Name of the job.
-        json: Print one JSON object with them.
     """
-    if json:
-        Result(command, {"policy": policy, "job": job}, {"lines": list(lines)}).print_json()
-        return
-    print("\n".join(lines))
-
-
-def check_files(plot: Path | None, write: Path | None = None) -> None:
-    """Check output files before the work. Raises Failure."""
-    from ina.cli.schedule.common import check_plots
-
-    if plot is not None:
-        check_plots("--plot", plot)
-    if write is not None and write.suffix != ".json":
-        raise Failure(f"--write {write}: want a name that ends in .json", USAGE)
+    return Reply(Result(command, {"policy": policy, "job": job}, {"lines": list(lines)}), lines)

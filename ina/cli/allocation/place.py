@@ -1,118 +1,101 @@
-"""``ina place``: which servers each job runs on, and the resulting rates."""
+"""``ina place`` and ``ina route``: servers and aggregation trees of jobs, and the resulting rates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
-
-import typer
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import FlowState
-from controller.policies.registry import PLACEMENTS
-from controller.simulator.files import whole
+from controller.policies.registry import PLACEMENTS, ROUTINGS
+from controller.policies.routing.explain import explain as explain_route
+from controller.policies.routing.policy import Question
 from controller.vocabulary import Job
-from controller.vocabulary.files import write_jobs
-from ina.cli import job_files, options
 from ina.cli.allocation import common
-from ina.cli.output import table
-from ina.cli.plain import Result, plural, rate, seconds
-
-EPILOG = """Examples:
-
-  ina place --jobs examples/allocation/batch.yaml --cluster examples/allocation/fabric.toml
-
-  ina place --policy locality,netpack --jobs batch.yaml --cluster fabric.toml
-
-  ina place --jobs batch.yaml --cluster fabric.toml --write placed.json
-
-  ina place --explain vision-2 --jobs batch.yaml --cluster fabric.toml
-"""
+from ina.cli.declared import Declared
+from ina.cli.plain import Listing, Reply, Result, plural, rate, seconds
 
 MOST_NAMED = 10
 """Jobs that wait and are named."""
 
-Policies = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME,…",
-        help=f"Place jobs by this policy: {', '.join(PLACEMENTS)}; or one of your own: path.py:NAME, or "
-        "a name that an installed package offers. Compares several, separated by commas.",
-    ),
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSettings(common.Drawing):
+    """Jobs that are placed, and the policies that do."""
+
+    policy: Annotated[
+        str,
+        Declared(
+            metavar="NAME,…",
+            help=f"Place jobs by this policy: {', '.join(PLACEMENTS)}; or one of your own: path.py:NAME, or "
+            "a name that an installed package offers. Compares several, separated by commas.",
+        ),
+    ] = "netpack"
 
 
-def place(
-    jobs: common.Jobs,
-    cluster: common.ClusterFile,
-    policy: Policies = "netpack",
-    seed: common.Seed = 0,
-    write: common.Write = None,
-    explain: common.Explain = None,
-    plot: common.Plot = None,
-    json: options.Json = False,
-) -> None:
+def place(asked: PlaceSettings) -> Reply:
     """Place jobs on servers in one batch, and compute the resulting rates.
 
     Places jobs as the controller does when it starts all of them at once. Jobs that have servers in the file
     keep them and count as running. Rates result from water-filling: jobs share links, at their rate less the
     packets' headers, and switch memory, and gradients without a slot go to a fallback server.
+
+    Examples:
+        ina place --jobs examples/allocation/batch.yaml --cluster examples/allocation/fabric.toml
+
+        ina place --policy locality,netpack --jobs batch.yaml --cluster fabric.toml
+
+        ina place --jobs batch.yaml --cluster fabric.toml --write placed.json
+
+        ina place --explain vision-2 --jobs batch.yaml --cluster fabric.toml
     """
-    common.check_files(plot, write)
-    names = common.policies(policy)
-    inputs = common.load(jobs, cluster, "place")
-    placed = {name: decide(inputs, name, seed) for name in names}
+    asked.check()
+    names = common.policies(asked.policy)
+    inputs = asked.load("place")
+    placed = {name: place_by(inputs, name, asked.seed) for name in names}
     states = {name: allocator.state for name, allocator in placed.items()}
     waiting = {
         name: [job.name for job in inputs.jobs if job.name not in placed[name].placed] for name in names
     }
     last = states[names[-1]]
-    if write is not None:
-        with whole(write) as draft:
-            write_jobs(draft, last.jobs)
-    if plot is not None:
+    asked.keep(last.jobs)
+    if asked.plot is not None:
         from ina.cli.allocation.plots import draw_placement
 
-        draw_placement(last, plot)
-    if explain is not None:
-        job = common.one_job(explain, inputs.jobs)
+        draw_placement(last, asked.plot)
+    if asked.explain is not None:
+        job = common.one_job(asked.explain, inputs.jobs)
         if job.name in waiting[names[-1]]:
-            lines = [f"{explain} waits: too few GPUs are free for it and the other jobs of the batch."]
+            lines = [f"{job.name} waits: too few GPUs are free for it and the other jobs of the batch."]
         else:
-            lines = explain_placement(last, common.one_job(explain, last.jobs))
-        common.print_lines(lines, "place", names[-1], explain, json=json)
-        return
-    if json:
-        _result(states, waiting, seed).print_json(unused_keys=job_files.unused_keys("place", jobs, cluster))
-        return
-    if len(placed) == 1:
-        _show(last, waiting[names[-1]])
+            lines = explain_placement(last, common.one_job(job.name, last.jobs))
+        return common.explained(lines, "place", names[-1], job.name)
     rows = [
-        (name, f"{state.value:.2f}", str(len(state.jobs)), str(len(waiting[name])))
-        for name, state in states.items()
+        (name, f"{state.value:.2f}", len(state.jobs), len(waiting[name])) for name, state in states.items()
     ]
-    table("placement", ["policy", "GPUs computing", "placed", "waiting"], rows)
+    parts: list[Listing | str] = [*_placed(last, waiting[names[-1]])] if len(placed) == 1 else []
+    parts.append(Listing("placement", ["policy", "GPUs computing", "placed", "waiting"], rows))
+    result = _place_result(states, waiting, asked.seed)
+    return Reply(replace(result, unused_keys=asked.unused_keys("place")), parts)
 
 
-def decide(inputs: common.Inputs, name: str, seed: int) -> Allocator:
+def place_by(inputs: common.Inputs, name: str, seed: int) -> Allocator:
     """Return the allocator that has placed the jobs by the policy of that name. Raises Failure or BadSpec."""
     return common.decided(inputs, AllocationSettings(placement=name, seed=seed), placed=False)
 
 
-def _show(state: FlowState, waiting: Sequence[str]) -> None:
+def _placed(state: FlowState, waiting: Sequence[str]) -> Iterator[Listing | str]:
     rows = [_row(state, job, float(bps)) for job, bps in zip(state.jobs, state.steady.rate_bps, strict=True)]
-    table(
-        "jobs",
-        ["job", "servers", "racks", "fallback", "summed", "rate", "iteration", "bound by"],
-        rows,
-    )
+    columns = ["job", "servers", "racks", "fallback", "summed", "rate", "iteration", "bound by"]
+    yield Listing("jobs", columns, rows)
     if waiting:
         more = len(waiting) - MOST_NAMED
         names = ", ".join(waiting[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        print(f"too few GPUs are free for {plural(len(waiting), 'job')}: {names}")
+        yield f"too few GPUs are free for {plural(len(waiting), 'job')}: {names}"
 
 
 def _row(state: FlowState, job: Job, bps: float) -> tuple[str, ...]:
@@ -130,7 +113,7 @@ def _row(state: FlowState, job: Job, bps: float) -> tuple[str, ...]:
     )
 
 
-def _result(states: dict[str, FlowState], waiting: dict[str, list[str]], seed: int) -> Result:
+def _place_result(states: dict[str, FlowState], waiting: dict[str, list[str]], seed: int) -> Result:
     metrics = {f"{name}_gpus_computing": each.value for name, each in states.items()}
     metrics |= {f"{name}_waiting": len(names) for name, names in waiting.items()}
     state = states[list(states)[-1]]
@@ -147,3 +130,119 @@ def _result(states: dict[str, FlowState], waiting: dict[str, list[str]], seed: i
         for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)
     }
     return Result("place", {"policies": list(states), "seed": seed}, metrics, jobs)
+
+
+# --------------------------------------------------------------------------- trees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSettings(common.Drawing):
+    """Jobs whose trees are chosen, and the policies that do."""
+
+    policy: Annotated[
+        str,
+        Declared(
+            metavar="NAME,…",
+            help=f"Choose trees by this policy: {', '.join(ROUTINGS)}; or one of your own: path.py:NAME, "
+            "or a name that an installed package offers. Compares several, separated by commas.",
+        ),
+    ] = "grid"
+    draws: Annotated[
+        int,
+        Declared(
+            min=1,
+            max=10_000,
+            help="Round this many times at random with policy grid, and keep the best trees.",
+        ),
+    ] = 8
+
+
+def route(asked: RouteSettings) -> Reply:
+    """Choose aggregation trees for placed jobs, and compute the resulting rates.
+
+    Chooses trees as the controller does when it starts these jobs, and replaces those of the file. The root
+    of a job's tree is the aggregating switch nearest to the job's fallback server.
+
+    Examples:
+        ina place --jobs batch.yaml --cluster examples/allocation/fabric.toml --write placed.json
+
+        ina route --jobs placed.json --cluster examples/allocation/fabric.toml
+
+        ina route --policy tor-only,shortest-path,grid --jobs placed.json --cluster fabric.toml --plot
+        tree.svg
+
+        ina route --explain text-2 --jobs placed.json --cluster examples/allocation/fabric.toml
+    """
+    asked.check()
+    names = common.policies(asked.policy)
+    inputs = asked.load("route")
+    states = {name: route_by(inputs, name, asked.draws, asked.seed).state for name in names}
+    last = states[names[-1]]
+    asked.keep(last.jobs)
+    if asked.plot is not None:
+        from ina.cli.allocation.plots import draw_trees
+
+        draw_trees(last, asked.plot)
+    if asked.explain is not None:
+        trees = {job.name: job.tree for job in last.jobs if job.tree is not None}
+        job = common.one_job(asked.explain, last.jobs)
+        lines = explain_route(Question(last.topology, last.jobs), trees, job)
+        return common.explained(lines, "route", names[-1], job.name)
+    rows = [(name, *map(rate, _rates(state))) for name, state in states.items()]
+    parts = [_routed(last)] if len(states) == 1 else []
+    parts.append(Listing("routing", ["policy", "smallest rate", "sum of rates"], rows))
+    result = _route_result(states, asked.draws, asked.seed)
+    return Reply(replace(result, unused_keys=asked.unused_keys("route")), parts)
+
+
+def route_by(inputs: common.Inputs, name: str, draws: int, seed: int) -> Allocator:
+    """Return the allocator that has routed the jobs.
+
+    Args:
+        inputs: Placed jobs and their cluster.
+        name: Name of the policy.
+        draws: Number of random draws.
+        seed: Of the draws.
+
+    Raises Failure or BadSpec.
+    """
+    free = tuple(replace(job, tree=None) for job in inputs.jobs)
+    settings = AllocationSettings(routing=name, draws=draws, seed=seed)
+    return common.decided(replace(inputs, jobs=free), settings, placed=True)
+
+
+def _rates(state: FlowState) -> tuple[float, float]:
+    rates = [state.rate_bps(job) for job in state.jobs if job.tree is not None]
+    return min(rates, default=0.0), sum(rates)
+
+
+def _routed(state: FlowState) -> Listing:
+    rows = []
+    for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True):
+        if job.tree is None:
+            rows.append((job.name, "-", "-", "-", "-", "one server"))
+            continue
+        sums = ", ".join(sorted(job.tree.aggregators)) or "none"
+        row = (job.name, job.tree.root, sums, str(len(job.tree.switches)), rate(float(bps)))
+        rows.append((*row, state.resource(int(bound))))
+    return Listing("jobs", ["job", "root", "summed at", "switches", "rate", "bound by"], rows)
+
+
+def _route_result(states: dict[str, FlowState], draws: int, seed: int) -> Result:
+    metrics = {}
+    for name, state in states.items():
+        metrics[f"{name}_smallest_rate_bps"], metrics[f"{name}_total_rate_bps"] = _rates(state)
+    state = list(states.values())[-1]
+    jobs = {
+        job.name: {
+            "root": job.tree.root,
+            "parents": dict(job.tree.parents),
+            "aggregators": sorted(job.tree.aggregators),
+            "rate_bps": float(bps),
+            "bound_by": state.resource(int(bound)),
+            "reason": reasons.of_place(job),
+        }
+        for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)
+        if job.tree is not None
+    }
+    return Result("route", {"policies": list(states), "draws": draws, "seed": seed}, metrics, jobs)

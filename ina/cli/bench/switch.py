@@ -1,20 +1,141 @@
-"""``ina bench switch``: the embedded switch as a switch, in memory."""
+"""``ina bench pipeline`` and ``ina bench switch``: the compiled program, and the switch, in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
-from ina.bench.switch import Measured, bench_switch
+import softswitch
+from controller.switches.programs import source_of
+from ina.bench.pipeline import PipelineBench, bench_pipeline
+from ina.bench.switch import SwitchBench, bench_switch
 from ina.bench.veth import VethBench, bench_veth
 from ina.cli import options
-from ina.cli.output import out, table
-from ina.cli.plain import Result, count, rate, seconds
+from ina.cli.declared import Declared
+from ina.cli.plain import Listing, Reply, Result, count, rate, seconds
 
-ROUNDS = 5
+PIPELINE_ROUNDS = 9
+SWITCH_ROUNDS = 5
 VETH_ROUNDS = 3
+
+
+def pipeline(
+    program: options.Program = "exclusive",
+    lanes: options.Lanes = 256,
+    workers: Annotated[
+        int,
+        Declared(
+            *options.WORKERS, min=1, max=32, help="Set the number of workers that contribute to each sum."
+        ),
+    ] = 4,
+    duration: Annotated[
+        float, Declared(min=0.01, metavar="SECONDS", help="Measure for this long, in seconds.")
+    ] = 3.0,
+    threads: Annotated[
+        int,
+        Declared(
+            min=1,
+            max=16,
+            help="Measure this many threads, too, which divide packets by their slots. Needs idle cores.",
+        ),
+    ] = 1,
+) -> Reply:
+    """Measure aggregation by the compiled program: packets in memory, on one core or several.
+
+    Examples:
+        ina bench pipeline --lanes 256
+
+        ina bench pipeline --program shared --lanes 256 --json
+
+        ina bench pipeline --threads 2
+    """
+    path, defines = source_of(program, lanes)
+    compiled = softswitch.compile_file(path, defines=defines)
+    measured = bench_pipeline(
+        compiled,
+        contributors=workers,
+        round_s=duration / PIPELINE_ROUNDS,
+        rounds=PIPELINE_ROUNDS,
+        threads=threads,
+    )
+    setup = {
+        "program": program,
+        "lanes": measured.lanes,
+        "jobs": measured.jobs,
+        "workers": workers,
+        "slots": measured.region_slots,
+        "compiler": f"{measured.compiler} {measured.flags}",
+    }
+    numbers = {
+        "packets_per_s": measured.packets_per_s,
+        "packets_per_s_median": measured.median_packets_per_s,
+        "packet_time_s": measured.ns_per_packet * 1e-9,
+        "bare_packet_time_s": measured.bare_ns_per_packet * 1e-9,
+        "share_of_bare": measured.bare_ns_per_packet / measured.ns_per_packet,
+        **_beside_by_hand(measured),
+        "copies_per_packet": measured.copies_per_packet,
+        "interpreter_packets_per_s": measured.interpreter_packets_per_s,
+        "ratio_vs_interpreter": measured.packets_per_s / measured.interpreter_packets_per_s,
+        "completed_share": measured.completed_share,
+        "collided_share": measured.collided_share,
+        "evicted_share": measured.evicted_share,
+    }
+    if (several := measured.threads) is not None:
+        setup["threads"] = several.threads
+        numbers |= {
+            "one_thread_packets_per_s": several.one_packets_per_s,
+            "threads_packets_per_s": several.packets_per_s,
+            "ratio_vs_one_thread": several.packets_per_s / several.one_packets_per_s,
+            "ratio_vs_plain": several.packets_per_s / measured.packets_per_s,
+            "threads_completed_share": several.completed_share,
+        }
+    return Reply(Result("bench pipeline", setup, numbers), _pipeline_parts(measured, setup))
+
+
+def _pipeline_parts(measured: PipelineBench, setup: Mapping[str, object]) -> Iterator[Listing | str]:
+    several = measured.threads
+    by_hand_ns = measured.by_hand_ns_per_packet
+    rates = [
+        ("additions and copies alone, best round", 1e9 / measured.bare_ns_per_packet),
+        *([("the program by hand in C, best round", 1e9 / by_hand_ns)] if by_hand_ns else []),
+        ("compiled, best round", measured.packets_per_s),
+        ("compiled, median", measured.median_packets_per_s),
+        ("interpreter", measured.interpreter_packets_per_s),
+    ]
+    if several is not None:
+        rates += [
+            ("one thread, frames from rings", several.one_packets_per_s),
+            (f"{several.threads} threads, frames from rings", several.packets_per_s),
+        ]
+    contributors = f"{measured.jobs} x {setup['workers']} contributors"
+    yield Listing(
+        f"{setup['program']}, {measured.lanes} lanes, {contributors}, in memory",
+        ["", "packets/s", "per packet"],
+        [(name, count(value), seconds(1 / value)) for name, value in rates],
+    )
+    if several is not None:
+        times = several.packets_per_s / several.one_packets_per_s
+        plain = several.packets_per_s / measured.packets_per_s
+        yield (
+            f"{several.threads} threads: {times:.2f} times one from rings, {plain:.2f} times the best round;"
+            f" they completed {several.completed_share:.1%} of the sums in a slot"
+        )
+    if measured.collided_share:
+        yield (
+            f"completed in a slot: {measured.completed_share:.1%} of the sums; collided: "
+            f"{measured.collided_share:.1%}, evicted: {measured.evicted_share:.1%} of the packets"
+        )
+    yield (f"compiler: {setup['compiler']}")
+
+
+def _beside_by_hand(measured: PipelineBench) -> dict[str, float]:
+    if measured.by_hand_ns_per_packet is None:
+        return {}
+    return {
+        "by_hand_packet_time_s": measured.by_hand_ns_per_packet * 1e-9,
+        "share_of_by_hand": measured.by_hand_ns_per_packet / measured.ns_per_packet,
+    }
 
 
 class Baseline(StrEnum):
@@ -23,57 +144,47 @@ class Baseline(StrEnum):
     bmv2 = "bmv2"
 
 
-EPILOG = """Examples:
-
-  ina bench switch
-
-  ina bench switch --exact 1000000 --json
-
-  ina bench switch --veth --baseline bmv2
-"""
-
-
 def switch(
-    exact: Annotated[int, typer.Option(min=1, help="Fill the exact table with this many entries.")] = 100_000,
+    exact: Annotated[int, Declared(min=1, help="Fill the exact table with this many entries.")] = 100_000,
     lpm: Annotated[
-        int, typer.Option(min=1, help="Fill the longest-prefix table with this many prefixes.")
+        int, Declared(min=1, help="Fill the longest-prefix table with this many prefixes.")
     ] = 100_000,
-    ternary: Annotated[
-        int, typer.Option(min=1, help="Fill the ternary table with this many entries.")
-    ] = 10_000,
+    ternary: Annotated[int, Declared(min=1, help="Fill the ternary table with this many entries.")] = 10_000,
     duration: Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="Measure each case for this long, in seconds.")
+        float, Declared(min=0.01, metavar="SECONDS", help="Measure each case for this long, in seconds.")
     ] = 0.5,
     veth: Annotated[
         bool,
-        typer.Option("--veth", help="Measure the switch process between veth interfaces, too. Needs root."),
+        Declared("--veth", help="Measure the switch process between veth interfaces, too. Needs root."),
     ] = False,
     baseline: Annotated[
         Baseline | None,
-        typer.Option(
-            help="With --veth: compare with this switch on the same program and frames, alternating."
-        ),
+        Declared(help="With --veth: compare with this switch on the same program and frames, alternating."),
     ] = None,
-    json: options.Json = False,
-) -> None:
+) -> Reply:
     """Measure forwarding by tables of every kind, and table writes over P4Runtime.
 
     Forwards packets in memory on one core; --veth also forwards between network interfaces.
+
+    Examples:
+        ina bench switch
+
+        ina bench switch --exact 1000000 --json
+
+        ina bench switch --veth --baseline bmv2
     """
     through: VethBench | None = None
     if veth or baseline:  # first: it may lack something
         through = bench_veth(baseline=baseline is not None, round_s=duration, rounds=VETH_ROUNDS)
-    measured = bench_switch(exact=exact, lpm=lpm, ternary=ternary, round_s=duration / ROUNDS, rounds=ROUNDS)
-    if json:
-        setup = {"exact": exact, "lpm": lpm, "ternary": ternary}
-        Result("bench switch", setup, _numbers(measured) | _veth_numbers(through)).print_json()
-        return
-    _show(measured)
-    if through is not None:
-        _show_veth(through)
+    measured = bench_switch(
+        exact=exact, lpm=lpm, ternary=ternary, round_s=duration / SWITCH_ROUNDS, rounds=SWITCH_ROUNDS
+    )
+    parts = [*_switch_parts(measured), *([] if through is None else _veth_parts(through))]
+    setup = {"exact": exact, "lpm": lpm, "ternary": ternary}
+    return Reply(Result("bench switch", setup, _switch_numbers(measured) | _veth_numbers(through)), parts)
 
 
-def _numbers(measured: Measured) -> dict[str, object]:
+def _switch_numbers(measured: SwitchBench) -> dict[str, object]:
     return {
         "cases": [
             {
@@ -109,8 +220,8 @@ def _veth_numbers(found: VethBench | None) -> dict[str, object]:
     }
 
 
-def _show(measured: Measured) -> None:
-    table(
+def _switch_parts(measured: SwitchBench) -> Iterator[Listing | str]:
+    yield Listing(
         "forwarding in memory on one core, parser to deparser",
         ["", "entries", "packets/s", "per packet", "without fetching ahead"],
         [
@@ -124,15 +235,13 @@ def _show(measured: Measured) -> None:
             for case in measured.cases
         ],
     )
-    out.print(
-        f"table writes over P4Runtime: {count(measured.writes_per_s)}/s of processor time, client included",
-        highlight=False,
-        soft_wrap=True,
+    yield (
+        f"table writes over P4Runtime: {count(measured.writes_per_s)}/s of processor time, client included"
     )
 
 
-def _show_veth(found: VethBench) -> None:
-    table(
+def _veth_parts(found: VethBench) -> Iterator[Listing | str]:
+    yield Listing(
         f"between veth interfaces, median of {VETH_ROUNDS} rounds",
         ["", "switch", "packets/s", "rate", "processor time of the switch", "lost"],
         [
@@ -150,4 +259,4 @@ def _show_veth(found: VethBench) -> None:
     by_time = found.times_baseline(lambda case: 1 / case.ns_per_frame)
     for name, times in found.times_baseline(lambda case: case.frames_per_s).items():
         text = f"{name}: {times:.1f} times BMv2's packets/s, 1/{by_time[name]:.1f} of its processor time"
-        out.print(text, highlight=False, soft_wrap=True)
+        yield text

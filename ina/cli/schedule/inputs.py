@@ -7,34 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from controller.policies.family import SimulationConfig
 from controller.policies.registry import check_known, check_settings, parse_setting
 from controller.policies.scheduling import BadSpec
 from controller.simulator.clusters import read_cluster, uniform
-from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, kind_for, known_to
+from controller.simulator.files import whole
+from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Outcome, Source, kind_for, known_to, write_rows
 from controller.simulator.traces import FORMATS
 from controller.vocabulary import Cluster
+from ina.cli import job_files
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 
 CLUSTER = "Cluster"
 PROFILES = "Measured models"
 
 OWN = "'ina schedule policies' lists them; or one of your own: path.py:NAME or package.module:NAME."
-Policy = Annotated[str, typer.Option(metavar="NAME", help=f"Use this policy; {OWN}")]
-Policies = Annotated[
-    str, typer.Option(metavar="NAMES", help=f"Compare these comma-separated policies; {OWN}")
-]
+Policy = Annotated[str, Declared(metavar="NAME", help=f"Use this policy; {OWN}")]
+Policies = Annotated[str, Declared(metavar="NAMES", help=f"Compare these comma-separated policies; {OWN}")]
 Seed = Annotated[
     int,
-    typer.Option(
-        min=0, max=LARGEST_SEED, help="Seed the random numbers; the same seed gives the same result."
-    ),
+    Declared(min=0, max=LARGEST_SEED, help="Seed the random numbers; the same seed gives the same result."),
 ]
 Load = Annotated[
     float | None,
-    typer.Option(
+    Declared(
         metavar="FACTOR",
         help="Scale the load: for generated jobs, the offered load relative to the cluster's "
         "capacity (default: 1.2); for a trace, how many times as fast jobs arrive (default: 1).",
@@ -42,17 +39,23 @@ Load = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    Declared(
         "--set",
         metavar="NAME=VALUE",
         help="Set this parameter of a policy; 'ina schedule policies --all' lists them. Repeatable.",
     ),
 ]
-Processes = Annotated[int, typer.Option(min=0, help="Run this many simulations at a time; 0: one per core.")]
-Nodes = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Set the number of servers.")]
+Processes = Annotated[int, Declared(min=0, help="Run this many simulations at a time; 0: one per core.")]
+Nodes = Annotated[int, Declared(min=1, rich_help_panel=CLUSTER, help="Set the number of servers.")]
+Verify = Annotated[
+    bool,
+    Declared(
+        "--verify", help="Check every decision of the scheduler: no GPU and no job is used twice. Slower."
+    ),
+]
 JobsCsv = Annotated[
     Path | None,
-    typer.Option(
+    Declared(
         "--jobs-csv",
         writable=True,
         metavar="FILE",
@@ -62,7 +65,7 @@ JobsCsv = Annotated[
 ]
 Format = Annotated[
     str,
-    typer.Option(
+    Declared(
         help=f"Read the trace in this format: {', '.join(FORMATS)}. Default: the format that "
         "its first line shows."
     ),
@@ -70,19 +73,19 @@ Format = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobOptions:
+class WorkloadOptions:
     """Source of the jobs: a trace, or the generator."""
 
     trace: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             help="Read the jobs from this file: CSV, TOML or a public trace.",
         ),
     ] = None
     generated: Annotated[
         int,
-        typer.Option(
+        Declared(
             "--generate",
             metavar="JOBS",
             min=1,
@@ -123,11 +126,11 @@ class ClusterOptions:
 
     nodes: Nodes = 8
     gpus: Annotated[
-        int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Set the number of GPUs per server.")
+        int, Declared(min=1, rich_help_panel=CLUSTER, help="Set the number of GPUs per server.")
     ] = 8
     cluster: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             "--cluster",
             metavar="FILE",
             rich_help_panel=CLUSTER,
@@ -135,10 +138,10 @@ class ClusterOptions:
         ),
     ] = None
     cpus_per_gpu: Annotated[
-        float, typer.Option(rich_help_panel=CLUSTER, help="Set the number of CPUs per GPU.")
+        float, Declared(rich_help_panel=CLUSTER, help="Set the number of CPUs per GPU.")
     ] = 3.0
     memory_per_gpu: Annotated[
-        float, typer.Option(metavar="GB", rich_help_panel=CLUSTER, help="Set the memory per GPU, in GB.")
+        float, Declared(metavar="GB", rich_help_panel=CLUSTER, help="Set the memory per GPU, in GB.")
     ] = 62.5
 
     def servers(self) -> Cluster:
@@ -159,7 +162,7 @@ class ModelOptions:
 
     matrix: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=PROFILES,
             help="Read the sensitivity matrices of synergy policies from this file.",
@@ -167,7 +170,7 @@ class ModelOptions:
     ] = None
     profiles: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=PROFILES,
             help="Read the resource usage of configurations, for lucid policies, from this file.",
@@ -175,7 +178,7 @@ class ModelOptions:
     ] = None
     pairs: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=PROFILES,
             help="Read the speeds of measured pairs, for lucid and sharing policies, from this file; "
@@ -184,7 +187,7 @@ class ModelOptions:
     ] = None
     estimates: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             rich_help_panel=PROFILES,
             help="Read the expected durations of the trace's jobs from this file: columns name and "
@@ -205,17 +208,48 @@ class ModelOptions:
 
         Raises Failure.
         """
-        try:
-            chosen = tuple(parse_setting(text) for text in settings or ())
-            check_settings(chosen, policies)
-        except BadSpec as error:
-            raise Failure(f"--set: {error}", USAGE) from error
+        chosen = parse_settings(settings, policies)
         try:
             return SimulationConfig(
                 cluster, self.matrix, self.profiles, self.pairs, seed, self.estimates, chosen
             )
         except BadSpec as error:
             raise Failure(f"--profiles, --pairs: {error}", USAGE) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleInputs:
+    """Jobs, servers and models of simulations."""
+
+    workload: WorkloadOptions
+    cluster: ClusterOptions
+    models: ModelOptions
+    settings: Settings = None
+    jobs_csv: JobsCsv = None
+
+    def config(self, policies: Sequence[str], *, seed: int = 0) -> SimulationConfig:
+        """Return the configuration of the policies' simulations. Raises Failure, BadSpec or BadTrace."""
+        return self.models.config(self.cluster.servers(), policies, self.settings, seed=seed)
+
+    def note(self, command: str) -> list[str]:
+        """Report and return the keys of the files that a command does not use."""
+        return job_files.note(command, self.workload.trace, self.cluster.cluster)
+
+    def keep(self, outcomes: Sequence[Outcome]) -> None:
+        """Write the rows of the jobs, if that is asked for."""
+        if self.jobs_csv is not None:
+            with whole(self.jobs_csv) as draft:
+                write_rows(draft, outcomes)
+
+
+def parse_settings(texts: Sequence[str] | None, policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """Return the values that were given to ``--set``, for these policies. Raises Failure."""
+    try:
+        chosen = tuple(parse_setting(text) for text in texts or ())
+        check_settings(chosen, policies)
+    except BadSpec as error:
+        raise Failure(f"--set: {error}", USAGE) from error
+    return chosen
 
 
 def parse_policies(text: str) -> list[str]:

@@ -1,17 +1,17 @@
-"""``ina schedule plan``: the jobs that a policy would run now, and how the groups interleave."""
+"""``ina schedule plan`` and ``policies``: the jobs that a policy would run now; all policies."""
 
 from __future__ import annotations
 
-import json as json_module
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from controller.policies.family import SimulationConfig
-from controller.policies.registry import family
+from controller import plugins
+from controller.policies.family import Family, SimulationConfig
+from controller.policies.grouping.efficiency import Span
+from controller.policies.registry import FAMILIES, GROUP, family, find_family, full_name, known
 from controller.policies.scheduling import RESOURCES
 from controller.policies.scheduling.lucid.family import packing_tree, usage_of
 from controller.policies.scheduling.policy import JobState
@@ -19,26 +19,18 @@ from controller.simulator.estimates import expect, facts_of, learn, predict
 from controller.simulator.files import whole
 from controller.simulator.once import Plan, Planned, decide_once, numbers, stage_names
 from controller.simulator.policy_run import make
-from controller.simulator.runs import LARGEST_SEED, known_to
+from controller.simulator.runs import known_to
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
-from ina.cli import job_files, options
+from ina.cli import job_files
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
-from ina.cli.output import out
-from ina.cli.plain import plural
-from ina.cli.schedule import common, inputs, timeline
+from ina.cli.output import check_plots
+from ina.cli.plain import Listing, Reply, plural
+from ina.cli.schedule import inputs
 
 if TYPE_CHECKING:
     from controller.policies.scheduling.lucid.estimates import DurationModel
-
-EPILOG = """Examples:
-
-  ina schedule plan --jobs examples/schedule/jobs.toml --cluster examples/schedule/cluster.toml
-
-  ina schedule plan --jobs jobs.csv --gpus 2 --policy lucid:lucid --set profiler_nodes=0 --explain
-
-  ina schedule plan --jobs jobs.csv --policy qssf --history ended.csv --shapes shapes.svg --plot plan.svg
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,101 +40,110 @@ class OneServer(inputs.ClusterOptions):
     nodes: inputs.Nodes = 1
 
 
-def plan(
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
+    """Jobs of which a policy decides once."""
+
     jobs: Annotated[
         Path,
-        typer.Option(
+        Declared(
             "--jobs",
             metavar="FILE",
             help="Read the jobs from this file: TOML, CSV, or any trace that 'ina schedule simulate' reads.",
         ),
-    ],
-    policy: inputs.Policy = "muri-s",
-    format: inputs.Format = "",
-    cluster: OneServer,
-    models: inputs.ModelOptions,
-    settings: inputs.Settings = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0, max=LARGEST_SEED, help="Seed the random numbers; the same seed gives the same result."
-        ),
-    ] = 0,
+    ]
+    policy: inputs.Policy = "muri-s"
+    format: inputs.Format = ""
+    cluster: OneServer
+    models: inputs.ModelOptions
+    settings: inputs.Settings = None
+    seed: inputs.Seed = 0
     explain: Annotated[
         bool,
-        typer.Option(
+        Declared(
             "--explain",
             help="Explain for each job why it runs or waits, with numbers, and what its predictions "
             "are based on.",
         ),
-    ] = False,
+    ] = False
     history: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             metavar="FILE",
             help="Learn durations from this trace of finished jobs; policies that use a job's "
             "estimate use these.",
         ),
-    ] = None,
+    ] = None
     plot: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True, metavar="FILE", help="Draw the timelines: .svg, .png or .pdf. Needs matplotlib."
         ),
-    ] = None,
+    ] = None
     shapes: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True,
             metavar="FILE",
             help="Draw the model learned from --history, one panel per feature: .svg, .png or .pdf.",
         ),
-    ] = None,
-    json: options.Json = False,
-) -> None:
+    ] = None
+
+
+def plan(asked: PlanSettings) -> Reply:
     """Show what a policy would run if all jobs had arrived: groups, their interleaving, and waiting jobs.
 
     Submission times only give the order. The gamma of a group is the mean share of time in which its
     resources are busy, 0 to 1; its speed-up is the work that its GPUs do relative to running one job at a
     time.
+
+    Examples:
+        ina schedule plan --jobs examples/schedule/jobs.toml --cluster examples/schedule/cluster.toml
+
+        ina schedule plan --jobs jobs.csv --gpus 2 --policy lucid:lucid --set profiler_nodes=0 --explain
+
+        ina schedule plan --jobs jobs.csv --policy qssf --history ended.csv --shapes shapes.svg --plot
+        plan.svg
     """
-    name = inputs.parse_policy(policy)
-    if shapes is not None and history is None:
+    name = inputs.parse_policy(asked.policy)
+    if asked.shapes is not None and asked.history is None:
         raise Failure("--shapes needs --history, from which the model is learned", USAGE)
-    for option, path in (("--plot", plot), ("--shapes", shapes)):
+    for option, path in (("--plot", asked.plot), ("--shapes", asked.shapes)):
         if path is not None:
-            common.check_plots(option, path)
-    servers = cluster.servers()
-    around = models.config(servers, [name], settings, seed=seed)
-    specs = expect(read(jobs, servers, known_to([name], around), format=format), models.estimates)
-    model = None if history is None else learn(read(history), around)
+            check_plots(option, path)
+    servers = asked.cluster.servers()
+    around = asked.models.config(servers, [name], asked.settings, seed=asked.seed)
+    found = read(asked.jobs, servers, known_to([name], around), format=asked.format)
+    specs = expect(found, asked.models.estimates)
+    model = None if asked.history is None else learn(read(asked.history), around)
     if model is not None:
         specs = predict(specs, model, around)
-    unused_keys = job_files.note("schedule plan", jobs, cluster.cluster)
+    unused_keys = job_files.note("schedule plan", asked.jobs, asked.cluster.cluster)
     decided = decide_once(specs, servers, make(name, around))
-    reasons = explanations(name, decided, around, model) if explain else {}
-    if model is not None and shapes is not None:
+    if model is not None and asked.shapes is not None:
         from controller.policies.scheduling.lucid.additive import draw_shapes
 
-        with whole(shapes) as draft:
+        with whole(asked.shapes) as draft:
             draw_shapes(model.model, draft)
-    if plot is not None:
+    if asked.plot is not None:
         from controller.simulator.plots import draw_timelines
 
         drawn = {_title(number, each): each for number, each in enumerate(decided.groups, 1) if each.spans}
-        with whole(plot) as draft:
+        with whole(asked.plot) as draft:
             draw_timelines(drawn, draft)
-    if json:
-        document = as_json(name, decided, servers)
-        document["setup"]["unused_keys"] = unused_keys
-        print(json_module.dumps({**document, **({"explain": reasons} if explain else {})}, indent=2))
-    else:
-        show(name, decided, servers)
-        for job, lines in reasons.items():
-            out.print(f"\n{job}: {lines[0]}", highlight=False, markup=False)
-            for line in lines[1:]:
-                out.print(f"  {line}", highlight=False, markup=False)
+    setup = {"policy": name, "servers": len(servers.servers), "gpus": servers.gpus}
+    document = {
+        "name": "schedule plan",
+        "setup": {**setup, "unused_keys": unused_keys},
+        "groups": [_group(each, servers) for each in decided.groups],
+        "waiting": [job.spec.name for job in decided.waiting],
+    }
+    parts = [*_decided(name, decided, servers)]
+    if asked.explain:
+        reasons = document["explain"] = explanations(name, decided, around, model)
+        for job, (first, *lines) in reasons.items():
+            parts += [f"\n{job}: {first}", *(f"  {line}" for line in lines)]
+    return Reply(document, parts)
 
 
 def explanations(
@@ -177,8 +178,8 @@ def explanations(
     return found
 
 
-def show(policy: str, decided: Plan, cluster: Cluster) -> None:
-    """Print the groups, their timelines, and the waiting jobs."""
+def _decided(policy: str, decided: Plan, cluster: Cluster) -> Iterator[Listing | str]:
+    """Yield the groups, their timelines, and the waiting jobs."""
     rows = [
         (
             str(number),
@@ -193,46 +194,39 @@ def show(policy: str, decided: Plan, cluster: Cluster) -> None:
     ]
     title = f"{policy}: {plural(len(_jobs(decided)), 'job')} on {plural(cluster.gpus, 'GPU')}"
     columns = ["group", "jobs", "GPUs", "starts at", "gamma", "speed-up", "why"]
-    common.table(title, columns, rows, folded="why")
+    yield Listing(title, columns, rows, folded="why")
     for number, each in enumerate(decided.groups, 1):
         if each.spans:
-            out.print(f"\n{_title(number, each)}", highlight=False, markup=False)
-            for line in timeline.draw(each.spans, RESOURCES):
-                out.print(line, highlight=False, markup=False, soft_wrap=True)
+            yield f"\n{_title(number, each)}"
+            yield from timeline(each.spans, RESOURCES)
     if decided.waiting:
         names = ", ".join(job.spec.name for job in decided.waiting)
-        out.print(f"\n{len(decided.waiting)} wait: {names}", highlight=False, markup=False, soft_wrap=True)
+        yield f"\n{len(decided.waiting)} wait: {names}"
 
 
-def as_json(policy: str, decided: Plan, cluster: Cluster) -> dict[str, Any]:
-    """Return the object that ``--json`` prints."""
-    groups = [
-        {
-            "jobs": [job.spec.name for job in each.group.jobs],
-            "gpus": list(each.group.gpus),
-            "servers": sorted({cluster.servers[cluster.node_of[gpu]].name for gpu in each.group.gpus}),
-            "starts_at": stage_names(each.group),
-            "gamma": each.group.efficiency,
-            "iteration_s": list(each.iteration_s),
-            "speedup": each.speedup,
-            "cpus": list(each.group.cpus),
-            "memory_gb": list(each.group.memory_gb),
-            "reason": each.group.reason,
-            "timeline": [
-                {
-                    "job": each.group.jobs[span.job].spec.name,
-                    "resource": RESOURCES[span.resource],
-                    "start_s": span.start_s,
-                    "end_s": span.end_s,
-                }
-                for span in each.spans
-            ],
-        }
-        for each in decided.groups
-    ]
-    waiting = [job.spec.name for job in decided.waiting]
-    setting = {"policy": policy, "servers": len(cluster.servers), "gpus": cluster.gpus}
-    return {"name": "schedule plan", "setup": setting, "groups": groups, "waiting": waiting}
+def _group(each: Planned, cluster: Cluster) -> dict[str, object]:
+    """Return a group as ``--json`` prints it."""
+    return {
+        "jobs": [job.spec.name for job in each.group.jobs],
+        "gpus": list(each.group.gpus),
+        "servers": sorted({cluster.servers[cluster.node_of[gpu]].name for gpu in each.group.gpus}),
+        "starts_at": stage_names(each.group),
+        "gamma": each.group.efficiency,
+        "iteration_s": list(each.iteration_s),
+        "speedup": each.speedup,
+        "cpus": list(each.group.cpus),
+        "memory_gb": list(each.group.memory_gb),
+        "reason": each.group.reason,
+        "timeline": [
+            {
+                "job": each.group.jobs[span.job].spec.name,
+                "resource": RESOURCES[span.resource],
+                "start_s": span.start_s,
+                "end_s": span.end_s,
+            }
+            for span in each.spans
+        ],
+    }
 
 
 def _jobs(decided: Plan) -> list[JobState]:
@@ -260,3 +254,98 @@ def _where(each: Planned, cluster: Cluster) -> str:
 def _title(number: int, each: Planned) -> str:
     gamma = "" if each.group.efficiency is None else f", gamma {each.group.efficiency:.3f}"
     return f"group {number}{gamma}: {', '.join(_members(each))}"
+
+
+_IDLE = "·"
+
+
+def timeline(spans: Sequence[Span], resources: Sequence[str], *, width: int = 64) -> list[str]:
+    """Return the timeline of a group for one round, in `width` characters: a line for each resource.
+
+    Job 0 is A. Each span that takes time has at least one character, as far as there is room.
+
+    >>> timeline([Span(0, 0, 0, 2), Span(1, 1, 0, 2), Span(0, 1, 2, 3)], ["cpu", "gpu"], width=6)
+    ['cpu |AAAA··|', 'gpu |BBBBAA|', '    0      3 s']
+    """
+    length_s = max((span.end_s for span in spans), default=0.0)
+    margin = max(map(len, resources))
+    lines = []
+    for number, resource in enumerate(resources):
+        cells = [_IDLE] * width
+        for span in spans:
+            if span.resource == number:
+                first = min(round(span.start_s / length_s * width), width - 1)
+                last = max(round(span.end_s / length_s * width), first + 1)
+                cells[first:last] = ascii_uppercase[span.job] * (last - first)
+        lines.append(f"{resource:>{margin}} |{''.join(cells)}|")
+    end = f"{length_s:.3g} s"
+    return [*lines, f"{'':{margin}} 0{'':{width}}{end}"]
+
+
+# --------------------------------------------------------------------------- all policies
+
+
+def policies(
+    families: Annotated[
+        list[str] | None,
+        Declared(
+            argument=True,
+            metavar="[FAMILY]...",
+            show_default="all",
+            help="List all policies of these families: the name before a colon, or a file or module "
+            "with a FAMILY.",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool,
+        Declared(
+            "--all",
+            help="List baselines and further combinations, too.",
+        ),
+    ] = False,
+) -> Reply:
+    """List the policies by family, and their parameters.
+
+    Compare figures only within one family. --json lists all policies.
+
+    Examples:
+        ina schedule policies
+
+        ina schedule policies --all
+
+        ina schedule policies synergy --json
+    """
+    listed = {kind: find_family(kind) for kind in families or FAMILIES}
+    document = {
+        "name": "schedule policies",
+        "policies": {
+            kind: [full_name(kind, policy) for policy in family.policies] for kind, family in listed.items()
+        },
+        "outside": plugins.names(GROUP),
+        "settings": {
+            kind: {name: asdict(setting) for name, setting in family.settings.items()}
+            for kind, family in listed.items()
+        },
+    }
+    return Reply(document, _policies(listed, everything=everything, whole=bool(families)))
+
+
+def _policies(listed: Mapping[str, Family], *, everything: bool, whole: bool) -> Iterator[Listing | str]:
+    """Yield the policies of families: `everything`, or all of these as a `whole`, or the main ones."""
+    shown = 0
+    for kind, of in listed.items():
+        names = list(of.policies) if everything or whole else of.main
+        if not names:
+            continue
+        shown += len(names)
+        lines = [(full_name(kind, name), of.policies[name]) for name in names]
+        lines += [(f"--set {name}={each.default:g}", each.about) for name, each in of.settings.items()]
+        width = max(len(name) for name, _ in lines)
+        yield Listing(f"{kind or 'plain'}: {of.about}")
+        yield from (f"  {name:{width}}  {about}" for name, about in lines)
+    if whole:
+        return
+    if offered := plugins.names(GROUP):
+        yield f"from installed packages: {', '.join(offered)}"
+    if not everything:
+        yield f"--all lists {len(known()) - shown} more: baselines and further combinations."

@@ -1,38 +1,30 @@
-"""``ina schedule simulate``: policies side by side on the same jobs."""
+"""``ina schedule simulate``, ``sweep`` and ``tune``: policies on the same jobs, loads, seeds, settings."""
 
 from __future__ import annotations
 
+import itertools
 import json as json_module
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated
 
 from controller.figures import PlotsMissing, check
-from controller.policies.registry import family
+from controller.policies.registry import check_settings, family, parse_setting, settings_of
+from controller.policies.scheduling.lucid.tuner import Settings, Tuned, tune_settings
 from controller.simulator.files import naming, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
-from controller.simulator.pool import run_all
-from controller.simulator.runs import Outcome, Task, write_rows
-from ina.cli import job_files, options
-from ina.cli.output import out
-from ina.cli.paths import check_output
-from ina.cli.plain import count, plural, say, seconds
-from ina.cli.schedule import common, inputs
-
-EPILOG = """Examples:
-
-  ina schedule simulate --generate 500 --policy fifo,srtf,muri-s
-
-  ina schedule simulate --trace trace3.csv --policy srtf,muri-s --json
-
-  ina schedule simulate --cluster examples/schedule/cluster.toml --load 0.8 --seed 1 --output results
-
-  ina schedule simulate --policy synergy:fifo+proportional,synergy:fifo+tune --nodes 4 --cpus-per-gpu 4
-"""
+from controller.simulator.pool import run_all, run_on_ray
+from controller.simulator.runs import Outcome, Point, SimulationTask, points_of, run, sweep_tasks, write_rows
+from controller.simulator.traces.rows import brief
+from ina.cli import options
+from ina.cli.declared import Declared, check_output
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import Bars, check_plots
+from ina.cli.plain import Aside, Listing, Reply, count, plural, say, seconds
+from ina.cli.schedule import inputs
 
 NUMBERS = ("metrics.json", "curves.json", "jobs.csv")
 PLOTS = ("jct.svg", "utilisation.svg")
@@ -41,73 +33,61 @@ PLOTS = ("jct.svg", "utilisation.svg")
 def simulate(
     *,
     policy: inputs.Policies = "fifo,srtf,muri-s",
-    workload: inputs.JobOptions,
     load: inputs.Load = None,
     seed: inputs.Seed = 0,
-    cluster: inputs.ClusterOptions,
-    models: inputs.ModelOptions,
-    settings: inputs.Settings = None,
+    given: inputs.ScheduleInputs,
     processes: inputs.Processes = 0,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Check every decision of the scheduler: no GPU and no job is used twice. Slower."
-        ),
-    ] = False,
+    verify: inputs.Verify = False,
     output: Annotated[
         Path | None,
-        typer.Option(
+        Declared(
             writable=True,
             metavar="DIR",
             help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} into this "
             "directory.",
         ),
     ] = None,
-    jobs_csv: inputs.JobsCsv = None,
-    json: options.Json = False,
-) -> None:
+) -> Reply:
     """Simulate policies on the same jobs, and compare the results.
 
     The jobs come from a trace or are generated. Times are in seconds. Policies run in parallel on several
     cores, which does not change the figures. --output writes all its files at the end, or none.
+
+    Examples:
+        ina schedule simulate --generate 500 --policy fifo,srtf,muri-s
+
+        ina schedule simulate --trace trace3.csv --policy srtf,muri-s --json
+
+        ina schedule simulate --cluster examples/schedule/cluster.toml --load 0.8 --seed 1 --output results
+
+        ina schedule simulate --policy synergy:fifo+proportional,synergy:fifo+tune --nodes 4 --cpus-per-gpu 4
     """
     names = inputs.parse_policies(policy)
     if output is not None:
         for name in (*NUMBERS, *PLOTS):
             check_output("--output ", output / name)
-    servers = cluster.servers()
-    around = models.config(servers, names, settings, seed=seed)
-    source, jobs = workload.offered(names, around, load=load, seed=seed)
-    unused_keys = job_files.note("schedule simulate", workload.trace, cluster.cluster)
-    rows = output is not None or jobs_csv is not None
+    around = given.config(names, seed=seed)
+    source, jobs = given.workload.offered(names, around, load=load, seed=seed)
+    unused_keys = given.note("schedule simulate")
+    rows = output is not None or given.jobs_csv is not None
     tasks = [
-        Task(name, source, around, curves=output is not None, verify=verify, rows=rows) for name in names
+        SimulationTask(name, source, around, curves=output is not None, verify=verify, rows=rows)
+        for name in names
     ]
-    outcomes = run(tasks, processes)
-    document = as_json(outcomes, jobs)
-    document["setup"]["unused_keys"] = unused_keys
+    with Bars([task.policy for task in tasks]) as bars:
+        outcomes = run_all(tasks, processes=processes, report=bars.reports)
+    document = _document(outcomes, jobs, unused_keys)
     if output is not None:
-        write(output, outcomes, document)
-    if jobs_csv is not None:
-        with whole(jobs_csv) as draft:
-            write_rows(draft, outcomes)
-    if json:
-        print(json_module.dumps(document, indent=2))
-    else:
-        show(
-            outcomes,
-            f"{plural(jobs, 'job')} on {plural(servers.gpus, 'GPU')}"
-            f" in {plural(len(servers.servers), 'server')}",
-        )
+        _write(output, outcomes, document)
+    given.keep(outcomes)
+    servers = around.cluster
+    title = (
+        f"{plural(jobs, 'job')} on {plural(servers.gpus, 'GPU')} in {plural(len(servers.servers), 'server')}"
+    )
+    return Reply(document, _outcomes(outcomes, title))
 
 
-def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
-    """Run the tasks, with a bar for each. Raises Failure."""
-    with common.Bars([task.policy for task in tasks]) as bars:
-        return run_all(tasks, processes=processes, report=bars.update if bars.shown else None)
-
-
-def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
+def _document(outcomes: Sequence[Outcome], jobs: int, unused_keys: Sequence[str]) -> dict[str, object]:
     """Return the object that ``--json`` prints."""
     task = outcomes[0].task
     source, cluster = task.source, task.config.cluster
@@ -119,12 +99,13 @@ def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
         "load": source.load,
         "seed": source.seed,
         "settings": dict(task.config.settings),
+        "unused_keys": unused_keys,
     }
     metrics = {o.task.policy: {**asdict(o.metrics), "wall_s": o.wall_s} for o in outcomes}
     return {"name": "schedule simulate", "setup": setting, "metrics": metrics}
 
 
-def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]) -> None:
+def _write(directory: Path, outcomes: Sequence[Outcome], document: Mapping[str, object]) -> None:
     """Write the files of ``--output``, all of them or none."""
     curves = {
         o.task.policy: {
@@ -165,8 +146,7 @@ FOR_DEADLINES = ("edf", "slack", "on-time", "joint")
 """Where one of these policies is asked for, the table says how many deadlines are met."""
 
 
-def show(outcomes: Sequence[Outcome], title: str) -> None:
-    """Print the table."""
+def _outcomes(outcomes: Sequence[Outcome], title: str) -> Iterator[Listing | str]:
     due = any(o.task.policy in FOR_DEADLINES for o in outcomes)
     columns = [
         *("policy", "avg JCT s", "median s", "p99 s", "makespan s", "slowdown"),
@@ -189,10 +169,302 @@ def show(outcomes: Sequence[Outcome], title: str) -> None:
         )
         for o in outcomes
     ]
-    common.table(title, columns, rows)
+    yield Listing(title, columns, rows)
     families = {family(o.task.policy) for o in outcomes}
     if len(families) > 1:
         kinds = ", ".join(name or "plain" for name in sorted(families))
-        out.print(
-            f"Speed models differ between {kinds}: compare figures only within one family.", highlight=False
+        yield (f"Speed models differ between {kinds}: compare figures only within one family.")
+
+
+# --------------------------------------------------------------------------- loads and seeds
+
+SEED_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSettings:
+    """Policies, loads and seeds, where their simulations run, and where the results go."""
+
+    policy: inputs.Policies = "fifo,srtf,muri-s"
+    loads: Annotated[
+        str,
+        Declared(
+            metavar="FACTORS",
+            help="Simulate these comma-separated loads: for generated jobs, the offered load "
+            "relative to the cluster's capacity; for a trace, how many times as fast jobs "
+            "arrive.",
+        ),
+    ] = "1"
+    seeds: Annotated[
+        str,
+        Declared(
+            metavar="SEEDS", help="Generate jobs with each of these seeds: numbers and ranges, such as 0-4,7."
+        ),
+    ] = "0"
+    given: inputs.ScheduleInputs
+    processes: inputs.Processes = 0
+    ray: Annotated[
+        bool, Declared("--ray", help="Run on a Ray cluster; files must have the same paths there.")
+    ] = False
+    ray_address: Annotated[
+        str,
+        Declared(
+            metavar="ADDRESS",
+            help="With --ray: connect to this cluster. Default: RAY_ADDRESS, else a new cluster on "
+            "this machine.",
+        ),
+    ] = ""
+    output: Annotated[
+        Path | None,
+        Declared(
+            writable=True,
+            metavar="FILE",
+            help="Write the JSON object to this file, too: means, and the figures of each simulation.",
+        ),
+    ] = None
+    plot: Annotated[
+        Path | None,
+        Declared(
+            writable=True,
+            metavar="FILE",
+            help="Draw completion times by load: .svg, .png or .pdf. Needs matplotlib.",
+        ),
+    ] = None
+
+
+def sweep(asked: SweepSettings) -> Reply:
+    """Simulate policies over several loads and seeds, and print means over the seeds.
+
+    Runs one simulation for each policy, load and seed. Times are in seconds; ± is the standard deviation over
+    the seeds. The figures do not depend on where, or in how many processes, the simulations run.
+
+    Examples:
+        ina schedule sweep --policy srtf,tiresias,muri-s --loads 0.8,1,1.2 --seeds 0-4
+
+        ina schedule sweep --trace trace3.csv --loads 0.5,1,2 --output sweep.json --plot sweep.svg
+
+        ina schedule sweep --seeds 0-99 --ray --ray-address ray://head:10001
+    """
+    names = inputs.parse_policies(asked.policy)
+    if asked.plot is not None:
+        check_plots("--plot", asked.plot)
+    if asked.ray_address and not asked.ray:
+        raise Failure("--ray-address needs --ray: give both", USAGE)
+    given = asked.given
+    around = given.config(names)
+    source, _ = given.workload.offered(names, around, load=1.0)
+    planned = sweep_tasks(
+        names,
+        source,
+        around,
+        loads=_loads(asked.loads),
+        seeds=_seeds(asked.seeds),
+        rows=given.jobs_csv is not None,
+    )
+    unused_keys = given.note("schedule sweep")
+    with Bars([task.policy for task in planned], together=f"{len(planned)} simulations") as bars:
+        if asked.ray:
+            outcomes = run_on_ray(planned, address=asked.ray_address, report=bars.reports)
+        else:
+            outcomes = run_all(planned, processes=asked.processes, report=bars.reports)
+    points = points_of(outcomes)
+    document = _swept(planned, outcomes, points, unused_keys)
+    if asked.output is not None:
+        with whole(asked.output) as draft:
+            draft.write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
+    given.keep(outcomes)
+    if asked.plot is not None:
+        with whole(asked.plot) as draft:
+            _draw(points, draft)
+    jobs = given.workload.generated if given.workload.trace is None else given.workload.trace
+    title = f"{jobs} jobs on {plural(around.cluster.gpus, 'GPU')}, mean of seeds {asked.seeds}"
+    return Reply(document, [_points(points, title)])
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    for number in re.findall(r"[0-9]+", text):
+        if len(number) > SEED_DIGITS:  # before a range of such numbers is made
+            raise Failure(f"--seeds: {brief(number)} has more than {SEED_DIGITS} digits", USAGE)
+    return options.parse_numbers("--seeds", text)
+
+
+def _loads(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise Failure(f"--loads {brief(repr(text))}: want numbers, such as 0.8,1,1.2", USAGE) from None
+
+
+def _swept(
+    planned: Sequence[SimulationTask],
+    outcomes: Sequence[Outcome],
+    points: Sequence[Point],
+    unused_keys: Sequence[str],
+) -> dict[str, object]:
+    first = planned[0]
+    setting = {
+        "trace": str(first.source.trace or "generated"),
+        "servers": len(first.config.cluster.servers),
+        "gpus": first.config.cluster.gpus,
+        "unused_keys": unused_keys,
+    }
+    runs = [
+        {"load": o.task.source.load, "seed": o.task.source.seed, **asdict(o.metrics), "policy": o.task.policy}
+        for o in outcomes
+    ]
+    means = [asdict(point) for point in points]
+    return {"name": "schedule sweep", "setup": setting, "points": means, "runs": runs}
+
+
+def _points(points: Sequence[Point], title: str) -> Listing:
+    columns = ["policy", "load", "avg JCT s", "±", "median s", "p99 s", "±", "slowdown", "queue", "GPUs"]
+    rows = [
+        (
+            point.policy,
+            f"{point.load:g}",
+            count(point.mean["avg_jct_s"]),
+            count(point.spread["avg_jct_s"]),
+            count(point.mean["median_jct_s"]),
+            count(point.mean["p99_jct_s"]),
+            count(point.spread["p99_jct_s"]),
+            f"{point.mean['avg_slowdown']:.2f}",
+            f"{point.mean['avg_queue']:.1f}",
+            f"{point.mean['gpu_busy']:.1%}",
         )
+        for point in points
+    ]
+    return Listing(title, columns, rows)
+
+
+def _draw(points: Sequence[Point], path: Path) -> None:
+    from bmv2_topos.plots import draw_lines
+
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for point in points:
+        lines.setdefault(point.policy, []).append((point.load, point.mean["avg_jct_s"] / 3600))
+    lines = {policy: sorted(found) for policy, found in lines.items()}
+    draw_lines(lines, path, x="load", y="average completion time (h)")
+
+
+# --------------------------------------------------------------------------- settings
+
+METRICS = (
+    *("avg_jct_s", "median_jct_s", "p99_jct_s", "makespan_s", "avg_wait_s"),
+    *("avg_slowdown", "p99_slowdown"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """Settings that are tried, and on which jobs."""
+
+    choices: Annotated[
+        list[str],
+        Declared(
+            "--try",
+            metavar="NAME=VALUES",
+            help="Try these comma-separated values of a setting. Repeatable.",
+        ),
+    ]
+    policy: inputs.Policy = "lucid:lucid"
+    metric: Annotated[str, Declared(help=f"Minimise this metric: {', '.join(METRICS)}.")] = METRICS[0]
+    rounds: Annotated[
+        int, Declared(min=1, max=100, help="Make at most this many rounds through all settings.")
+    ] = 3
+    min_gain: Annotated[
+        float, Declared(help="Keep a change only if it lowers the metric by at least this share, 0 to 1.")
+    ] = 0.0
+    given: inputs.ScheduleInputs
+    load: inputs.Load = None
+    seed: inputs.Seed = 0
+
+
+def tune(asked: TuneSettings) -> Reply:
+    """Simulate the same jobs with other settings, and keep settings that lower a metric.
+
+    Tunes like Lucid's system tuner: tries the values of one setting after the other, with the best values so
+    far of the others, until a round through all settings gains nothing.
+
+    Examples:
+        ina schedule tune --generate 200 --try profile_s=40,80,160 --try capacity=0,1,2
+
+        ina schedule tune --policy muri-s --trace lastweek.csv --try interval_s=180,360,720 --metric p99_jct_s
+
+        ina schedule policies   (lists what can be set)
+    """
+    name = inputs.parse_policy(asked.policy)
+    if asked.metric not in METRICS:
+        raise Failure(f"--metric {asked.metric}: want one of {', '.join(METRICS)}", USAGE)
+    given = asked.given
+    around = given.config([name], seed=asked.seed)
+    tried = _choices(asked.choices, name)
+    source, jobs = given.workload.offered([name], around, load=asked.load, seed=asked.seed)
+    unused_keys = given.note("schedule tune")
+    there = settings_of(name, around)
+    start = {setting: there[setting] for setting in tried}
+    most = 1 + asked.rounds * sum(map(len, tried.values()))
+
+    def task(chosen: Settings, *, rows: bool = False) -> SimulationTask:
+        return SimulationTask(
+            name, source, replace(around, settings=(*around.settings, *chosen.items())), rows=rows
+        )
+
+    with Bars() as bar:
+        done = itertools.count()
+
+        def replay(chosen: Settings) -> float:
+            bar.show(next(done) / most, " ".join(_said(chosen)))
+            return float(getattr(run(task(chosen)).metrics, asked.metric))
+
+        found = tune_settings(tried, start, replay, rounds=asked.rounds, min_gain=asked.min_gain)
+    if given.jobs_csv is not None:
+        given.keep([run(task(found.best.settings, rows=True))])
+    setup = {"policy": name, "metric": asked.metric, "jobs": jobs, "unused_keys": unused_keys}
+    title = f"{name}: {asked.metric} of {plural(jobs, 'job')} on {plural(around.cluster.gpus, 'GPU')}"
+    return Reply(_tuned(found, setup), _trials(found, title, asked.metric))
+
+
+def _choices(texts: list[str], policy: str) -> dict[str, list[float]]:
+    """Turn ``NAME=1,2,3`` into values by name. Raises BadSpec for an unknown setting or an invalid value."""
+    found: dict[str, list[float]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        for value in values.split(","):
+            parsed = parse_setting(f"{name}={value}")
+            check_settings([parsed], [policy])
+            found.setdefault(parsed[0], []).append(parsed[1])
+    return found
+
+
+def _tuned(found: Tuned, setup: Mapping[str, object]) -> dict[str, object]:
+    """Return the object that ``--json`` prints."""
+    start = found.trials[0]
+    metric = str(setup["metric"])
+    return {
+        "name": "schedule tune",
+        "setup": {**setup, "start": dict(start.settings)},
+        "best": dict(found.best.settings),
+        "metrics": {"start": start.cost, "best": found.best.cost, "trials": len(found.trials)},
+        "trials": [{"settings": dict(trial.settings), metric: trial.cost} for trial in found.trials],
+    }
+
+
+def _trials(found: Tuned, title: str, metric: str) -> list[Listing | str]:
+    """Return all trials in order, and the best one."""
+    start = found.trials[0]
+    rows = [
+        (
+            *(f"{value:g}" for value in trial.settings.values()),
+            count(trial.cost),
+            f"{100 * (trial.cost / start.cost - 1):+.1f} %" if start.cost else "-",
+            "best" if trial is found.best else "start" if trial is start else "",
+        )
+        for trial in found.trials
+    ]
+    best = " ".join(f"--set {said}" for said in _said(found.best.settings))
+    said = "no setting is better than the initial one" if found.best is start else best
+    return [Listing(title, [*start.settings, metric, "to start", ""], rows), Aside(said)]
+
+
+def _said(chosen: Mapping[str, float]) -> list[str]:
+    return [f"{name}={value:g}" for name, value in chosen.items()]

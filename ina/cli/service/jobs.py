@@ -1,59 +1,393 @@
-"""``ina jobs``: the jobs of a controller."""
+"""``ina submit``, ``jobs``, ``show``, ``explain``, ``watch``, ``logs``, ``cancel``, ``retry``: jobs."""
 
 from __future__ import annotations
 
 import json as json_module
-from typing import Annotated
+import re
+import secrets
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from controller.vocabulary import documents, jobs_of
 from ina.cli import options
+from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
-from ina.cli.output import out
-from ina.cli.plain import plural
-from ina.cli.service.common import ControllerOptions, show_jobs
+from ina.cli.plain import Listing, Reply, plural, say
+from ina.cli.service.common import (
+    ControllerOptions,
+    JobName,
+    JobOptions,
+    clock,
+    line,
+    listed,
+    plain,
+    state_of,
+)
 
-EPILOG = """Examples:
+if TYPE_CHECKING:  # other commands need no HTTP
+    from ina.service.client import Client
+    from ina.service.views import JobView
 
-  ina jobs --controller http://127.0.0.1:9580
 
-  ina jobs --all --state failed --json
-"""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitSettings:
+    """What is submitted, and where it runs."""
+
+    what: Annotated[
+        list[str],
+        Declared(
+            argument=True,
+            metavar="FILE | -- COMMAND …",
+            help="Read the jobs from this file (.toml, .json or .yaml), or, with --workers, run this command "
+            "as a job.",
+        ),
+    ]
+    workers: Annotated[
+        int | None,
+        Declared(*options.WORKERS, min=1, help="Run the command with this number of workers."),
+    ] = None
+    folder: Annotated[
+        Path | None,
+        Declared(
+            parser=Path,  # and not looked for: it is on other machines
+            metavar="DIR",
+            help="Run the commands in this directory of the servers, unless a job's extra.folder names "
+            "another. Default: the current directory.",
+        ),
+    ] = None
+    driver: Annotated[
+        bool,
+        Declared(
+            "--driver",
+            help="With --workers: run the command once; it has Ray Train start the workers. The controller "
+            "needs --executor ray.",
+        ),
+    ] = False
+    key: Annotated[
+        str,
+        Declared(
+            metavar="TEXT",
+            help="Send this idempotency key: the same key again submits nothing, and shows the same jobs. "
+            "Default: a random one.",
+        ),
+    ] = ""
+
+
+def submit(asked: SubmitSettings, job: JobOptions, at: ControllerOptions) -> Reply:
+    """Submit jobs to a controller, which decides when, where and with which slots they run.
+
+    Takes all jobs or none. Prints them as they stand then: 'ina watch' shows what becomes of them, and
+    'ina explain' why. The options of a job are for a command. Times of arrival in a file do not count: a job
+    arrives when it is submitted.
+
+    Examples:
+        ina submit jobs.toml --controller http://127.0.0.1:9580
+
+        ina submit -np 4 --deadline 600 --iterations 2000 -- python train.py
+
+        ina submit -np 4 --name night-run --key night-run -- python train.py
+
+    A file has the keys of docs/files.md; all of its jobs are taken, or none.
+    """
+    what = asked.what
+    given = job.keys() | ({} if job.name is None else {"name": job.name})
+    if asked.workers is not None:
+        if what[0].endswith(documents.FORMATS):
+            raise Failure(
+                f"{what[0]}: a file of jobs says itself how many workers and which command: want FILE alone",
+                USAGE,
+            )
+        jobs = [
+            _of_command(what, asked.workers, given) | ({"extra": {"driver": True}} if asked.driver else {})
+        ]
+    elif given or asked.driver or len(what) != 1:
+        raise Failure("want one FILE of jobs, or -np WORKERS and a command behind --", USAGE)
+    else:
+        jobs = _of_file(Path(what[0]))
+    where = str((asked.folder or Path()).absolute())
+    jobs = [{**job, "extra": {"folder": where, **job.get("extra", {})}} for job in jobs]
+    with at.connect() as controller:
+        found = controller.submit(jobs, key=asked.key or secrets.token_urlsafe(16))
+    title = f"{plural(len(found), 'job')} submitted"
+    return Reply({"jobs": found}, [listed(title, found, found[0]["submitted_s"])])
+
+
+def _of_command(command: list[str], workers: int, given: dict[str, Any]) -> dict[str, Any]:
+    program = Path(next((part for part in command if part.endswith(".py")), command[0])).stem
+    made: dict[str, Any] = {
+        "name": f"{program}-{secrets.token_hex(3)}",
+        "workers": workers,
+        "command": command,
+    }
+    return made | given
+
+
+def _of_file(path: Path) -> list[dict[str, Any]]:
+    """Return the tables of a file's jobs, which are right as far as can be told here. Raises BadSpec."""
+    document = documents.read(path)
+    jobs = jobs_of(document, require=("command",))  # an error here names the file's line
+    tables = [{**table, "name": job.name} for job, table in zip(jobs, document.data["job"], strict=True)]
+    if any(table.pop("arrival_s", 0) for table in tables):
+        say(f"{path}: arrival_s does not count: jobs arrive when they are submitted")
+    return tables
 
 
 def jobs(
     *,
-    switch: Annotated[str, typer.Option(hidden=True, help="Name the command that asks this switch.")] = "",
+    switch: Annotated[str, Declared(hidden=True, help="Name the command that asks this switch.")] = "",
     at: ControllerOptions,
-    every: Annotated[
-        bool, typer.Option("--all", help="List the controller's jobs that are over, too.")
-    ] = False,
+    every: Annotated[bool, Declared("--all", help="List the controller's jobs that are over, too.")] = False,
     state: Annotated[
         list[str] | None,
-        typer.Option(
+        Declared(
             metavar="STATE",
             help="List only the controller's jobs in this state, such as queued, running or failed. "
             "Repeatable.",
         ),
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="List only the controller's jobs of this tenant.")
+        str | None, Declared(metavar="NAME", help="List only the controller's jobs of this tenant.")
     ] = None,
-    json: options.Json = False,
-) -> None:
-    """List the jobs of a controller: who runs, who waits and why."""
+) -> Reply:
+    """List the jobs of a controller: who runs, who waits and why.
+
+    Examples:
+        ina jobs --controller http://127.0.0.1:9580
+
+        ina jobs --all --state failed --json
+    """
     if switch:
         raise Failure(f"--switch {switch}: 'ina slots --switch {switch}' lists what a switch serves", USAGE)
     with at.connect() as controller:
         found = controller.jobs(states=state or (), tenant=tenant)
         now_s = controller.cluster()["now_s"]
     shown = [job for job in found if every or state or not job["over"]]
-    if json:
-        print(json_module.dumps({"now_s": now_s, "jobs": shown}, indent=2))
-        return
     over = len(found) - len(shown)
     more = f"; {over} more {'is' if over == 1 else 'are'} over: --all lists them" if over else ""
-    if not shown:
-        out.print(f"no jobs{more}")
+    title = f"{plural(len(shown), 'job')}{more}"
+    return Reply(
+        {"now_s": now_s, "jobs": shown}, [listed(title, shown, now_s) if shown else f"no jobs{more}"]
+    )
+
+
+def show(job: JobName, *, at: ControllerOptions) -> Reply:
+    """Show a job of a controller: its state, its place, its progress, its predicted end.
+
+    Examples:
+        ina show night-run --controller http://127.0.0.1:9580
+
+        ina show night-run --json
+    """
+    with at.connect() as controller:
+        found = controller.job(job)
+        return Reply({**found}, _facts(found, controller.cluster()["now_s"]))
+
+
+def explain(
+    job: Annotated[str, Declared(argument=True, metavar="JOB", help="Name the job, or give its id.")],
+    *,
+    at: ControllerOptions,
+) -> Reply:
+    """Explain why a controller's job runs where it does, waits or has ended.
+
+    Prints all that the controller has decided of the job, and what the job needs now. Of decisions on files
+    'ina alloc', 'ina place', 'ina route' and 'ina cluster simulate' explain a job with --explain.
+
+    Examples:
+        ina explain night-run --controller http://127.0.0.1:9580
+
+        ina explain night-run --json
+    """
+    with at.connect() as controller:
+        found = controller.explain(job)
+    parts: list[Listing | str] = [*_facts(found["job"], found["now_s"])]
+    if found["advice"]:
+        parts += [Listing("\nnow"), *(f"  {plain(sentence)}" for sentence in found["advice"])]
+    return Reply({**found}, [*parts, Listing("\ndecisions"), *map(line, found["decisions"])])
+
+
+def _facts(job: JobView, now_s: float) -> list[str]:
+    """Return the facts of a job, a line each."""
+    due_s, ends_s = job["due_s"], job["ends_s"]
+    tree = job["tree"]
+    facts = {
+        "job": f"{plain(job['name'])} (id {plain(job['id'])}, number {job['number']})",
+        "tenant": job["tenant"],
+        "state": state_of(job),
+        "why": plain(job["reason"]),
+        "command": " ".join(map(plain, job["command"])),
+        "workers": f"{job['workers']} on {plural(job['gpus'], 'GPU')}",
+        "gradient": f"{job['model_bytes']:,} bytes",
+        "done": f"{job['done']:,.0f} of {job['iterations']:,} iterations",
+        "submitted": f"{clock(now_s - job['submitted_s'])} ago",
+        "started": "" if job["started_s"] is None else f"{clock(now_s - job['started_s'])} ago",
+        "ended": "" if job["ended_s"] is None else f"{clock(now_s - job['ended_s'])} ago",
+        "deadline": "" if due_s is None else _deadline(due_s, job["ended_s"], now_s),
+        "predicted": ""
+        if ends_s is None
+        else f"done in {clock(ends_s - now_s)}" + (", too late" if job["late"] else ""),
+        "servers": ", ".join(job["servers"]),
+        "engine": plain(job["engine"]),
+        "tree": ""
+        if tree is None
+        else f"root {tree['root']}; summed at {', '.join(tree['aggregators']) or 'no switch'}",
+        "slots": ", ".join(
+            f"{each['slots']} at {switch}, from slot {each['first']} on"
+            for switch, each in sorted(job["slots"].items())
+        ),
+        "fallback": _fallback(job),
+        "starts": str(job["starts"]),
+    }
+    return [f"{name:<10} {value}" for name, value in facts.items() if value]
+
+
+def _deadline(due_s: float, ended_s: float | None, now_s: float) -> str:
+    at_s = now_s if ended_s is None else ended_s
+    when = f"in {clock(due_s - at_s)}" if at_s <= due_s else f"passed {clock(at_s - due_s)} ago"
+    return (
+        when
+        if ended_s is None
+        else f"{clock(abs(due_s - at_s))} {'after' if at_s <= due_s else 'before'} its end"
+    )
+
+
+def _fallback(job: JobView) -> str:
+    server, share = job["fallback"], job["fallback_share"]
+    if not server or share is None:
+        return server or ""
+    return f"{server}; {share:.1%} of its packets found no slot lately"
+
+
+def watch(
+    job: Annotated[
+        str | None,
+        Declared(argument=True, metavar="[JOB]", help="Show what concerns this job, until it is over."),
+    ] = None,
+    *,
+    at: ControllerOptions,
+    json: Annotated[bool, Declared("--json", help="Print one JSON object per line instead of text.")] = False,
+) -> None:
+    """Watch a controller: every decision with its reason, as it happens.
+
+    With a job: from its submission on, until it is over; exits with status 1 unless it completed. Without:
+    from now on, until interrupted.
+
+    Examples:
+        ina watch --controller http://127.0.0.1:9580
+
+        ina watch night-run
+
+        ina watch --json | jq .text
+    """
+    with at.connect() as controller:
+        after = 0
+        if job is not None:
+            job = controller.job(job)["id"]
+        else:
+            after = max((each["number"] for each in controller.decisions()), default=0)
+        for decision in controller.watch(after):
+            if job is not None and job not in decision["jobs"]:
+                continue
+            print(json_module.dumps(decision) if json else line(decision), flush=True)
+            if job is not None and (found := controller.job(job))["over"]:
+                last = [
+                    each
+                    for each in controller.explain(job)["decisions"]
+                    if each["number"] > decision["number"]
+                ]
+                for each in last:
+                    print(json_module.dumps(each) if json else line(each), flush=True)
+                _fail(found)
+                return
+
+
+def _fail(job: JobView) -> None:
+    """Raise Failure if a job has not ended well; says how to see what the rank wrote that is to blame."""
+    if job["state"] == "completed":
         return
-    show_jobs(f"{plural(len(shown), 'job')}{more}", shown, now_s)
+    text = f"job {plain(job['id'])} {job['state']}: {plain(job['reason'])}"
+    rank = re.match(r"rank (\d+) ", job["reason"])
+    if rank and not job["external"]:
+        text += f"; see what it wrote: {shlex.join(['ina', 'logs', job['id'], '--rank', rank[1]])}"
+    raise Failure(text)
+
+
+def logs(
+    job: JobName,
+    *,
+    rank: Annotated[int, Declared(min=0, metavar="RANK", help="Show what this rank wrote.")] = 0,
+    follow: Annotated[
+        bool,
+        Declared("--follow", "-f", help="Show what the rank writes from now on, too, until the job is over."),
+    ] = False,
+    at: ControllerOptions,
+) -> None:
+    """Show what a rank of a controller's job wrote.
+
+    On a terminal, control characters in it are shown as Python writes them; elsewhere it is unchanged.
+
+    Examples:
+        ina logs night-run --controller http://127.0.0.1:9580
+
+        ina logs night-run --rank 3 -f
+    """
+    with at.connect() as controller:
+        pieces = controller.follow_log(job, rank) if follow else _pieces(controller, job, rank)
+        wrote = False
+        for text in pieces:
+            sys.stdout.write(_shown(text) if sys.stdout.isatty() else text)
+            sys.stdout.flush()
+            wrote = True
+        if not wrote:
+            say(f"ina: rank {rank} of job {plain(job)} has written nothing")
+
+
+def _pieces(controller: Client, job: str, rank: int) -> Iterator[str]:
+    offset, size = 0, 1
+    while offset < size:
+        found = controller.log(job, rank, offset)
+        if found["next"] <= offset:
+            return
+        yield found["text"]
+        offset, size = found["next"], found["size"]
+
+
+def _shown(text: str) -> str:
+    """Return a program's output with nothing that a terminal obeys but ends of lines and tabs."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in lines)
+
+
+def cancel(
+    jobs: Annotated[list[str], Declared(argument=True, metavar="JOB …", help="Name the jobs.")],
+    *,
+    at: ControllerOptions,
+) -> Reply:
+    """Cancel jobs of a controller, whether they run or wait.
+
+    Examples:
+        ina cancel night-run --controller http://127.0.0.1:9580
+
+        ina cancel first second third
+    """
+    with at.connect() as controller:
+        meant = {job["id"]: job for job in map(controller.job, jobs)}
+        if over := [name for name, job in meant.items() if job["over"]]:
+            raise Failure(f"{', '.join(map(repr, over))}: already over; nothing is cancelled")
+        found = [controller.cancel(name) for name in meant]
+    return Reply({"jobs": found}, [f"{plain(job['id'])}: {job['state']}" for job in found])
+
+
+def retry(job: JobName, *, at: ControllerOptions) -> Reply:
+    """Retry a failed job, from its last checkpoint.
+
+    Examples:
+        ina retry night-run --controller http://127.0.0.1:9580
+    """
+    with at.connect() as controller:
+        found = controller.retry(job)
+    return Reply({**found}, [f"{plain(found['id'])}: {found['state']}"])

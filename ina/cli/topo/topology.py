@@ -1,113 +1,27 @@
-"""The topology that ``ina topo`` works on: its name, or its file, and the properties of its links."""
+"""``ina topo list``, ``show`` and ``draw``: topologies, by name or in a file, and their links."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
-
-from controller.vocabulary import Link, Topology
+from controller.vocabulary import CATALOG, Link, Topology, dump_topology, named, place
 from ina.cli import job_files
-from ina.cli.errors import USAGE, Failure
-from p4src.programs import is_file
-
-if TYPE_CHECKING:
-    from bmv2_topos.testbeds.netns import Program
+from ina.cli.declared import Declared
+from ina.cli.output import check_plots
+from ina.cli.plain import Listing, Reply, Result, rate, say, seconds
 
 LINKS = "Links"
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Declared(
+        argument=True,
         metavar="TOPOLOGY",
         help="Name a topology of 'ina topo list', such as fat-tree:4, or a file, such as my.yaml.",
     ),
 ]
-
-Testbed = Annotated[
-    str | None,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="Name the testbed. Default: the name of the topology, or the only testbed that is up.",
-    ),
-]
-
-
-def one_name(argument: str | None, option: str | None) -> str | None:
-    """Return the testbed's name, given as NAME or as ``--name``; None: neither. Raises Failure for two."""
-    from bmv2_topos.testbeds import netns
-
-    if argument and option and netns.slug(argument) != option:
-        raise Failure(f"NAME {argument} and --name {option} are two testbeds: give one", exit_code=USAGE)
-    return netns.slug(argument) if argument else option
-
-
-class Target(StrEnum):
-    """Kinds of switches."""
-
-    EMBEDDED = "embedded"
-    BMV2 = "bmv2"
-
-
-TargetOption = Annotated[
-    Target,
-    typer.Option(
-        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c, and the kernel's netem "
-        "for delay and loss."
-    ),
-]
-Lanes = Annotated[
-    int | None,
-    typer.Option(help="Put this many values into each packet: 32, 64 or 256. Default: 256, or 32 on BMv2."),
-]
-
-
-Pcap = Annotated[
-    Path | None,
-    typer.Option(
-        writable=True,
-        metavar="DIR",
-        help="Capture the headers of packets at each switch port into this directory, for 'ina trace'.",
-    ),
-]
-
-
-def program_of(
-    name: str, lanes: int | None, target: Target, *, seed: int = 0, pcap: Path | None = None
-) -> Program:
-    """Return the program of a testbed's switches.
-
-    Args:
-        name: Name of the program.
-        lanes: Values per packet; None: the program's default.
-        target: Kind of switches.
-        seed: Of the links' impairments.
-        pcap: Folder for captures; None: none.
-
-    Raises Failure if the folder cannot be made.
-    """
-    from bmv2_topos.testbeds.netns import TARGETS, Program
-
-    if pcap is not None:
-        try:
-            pcap.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Failure(f"--pcap {pcap}: {error.strerror}") from error
-    where = str(pcap.resolve()) if pcap else ""
-    own = str(Path(name).resolve()) if is_file(name) else name  # who uses it later may stand elsewhere
-    return Program(own, lanes or TARGETS[target.value].lanes, seed, target.value, where)
-
-
-def made_by(runner: str) -> ModuleType:
-    """Return the package that makes testbeds so: with `up`, and `planned` for what that would run."""
-    from bmv2_topos.testbeds import mininet, netns
-
-    return {"netns": netns, "mininet": mininet}[runner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +30,7 @@ class LinkOptions:
 
     rate_bps: Annotated[
         float | None,
-        typer.Option(
+        Declared(
             "--rate",
             metavar="BPS",
             rich_help_panel=LINKS,
@@ -125,7 +39,7 @@ class LinkOptions:
     ] = None
     delay: Annotated[
         float | None,
-        typer.Option(
+        Declared(
             metavar="SECONDS",
             rich_help_panel=LINKS,
             help="Delay every packet on a link by this many seconds, each way.",
@@ -133,7 +47,7 @@ class LinkOptions:
     ] = None
     queue: Annotated[
         int | None,
-        typer.Option(
+        Declared(
             metavar="PACKETS",
             rich_help_panel=LINKS,
             help="Queue at most this many packets at each switch port; drop further ones.",
@@ -141,7 +55,7 @@ class LinkOptions:
     ] = None
     loss: Annotated[
         float | None,
-        typer.Option(rich_help_panel=LINKS, help="Lose each packet on a link with this probability."),
+        Declared(rich_help_panel=LINKS, help="Lose each packet on a link with this probability."),
     ] = None
 
     def topology(self, name: str) -> Topology:
@@ -156,3 +70,127 @@ class LinkOptions:
         changes = {key: value for key, value in given.items() if value is not None}
         links: tuple[Link, ...] = tuple(replace(link, **changes) for link in found.links)  # type: ignore[arg-type]
         return replace(found, links=links)
+
+
+def list_() -> Reply:
+    """List the topologies of the catalog.
+
+    Give sizes after a colon, joined by x, in the order of the table: leaf-spine:2x4x2.
+
+    Examples:
+        ina topo list
+    """
+    rows = {}
+    for name, entry in CATALOG.items():
+        topology = named(name)
+        rows[name] = {
+            "sizes": " x ".join(f"{what} {size}" for what, size in entry.sizes.items()),
+            "switches": len(topology.switches),
+            "hosts": len(topology.servers),
+            "summary": entry.summary,
+        }
+    table = Listing(
+        "Topologies (hosts: includes one for the fallback server)",
+        ["name", "default size", "switches", "hosts", "what it is"],
+        [[name, *row.values()] for name, row in rows.items()],
+    )
+    return Reply(Result("topo list", {}, {"topologies": len(rows)}, rows), [table])
+
+
+def show(
+    *,
+    name: Name,
+    yaml: Annotated[
+        bool, Declared("--yaml", help="Print the topology as a YAML file, to edit and use.")
+    ] = False,
+    links: LinkOptions,
+) -> Reply:
+    """Show the switches, hosts and links of a topology, or print it as a file.
+
+    Examples:
+        ina topo show fat-tree:4
+
+        ina topo show leaf-spine:2x4x2 --rate 1e9 --yaml > mine.yaml
+    """
+    topology = links.topology(name)
+    numbers = {
+        "switches": len(topology.switches),
+        "hosts": len(topology.servers),
+        "links": len(topology.links),
+        "workers": len(topology.servers_for("worker")),
+    }
+    unused_keys = job_files.unused_keys("topo", Path(name))
+    setup = {"topology": topology.name, "root": topology.root}
+    parts = [dump_topology(topology).rstrip("\n")] if yaml else _tables(topology)
+    return Reply(Result("topo show", setup, numbers, unused_keys=unused_keys), parts)
+
+
+def _tables(topology: Topology) -> list[Listing]:
+    aggregates = {switch.name: switch.aggregates for switch in topology.switches}
+    switches = [
+        [
+            name,
+            ", ".join(f"{port}: {link.other(name)}" for port, link in ports.items()),
+            "yes" if aggregates[name] else "no",
+        ]
+        for name, ports in topology.ports.items()
+    ]
+    hosts = [
+        [host.name, topology.rack_of[host.name], host.role, topology.ip(host.name), topology.mac(host.name)]
+        for host in topology.servers
+    ]
+    links = [
+        [
+            f"{link.a} - {link.b}",
+            rate(link.rate_bps) if link.rate_bps else "unlimited",
+            seconds(link.delay_s),
+            link.queue_packets,
+            f"{link.loss:g}",
+        ]
+        for link in topology.links
+    ]
+    title = f"{topology.name or 'topology'}: trees end at {topology.root}"
+    return [
+        Listing(title, ["switch", "port: neighbour", "sums"], switches),
+        Listing("Hosts", ["host", "switch", "role", "IP", "MAC"], hosts),
+        Listing("Links", ["ends", "rate", "delay", "queue", "loss"], links),
+    ]
+
+
+def draw(
+    *,
+    name: Name,
+    output: Annotated[
+        Path | None,
+        Declared(
+            "--output",
+            "-o",
+            writable=True,
+            metavar="FILE",
+            help="Write this .png, .svg or .pdf. Default: TOPOLOGY.png.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        Path | None,
+        Declared(metavar="FILE", help="Draw the aggregation trees of the jobs of this file, too."),
+    ] = None,
+    links: LinkOptions,
+) -> None:
+    """Draw a topology, and the aggregation trees of jobs on it.
+
+    Each job gets hosts of its own, in the order of the file, spread evenly over the racks.
+
+    Examples:
+        ina topo draw fat-tree:4 --output fat-tree.svg
+
+        ina topo draw leaf-spine --jobs examples/three_jobs.toml --output jobs.png
+    """
+    from bmv2_topos.draw import draw as draw_topology
+
+    topology = links.topology(name)
+    place_ = output or Path(Path(name).stem.replace(":", "-")).with_suffix(".png")
+    check_plots("--output", place_)
+    entries = job_files.jobs(jobs, "topo") if jobs else ()
+    hosts = place(topology, [entry.workers for entry in entries])
+    draw_topology(topology, place_, {entry.name: of for entry, of in zip(entries, hosts, strict=True)})
+    say(f"ina: wrote {place_}")

@@ -18,8 +18,7 @@ from controller.vocabulary import BadSpec, Job, documents, jobs_of
 from ina.service import views
 from ina.service.api.access import own
 from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
-from ina.service.api.openapi import MAX_RANKS, NAME, refusals
-from ina.service.api.problems import Problem, pointer
+from ina.service.api.problems import MAX_RANKS, NAME, Problem, pointer, refusals
 from ina.service.daemon import Daemon
 from ina.service.external import LEASE_S
 from ina.service.service import JobGrant

@@ -38,12 +38,9 @@ from ina.service.api.asking import (
     Wanted,
 )
 from ina.service.api.guard import Guard
-from ina.service.api.history import History
-from ina.service.api.logs import following, piece
-from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
-from ina.service.api.problems import Problem, register
-from ina.service.api.shared import Shared
-from ina.service.api.streams import EventStream, Streams, event
+from ina.service.api.history import History, Shared
+from ina.service.api.problems import MAX_JOBS, STREAM, SUBMISSION, TEXT, Problem, refusals, register
+from ina.service.api.streams import EventStream, Streams, event, following, piece
 from ina.service.daemon import Daemon
 from ina.service.errors import Unknown
 from ina.service.quotas import Quota
@@ -97,7 +94,7 @@ def app(
     made.state.shared = Shared(service)
     made.state.answers = Counter()
     register(made)
-    made.add_middleware(_Counting, answers=made.state.answers)
+    made.add_middleware(_CountingAnswers, answers=made.state.answers)
     made.add_middleware(Guard, hosts=hosts)
     made.include_router(_open)
     made.include_router(_v1)
@@ -110,7 +107,7 @@ def _complain(task: asyncio.Task[None]) -> None:
         _log.error("the history of memory has ended: %s", error, exc_info=error)
 
 
-class _Counting:
+class _CountingAnswers:
     """ASGI middleware: counts answers by their status codes."""
 
     def __init__(self, app: ASGIApp, *, answers: Counter[int]) -> None:

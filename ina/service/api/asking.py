@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from starlette.responses import Response
 
 from ina.service.api.access import Gate, operator, own
-from ina.service.api.peers import Peer
+from ina.service.api.guard import Peer
 from ina.service.api.problems import Problem
 from ina.service.daemon import Daemon
 from ina.service.records import JobRecord
@@ -85,8 +85,10 @@ Last = Annotated[
     int,
     Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: continue after this event."),
 ]
-_MOST = 1_000_000_000
-_Number = Annotated[StrictInt, Field(ge=0, le=_MOST)]
+
+
+MOST = 1_000_000_000
+Number = Annotated[StrictInt, Field(ge=0, le=MOST)]
 Tenant = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="The name of a tenant.")
 ]
@@ -97,10 +99,10 @@ class Wanted(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    gpus: _Number | None = Field(
+    gpus: Number | None = Field(
         default=None, description="Most GPUs of the tenant's jobs at once; more jobs wait. null: no limit."
     )
-    per_minute: Annotated[StrictInt, Field(ge=1, le=_MOST)] | None = Field(
+    per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
         default=None, description="Most jobs that the tenant may submit in a minute. null: no limit."
     )
-    reserved: _Number = Field(default=0, description="GPUs that other tenants leave free for it.")
+    reserved: Number = Field(default=0, description="GPUs that other tenants leave free for it.")

@@ -19,8 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from controller.vocabulary import BadSpec
 from ina.service.api.access import Gate
 from ina.service.api.app import app
-from ina.service.api.guard import LOOPBACK
-from ina.service.api.peers import PER_PEER, Listener, Peer
+from ina.service.api.guard import LOOPBACK, PER_PEER, Listener, Peer
 from ina.service.api.problems import Problem
 from ina.service.daemon import Daemon
 from ina.service.service import Reload
@@ -124,7 +123,7 @@ class Certificate:
     key: Path
 
 
-class _Connection(H11Protocol):
+class _BoundedConnection(H11Protocol):
     """A connection whose requests know whose it is, as ``state["peer"]`` of their scopes.
 
     Heads of requests have `HEAD_S`, and what is no request is answered by a problem document.
@@ -204,7 +203,7 @@ class _Server(uvicorn.Server):
         await super().startup([])
 
         def connected() -> asyncio.Protocol:
-            return _Connection(self.config, self.server_state, self.lifespan.state)
+            return _BoundedConnection(self.config, self.server_state, self.lifespan.state)
 
         for bound in sockets or ():
             serving = await asyncio.get_running_loop().create_server(

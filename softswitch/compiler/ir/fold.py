@@ -27,7 +27,7 @@ def limits(type_: ir.Bits | ir.Bool) -> tuple[int, int]:
     return (-half, half - 1) if signed else (0, 2 * half - 1)
 
 
-_PLAIN: dict[str, Callable[[int, int], int]] = {
+PLAIN: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -36,7 +36,7 @@ _PLAIN: dict[str, Callable[[int, int], int]] = {
     "^": lambda a, b: a ^ b,
 }
 
-_COMPARE: dict[str, Callable[[int, int], bool]] = {
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b,
@@ -48,7 +48,7 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 
 def compare(op: str, left: int, right: int) -> int:
     """Return the outcome of a comparison, 0 or 1."""
-    return int(_COMPARE[op](left, right))
+    return int(COMPARISONS[op](left, right))
 
 
 def bounded(value: int, pos: ir.Position) -> int:
@@ -60,8 +60,8 @@ def bounded(value: int, pos: ir.Position) -> int:
 
 def arithmetic(op: str, left: int, right: int, pos: ir.Position) -> int:
     """Return the value of an operation on ``int``; it is exact. Raises CompileError."""
-    if op in _PLAIN:
-        return _PLAIN[op](left, right)
+    if op in PLAIN:
+        return PLAIN[op](left, right)
     if op in ("/", "%"):
         if right == 0:
             raise CompileError(f"{left} {op} 0 has no value", pos, "a divisor other than 0")

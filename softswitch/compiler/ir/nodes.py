@@ -313,7 +313,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class Inlined:
     """An inlined control body: `Return` inside leaves it."""
 
     body: tuple[Stmt, ...]
@@ -322,7 +322,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Leave the innermost `Scope` or action body, or the block."""
+    """Leave the innermost `Inlined` or action body, or the block."""
 
     pos: Position
 
@@ -473,7 +473,7 @@ Stmt = (
     | Switch
     | Apply
     | Call
-    | Scope
+    | Inlined
     | Return
     | Exit
     | SetValidity

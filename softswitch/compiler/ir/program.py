@@ -38,7 +38,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ParserState:
     """A parser state; ``accept`` and ``reject`` are targets but have no State."""
 
     name: str
@@ -313,7 +313,7 @@ class Program:
     standard_metadata: Struct
     errors: Enum
     variables: Mapping[str, Type]
-    states: Mapping[str, State]  # the parser; it starts in "start"
+    states: Mapping[str, ParserState]  # the parser; it starts in "start"
     verify: tuple[Stmt, ...]
     ingress: tuple[Stmt, ...]
     egress: tuple[Stmt, ...]
@@ -334,7 +334,7 @@ class Program:
     digests: Mapping[str, Digest] = field(default_factory=dict)
     register_arrays: Mapping[str, RegisterArray] = field(default_factory=dict)
     architecture: str = V1MODEL
-    egress_states: Mapping[str, State] = field(default_factory=dict)  # they start in "start", too
+    egress_states: Mapping[str, ParserState] = field(default_factory=dict)  # they start in "start", too
     ingress_deparser: tuple[Stmt, ...] = ()
     ingress_parser: str = ""  # its name, by which control planes of Tofino know the data of ports
     # Actions that are called and in no table: their bodies are where they are called
@@ -353,6 +353,6 @@ class Program:
         return {name: getattr(self, name) for name in BLOCKS}
 
     @property
-    def parsers(self) -> Mapping[str, Mapping[str, State]]:
+    def parsers(self) -> Mapping[str, Mapping[str, ParserState]]:
         """The parsers by name."""
         return {"parser": self.states} | ({"egress_parser": self.egress_states} if self.tofino else {})

@@ -116,7 +116,7 @@ class _Verifier:
             case ir.Call():
                 if s.action not in self._program.actions:
                     _fail(f"no action {s.action}", s.pos)
-            case ir.Scope():
+            case ir.Inlined():
                 self._body(s.body)
             case ir.Loop():
                 self._body(s.body)
@@ -173,7 +173,7 @@ class _Verifier:
 
     # ----------------------------------------------------------------------- parser and tables
 
-    def _state(self, state: ir.State, states: Mapping[str, ir.State]) -> None:
+    def _state(self, state: ir.ParserState, states: Mapping[str, ir.ParserState]) -> None:
         self._body(state.body)
         transition = state.transition
         for subject in transition.subjects:

@@ -22,9 +22,9 @@ from softswitch.compiler.ir.nodes import (
     Extern,
     Extract,
     If,
+    Inlined,
     Loop,
     Member,
-    Scope,
     SetValidity,
     Shift,
     Skip,
@@ -33,7 +33,7 @@ from softswitch.compiler.ir.nodes import (
     Var,
     Verify,
 )
-from softswitch.compiler.ir.program import Action, Key, Program, State, Table
+from softswitch.compiler.ir.program import Action, Key, ParserState, Program, Table
 
 Path = tuple[str, ...]
 """The name of a storage, and those of the members that lead to a place in it."""
@@ -115,7 +115,7 @@ def nested_bodies(statement: Stmt) -> Iterator[tuple[Stmt, ...]]:
         case Switch(cases=cases):
             for _, body in cases:
                 yield body
-        case Scope(body=body):
+        case Inlined(body=body):
             yield body
         case Loop(body=body, update=update):
             yield from (body, update)
@@ -163,7 +163,7 @@ def nodes(node: object) -> Iterator[Expr | Stmt]:
         case Program():
             states = [state for parser in node.parsers.values() for state in parser.values()]
             yield from nodes((*node.blocks.values(), *states, *node.actions.values(), *node.tables.values()))
-        case State():
+        case ParserState():
             yield from nodes((*node.body, *node.transition.subjects))
         case Action():
             yield from nodes(node.body)
@@ -183,7 +183,7 @@ def with_parts(
     program: Program,
     *,
     body: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]],
-    state: Callable[[State], State],
+    state: Callable[[ParserState], ParserState],
     keys: Callable[[Table], tuple[Key, ...]],
 ) -> Program:
     """Return a program with what the functions make of its bodies, states and keys."""
@@ -316,7 +316,7 @@ def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str
         match statement:
             case ir.If():
                 assigned |= nested[0] & nested[1]
-            case ir.Scope(body=inner) if not any(isinstance(s, ir.Return) for s in all_statements(inner)):
+            case ir.Inlined(body=inner) if not any(isinstance(s, ir.Return) for s in all_statements(inner)):
                 assigned |= nested[0]
             case _:
                 pass

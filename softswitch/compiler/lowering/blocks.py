@@ -31,11 +31,11 @@ from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.subroutines import formals_of, inline
 from softswitch.compiler.lowering.tables import lowered_table
 from softswitch.compiler.lowering.unit import (
-    Action,
     Body,
+    CodePlace,
+    DeclaredAction,
+    DeclaredTable,
     Instance,
-    Place,
-    Table,
     ValueSet,
     control_name,
     spelling,
@@ -44,9 +44,9 @@ from softswitch.compiler.lowering.values import (
     Block,
     BlockDef,
     Formal,
-    Group,
+    GroupValue,
     Local,
-    Passed,
+    PassedValues,
     Run,
     Scope,
     Value,
@@ -58,24 +58,42 @@ FINAL = ("accept", "reject")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Application:
+    """A parser or control where it is applied: what it sees around it, its name, and what it is given."""
+
+    block: Block
+    scope: Scope
+    name: str
+    formals: Sequence[Formal]
+    passed: PassedValues
+
+    def body(self, caller: Body, place: CodePlace, copy_outs: tuple[ir.Assign, ...] = ()) -> Body:
+        """Return the place inside, with constructor arguments and parameters declared."""
+        body = caller.inside(scope=Scope(self.scope), place=place, prefix=self.name, copy_outs=copy_outs)
+        declare_arguments(body.scope, self.block, self.name)
+        self.passed.declare(body.scope, self.formals)
+        body.scope = Scope(body.scope)
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class ParserEntry:
     """The entry of a lowered parser: statements to run first, then a state."""
 
     prologue: tuple[ir.Stmt, ...]
     state: str
 
 
-def lower_main_parser(
-    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: Passed
-) -> None:
+def lower_main_parser(caller: Body, applied: Application) -> None:
     """Add the states of the pipeline's parser to the program; it starts in ``start``."""
     states = caller.unit.states
-    entry = _enter_main(caller, block, scope, name, formals, passed)
+    entry = _lower(caller, applied, prefix="", accept="accept")
+    _refuse_idle_loop(states)
     if not entry.prologue:
         return
     first = states["start"]
     if not any(target == "start" for state in states.values() for _, target in state.transition.cases):
-        states["start"] = ir.State("start", entry.prologue + first.body, first.transition, first.pos)
+        states["start"] = ir.ParserState("start", entry.prologue + first.body, first.transition, first.pos)
         return
     # Something comes back to start: what is done once must be done in a state before it.
     renamed = "start#1"
@@ -85,19 +103,11 @@ def lower_main_parser(
         )
         transition = ir.Transition(state.transition.subjects, cases, state.transition.pos)
         own = renamed if state.name == "start" else state.name
-        states[own] = ir.State(own, state.body, transition, state.pos)
-    states["start"] = ir.State("start", entry.prologue, _goto(renamed, first.pos), first.pos)
+        states[own] = ir.ParserState(own, state.body, transition, state.pos)
+    states["start"] = ir.ParserState("start", entry.prologue, _goto(renamed, first.pos), first.pos)
 
 
-def _enter_main(
-    caller: Body, block: Block, scope: Scope, name: str, formals: Sequence[Formal], passed: Passed
-) -> Entry:
-    entry = _lower(caller, block, scope, name, formals, passed, prefix="", accept="accept")
-    _refuse_idle_loop(caller.unit.states)
-    return entry
-
-
-def _refuse_idle_loop(states: Mapping[str, ir.State]) -> None:
+def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
     """Refuse states that lead only to each other, in a circle, and take nothing from the packet."""
     for start in states:
         seen: list[str] = []
@@ -110,39 +120,25 @@ def _refuse_idle_loop(states: Mapping[str, ir.State]) -> None:
             raise CompileError(f"the parser never leaves {circle}", states[name].pos, "a way to accept")
 
 
-def _only_passes_on(state: ir.State) -> bool:
+def _only_passes_on(state: ir.ParserState) -> bool:
     takes = any(isinstance(statement, ir.Extract | ir.Advance | ir.Verify) for statement in state.body)
     return not takes and len(state.transition.cases) == 1 and not state.transition.subjects
 
 
-def check_parser(caller: Body, block: Block, scope: Scope, formals: Sequence[Formal], passed: Passed) -> None:
+def check_parser(caller: Body, applied: Application) -> None:
     """Lower a parser that nothing applies; its states get names that no other has."""
-    name = block.decl.name
-    _lower(caller, block, scope, name, formals, passed, prefix=f"{name}.", accept="accept")
+    _lower(caller, applied, prefix=f"{applied.name}.", accept="accept")
 
 
 def _goto(target: str, pos: ir.Position) -> ir.Transition:
     return ir.Transition((), (((), target),), pos)
 
 
-def _lower(
-    caller: Body,
-    block: Block,
-    scope: Scope,
-    name: str,
-    formals: Sequence[Formal],
-    passed: Passed,
-    *,
-    prefix: str,
-    accept: str,
-) -> Entry:
-    decl = block.decl
+def _lower(caller: Body, applied: Application, *, prefix: str, accept: str) -> ParserEntry:
+    decl, name = applied.block.decl, applied.name
     assert isinstance(decl, ast.ParserDecl)
-    body = caller.inside(scope=Scope(scope), place=Place.PARSER, prefix=name)
+    body = applied.body(caller, CodePlace.PARSER)
     body.repeats = prefix != ""
-    declare_arguments(body.scope, block, name)
-    passed.declare(body.scope, formals)
-    body.scope = Scope(body.scope)
     for local in decl.locals:
         match local:
             case ast.ConstDecl():
@@ -159,7 +155,7 @@ def _lower(
     for state in decl.states:
         with body.unit.reporting():
             states.lower(state)
-    return Entry(prologue, states.names["start"])
+    return ParserEntry(prologue, states.names["start"])
 
 
 class _States:
@@ -187,7 +183,7 @@ class _States:
             unique = f"{name}#{number}"
         # Keeps the place in the order of the source, and the name taken.
         pos = ir.Position("", 0, 0)
-        self._body.unit.states[unique] = ir.State(unique, (), _goto("reject", pos), pos)
+        self._body.unit.states[unique] = ir.ParserState(unique, (), _goto("reject", pos), pos)
         return unique
 
     def lower(self, state: ast.StateDecl) -> None:
@@ -210,7 +206,7 @@ class _States:
             self._finish(name, out, transition, state.pos)
 
     def _finish(self, name: str, out: list[ir.Stmt], transition: ir.Transition, pos: ir.Position) -> None:
-        self._body.unit.states[name] = ir.State(name, tuple(out), transition, pos)
+        self._body.unit.states[name] = ir.ParserState(name, tuple(out), transition, pos)
         out.clear()
 
     # ----------------------------------------------------------------------- sub-parsers
@@ -239,7 +235,7 @@ class _States:
 
     def _enter(
         self, instance: Instance, call: ast.CallExpr, resumed: str
-    ) -> tuple[tuple[ir.Assign, ...], Entry]:
+    ) -> tuple[tuple[ir.Assign, ...], ParserEntry]:
         body, block = self._body, instance.block
         decl = block.decl
         formals = formals_of(body.unit, decl.params, instance.scope)
@@ -247,9 +243,8 @@ class _States:
         passed = pass_arguments(body, formals, args, prefix=instance.name, block=True)
         prefix = f"{self._prefix}{instance.name.rpartition('.')[2]}."
         with body.unit.entered(decl, f"parser {decl.name!r}", call.pos):
-            entry = _lower(
-                body, block, instance.scope, instance.name, formals, passed, prefix=prefix, accept=resumed
-            )
+            applied = Application(block, instance.scope, instance.name, formals, passed)
+            entry = _lower(body, applied, prefix=prefix, accept=resumed)
         return passed.copy_outs, entry
 
     # ----------------------------------------------------------------------- transitions
@@ -271,7 +266,7 @@ class _States:
     def _select(self, select: ast.Select) -> ir.Transition:
         subjects: list[Value] = []
         for value in evaluate_all(self._body, select.subjects):
-            subjects.extend(value.parts if isinstance(value, Group) else (value,))
+            subjects.extend(value.parts if isinstance(value, GroupValue) else (value,))
         types: list[t.Type] = []
         exprs: list[ir.Expr] = []
         for value in subjects:
@@ -333,12 +328,12 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
     """Emit the application of a control. Raises CompileError."""
     decl = instance.block.decl
     if isinstance(decl, ast.ParserDecl):
-        if body.place is Place.PARSER:
+        if body.place is CodePlace.PARSER:
             raise Unsupported(
                 "a parser applied inside another statement", expr.pos, "a statement of the state itself"
             )
         raise CompileError(f"a parser cannot be applied in {body.place.value}", expr.pos, "a parser state")
-    if body.place is not Place.CONTROL:
+    if body.place is not CodePlace.CONTROL:
         raise CompileError(
             f"a control cannot be applied in {body.place.value}", expr.pos, "the apply block of a control"
         )
@@ -360,15 +355,8 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
     )
     if instance.passed is None:
         with body.unit.entered(decl, f"control {decl.name!r}", expr.pos):
-            inner = lower_control(
-                body,
-                instance.block,
-                instance.scope,
-                instance.name,
-                formals,
-                passed,
-                repeats=instance.sites > 1,
-            )
+            applied = Application(instance.block, instance.scope, instance.name, formals, passed)
+            inner = lower_control(body, applied, repeats=instance.sites > 1)
         body.unit.on_forget(lambda: setattr(instance, "passed", None))
         instance.passed = passed
         instance.variables.update(passed.variables)
@@ -381,7 +369,7 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
     body.out.extend(passed.copy_outs)
 
 
-def _check_repetition(body: Body, instance: Instance, passed: Passed, expr: ast.CallExpr) -> None:
+def _check_repetition(body: Body, instance: Instance, passed: PassedValues, expr: ast.CallExpr) -> None:
     assert instance.passed is not None
     for name, value in passed.values.items():
         if spelling(value) != spelling(instance.passed.values[name]):
@@ -396,29 +384,14 @@ def _check_repetition(body: Body, instance: Instance, passed: Passed, expr: ast.
         )
 
 
-def lower_control(
-    caller: Body,
-    block: Block,
-    scope: Scope,
-    name: str,
-    formals: Sequence[Formal],
-    passed: Passed,
-    *,
-    repeats: bool,
-) -> Body:
-    """Return the place in which the body of a control has been lowered, with its parameters bound.
-
-    `scope` is what the control sees.
-    """
-    decl = block.decl
+def lower_control(caller: Body, applied: Application, *, repeats: bool) -> Body:
+    """Return the place in which the body of a control has been lowered, with its parameters bound."""
+    decl, name = applied.block.decl, applied.name
     assert isinstance(decl, ast.ControlDecl)
-    body = caller.inside(scope=Scope(scope), place=Place.CONTROL, prefix=name, copy_outs=passed.copy_outs)
+    body = applied.body(caller, CodePlace.CONTROL, applied.passed.copy_outs)
     body.control = name
     body.repeats = caller.repeats or repeats
-    declare_arguments(body.scope, block, name)
-    passed.declare(body.scope, formals)
-    body.scope = Scope(body.scope)
-    items: list[Action | Table] = []
+    items: list[DeclaredAction | DeclaredTable] = []
     for local in decl.locals:
         with body.unit.reporting():
             item = _declare_local(body, local, decl, name)
@@ -437,7 +410,7 @@ def _declare_local(
     local: ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl,
     decl: ast.ControlDecl,
     prefix: str,
-) -> Action | Table | None:
+) -> DeclaredAction | DeclaredTable | None:
     match local:
         case ast.ConstDecl():
             declare_constant(body, body.scope, local)
@@ -447,26 +420,28 @@ def _declare_local(
             declare_instance(body, local, prefix, decl.body)
         case ast.ActionDecl():
             passing.check_action(body.unit, body.scope, local)
-            action = Action(
+            action = DeclaredAction(
                 local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body
             )
             body.scope.declare(local.name, Local(action, local.pos))
             return action
         case ast.TableDecl():
-            table = Table(local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body)
+            table = DeclaredTable(
+                local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body
+            )
             body.scope.declare(local.name, Local(table, local.pos))
             return table
     return None
 
 
-def check_unused(body: Body, items: Sequence[Action | Table]) -> None:
+def check_unused(body: Body, items: Sequence[DeclaredAction | DeclaredTable]) -> None:
     """Check the declarations that the program never uses, and drop them: only their errors count."""
     for item in items:
         if item.used:
             continue
         with body.unit.scratch():
             try:
-                if isinstance(item, Table):
+                if isinstance(item, DeclaredTable):
                     lowered_table(item, item.decl.pos)
                 else:
                     check_action(body, item)
@@ -476,11 +451,11 @@ def check_unused(body: Body, items: Sequence[Action | Table]) -> None:
                 body.unit.report(error)
 
 
-def check_action(body: Body, action: Action) -> None:
+def check_action(body: Body, action: DeclaredAction) -> None:
     """Lower the body of an action that is never called, with variables for its parameters."""
     formals = formals_of(body.unit, action.decl.params, action.scope)
     values: dict[str, Value] = {}
     for formal in formals:
         variable = body.temporary(formal.type, formal.name, formal.pos)
         values[formal.name] = named(formal, Run(formal.type, variable, writable=True))
-    inline(replace(body, out=[]), action, formals, Passed(values, ()), action.decl.pos)
+    inline(replace(body, out=[]), action, formals, PassedValues(values, ()), action.decl.pos)

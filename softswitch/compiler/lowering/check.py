@@ -30,11 +30,11 @@ from softswitch.compiler.lowering.operators import (
     member_of,
     unary,
 )
-from softswitch.compiler.lowering.resolve import Reader, check_width, resolve
+from softswitch.compiler.lowering.resolve import TypeReader, check_width, resolve
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import (
     Default,
-    Group,
+    GroupValue,
     Invalid,
     Number,
     Run,
@@ -74,7 +74,9 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
             return constant(t.BOOL, int(value), expr.pos)
         case ast.ListExpr(elements, dots):
             parts = evaluate_all(body, elements)
-            return Group(t.Tuple(tuple(map(type_of, parts))), parts, dots, tuple(e.pos for e in elements))
+            return GroupValue(
+                t.Tuple(tuple(map(type_of, parts))), parts, dots, tuple(e.pos for e in elements)
+            )
         case ast.StructExpr():
             return _record(body, expr)
         case ast.IndexExpr():
@@ -103,9 +105,9 @@ def type_at(body: Body, ref: ast.TypeRef) -> t.Type:
     return resolve(body.scope, ref, reader(body))
 
 
-def reader(body: Body) -> Reader:
+def reader(body: Body) -> TypeReader:
     """Return who reads types here."""
-    return Reader(lambda expr: whole_number(body, expr), body.unit.refuse, body.unit.match_kinds)
+    return TypeReader(lambda expr: whole_number(body, expr), body.unit.refuse, body.unit.match_kinds)
 
 
 # --------------------------------------------------------------------------- with a type that is known
@@ -252,7 +254,9 @@ def _record(body: Body, expr: ast.StructExpr) -> Value:
         if field.name in names:
             raise CompileError(f"two values for field {field.name!r}", field.pos, "one")
         names[field.name] = type_of(part)
-    return Group(t.Record(tuple(names.items())), parts, expr.dots, tuple(field.pos for field in expr.fields))
+    return GroupValue(
+        t.RecordType(tuple(names.items())), parts, expr.dots, tuple(field.pos for field in expr.fields)
+    )
 
 
 # --------------------------------------------------------------------------- operators
@@ -341,8 +345,8 @@ def _mux_type(then: Value, otherwise: Value, expr: ast.MuxExpr) -> t.Type:
             f"a width for one of {show(then)[4:]} and {show(otherwise)[4:]}, such as {show(then)[4:]} as 8w…",
         )
     for mine, other in ((a, b), (b, a)):
-        open_ended = isinstance(other, t.Int | t.Rest | t.Record | t.Tuple)
-        if t.same(mine, other) or (open_ended and not isinstance(mine, t.Int | t.Rest | t.Record)):
+        open_ended = isinstance(other, t.Int | t.Rest | t.RecordType | t.Tuple)
+        if t.same(mine, other) or (open_ended and not isinstance(mine, t.Int | t.Rest | t.RecordType)):
             return mine
         if isinstance(mine, ir.Bits) and isinstance(other, t.SerialEnum) and t.same(other.underlying, mine):
             return mine

@@ -15,7 +15,7 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import (
     Default,
-    Group,
+    GroupValue,
     Invalid,
     Number,
     Run,
@@ -114,13 +114,13 @@ def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the valu
     elif isinstance(value, Number):
         if isinstance(type_, ir.Bits):
             return Run(type_, fit(value.value, type_, pos))
-        if isinstance(type_, t.NewType) and isinstance(t.base(type_), ir.Bits):
+        if isinstance(type_, t.DistinctType) and isinstance(t.base(type_), ir.Bits):
             inner = convert(value, t.base(type_), pos, what)
             assert isinstance(inner, Run)
             return Run(type_, inner.expr)
         if isinstance(type_, t.Int):
             return value
-    elif isinstance(value, Group):
+    elif isinstance(value, GroupValue):
         return _convert_group(value, type_, pos, what)
     elif isinstance(value, Default):
         if isinstance(type_, t.ListType):
@@ -143,7 +143,7 @@ def mismatch(value: Value, type_: t.Type, pos: ir.Position, what: str = "the val
     hint = name
     found = type_of(value)
     if isinstance(t.base(found), ir.Bits | t.SerialEnum | t.Int) and isinstance(
-        type_, ir.Bits | t.NewType | t.SerialEnum
+        type_, ir.Bits | t.DistinctType | t.SerialEnum
     ):
         hint = f"{name}; a cast ({name}) converts"
     elif isinstance(type_, ir.Bool) and isinstance(found, ir.Bits):
@@ -155,7 +155,7 @@ def mismatch(value: Value, type_: t.Type, pos: ir.Position, what: str = "the val
     return CompileError(f"{what} is {show(value)}, not {name}", pos, hint)
 
 
-def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> Value:
+def _convert_group(value: GroupValue, type_: t.Type, pos: ir.Position, what: str) -> Value:
     if t.same(value.type, type_):
         return value
     target = t.base(type_)
@@ -163,11 +163,11 @@ def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> 
         for number, part in enumerate(value.parts):
             place = value.places[number] if value.places else pos
             convert(part, target.element, place, f"element {number}")
-        return Group(type_, ())
+        return GroupValue(type_, ())
     if isinstance(target, t.StackType) and isinstance(value.type, t.Tuple):
         fields: dict[str, t.Type] = {str(i): target.element for i in range(target.size)}
     elif isinstance(target, t.HeaderType | t.StructType | t.Tuple) and isinstance(
-        value.type, t.Tuple | t.Record
+        value.type, t.Tuple | t.RecordType
     ):
         fields = dict(t.fields_of(target) or {})
     else:
@@ -187,13 +187,17 @@ def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> 
             )
     if t.contains_varbits(target):
         raise Unsupported(f"{t.describe(type_)}, which has a varbit, given by its fields", pos)
-    return Group(type_, tuple(parts), places=places if len(places) == len(parts) else ())
+    return GroupValue(type_, tuple(parts), places=places if len(places) == len(parts) else ())
 
 
 def _named_parts(
-    value: Group, fields: dict[str, t.Type], places: tuple[ir.Position, ...], type_: t.Type, pos: ir.Position
+    value: GroupValue,
+    fields: dict[str, t.Type],
+    places: tuple[ir.Position, ...],
+    type_: t.Type,
+    pos: ir.Position,
 ) -> list[tuple[str, tuple[Value, ir.Position]]]:
-    if isinstance(value.type, t.Record):
+    if isinstance(value.type, t.RecordType):
         names = [name for name, _ in value.type.fields]
         for name, place in zip(names, places, strict=True):
             if name not in fields:
@@ -211,13 +215,13 @@ def _named_parts(
 
 def cast(type_: t.Type, value: Value, pos: ir.Position) -> Value:
     """Return ``(type_) value``. Raises CompileError if there is no such cast."""
-    if isinstance(value, Group | Default | Invalid):
+    if isinstance(value, GroupValue | Default | Invalid):
         return convert(value, type_, pos)
     found = type_of(value)
     if t.same(found, type_):
         return Run(type_, value.expr) if isinstance(value, Run) else value
     match type_:
-        case t.NewType(_, underlying):
+        case t.DistinctType(_, underlying):
             if isinstance(value, Run) and not t.same(found, underlying):
                 raise CompileError(
                     f"{show(value)} cannot be cast to {t.describe(type_)}",
@@ -238,7 +242,7 @@ def cast(type_: t.Type, value: Value, pos: ir.Position) -> Value:
             return constant(type_, value.value, pos)
     if isinstance(value, Run):
         match value.type:
-            case t.NewType(_, inner_type) | t.SerialEnum(_, inner_type):
+            case t.DistinctType(_, inner_type) | t.SerialEnum(_, inner_type):
                 return cast(type_, Run(inner_type, value.expr), pos)
             case ir.Bits() | ir.Bool():
                 return _cast_scalar(type_, value, value.type, pos)
@@ -293,7 +297,7 @@ def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
             body.out.append(ir.Assign(target.expr, expr, pos))
         case Invalid():
             body.out.append(ir.SetValidity(target.expr, False, pos))
-        case Group():
+        case GroupValue():
             if _reads_from(value, target):
                 value = _save_group(body, value, pos)
             _store_parts(body, target, value, pos)
@@ -301,11 +305,11 @@ def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
             raise CompileError(f"{show(value)} cannot be stored", pos, "a value that exists at run time")
 
 
-def _store_parts(body: Body, target: Run, value: Group, pos: ir.Position) -> None:
+def _store_parts(body: Body, target: Run, value: GroupValue, pos: ir.Position) -> None:
     if isinstance(t.base(target.type), t.HeaderType):
         body.out.append(ir.SetValidity(target.expr, True, pos))
     for part, given in zip(stored_parts(target, pos), value.parts, strict=True):
-        if isinstance(given, Group):
+        if isinstance(given, GroupValue):
             _store_parts(body, part, given, pos)
         else:
             store(body, part, given, pos)
@@ -313,7 +317,7 @@ def _store_parts(body: Body, target: Run, value: Group, pos: ir.Position) -> Non
 
 def _reads_from(value: Value, target: Run) -> bool:
     """Return True if computing `value` reads storage that storing it part by part changes."""
-    if isinstance(value, Group):
+    if isinstance(value, GroupValue):
         return any(_reads_from(part, target) for part in value.parts)
     storage = storage_of(target.expr)
     if not isinstance(value, Run) or storage is None:
@@ -321,17 +325,17 @@ def _reads_from(value: Value, target: Run) -> bool:
     return any(overlap(path, storage) for path in reads(value.expr))
 
 
-def _save_group(body: Body, value: Group, pos: ir.Position) -> Group:
+def _save_group(body: Body, value: GroupValue, pos: ir.Position) -> GroupValue:
     parts = tuple(
-        _save_group(body, part, pos) if isinstance(part, Group) else saved(body, part, "part", pos)
+        _save_group(body, part, pos) if isinstance(part, GroupValue) else saved(body, part, "part", pos)
         for part in value.parts
     )
-    return Group(value.type, parts, value.rest, value.places)
+    return GroupValue(value.type, parts, value.rest, value.places)
 
 
 def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
     """Return `value` as it is now: in a variable of its own unless it cannot change."""
-    if isinstance(value, Group):
+    if isinstance(value, GroupValue):
         return _save_group(body, value, pos)
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):
         return value
@@ -371,7 +375,7 @@ def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
     """Return `value` as an expression of the IR, in a variable if it has no other form."""
     if isinstance(value, Run):
         return value.expr
-    if isinstance(value, Group | Invalid) and value.type is not None:
+    if isinstance(value, GroupValue | Invalid) and value.type is not None:
         variable = body.temporary(value.type, "value", pos)
         store(body, Run(value.type, variable, writable=True), value, pos)
         return variable
@@ -388,7 +392,7 @@ def flatten(body: Body, value: Value, pos: ir.Position, *, enums: bool = False) 
         raise CompileError(
             f"the width of {value.value} is not known", pos, f"a width, such as 8w{value.value}"
         )
-    if isinstance(value, Group):
+    if isinstance(value, GroupValue):
         places = value.places or (pos,) * len(value.parts)
         flat = [
             flatten(body, part, place, enums=enums) for part, place in zip(value.parts, places, strict=True)
@@ -409,8 +413,7 @@ def clear(body: Body, target: Run, pos: ir.Position) -> None:
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType | t.StackType | ir.VarBits):
         # Whole, by copying a variable of that type which is never written.
-        lowered = t.lowered(shape)
-        assert lowered is not None
+        lowered = t.stored(shape)
         name = f"{t.describe(shape)}.zero"
         body.unit.variables[name] = lowered
         body.out.append(ir.Assign(target.expr, ir.Var(lowered, name, pos), pos))

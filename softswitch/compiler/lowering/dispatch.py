@@ -19,21 +19,29 @@ from softswitch.compiler.lowering.extern_calls import (
 from softswitch.compiler.lowering.known_externs import call_extern_function, call_packet_method
 from softswitch.compiler.lowering.subroutines import call_action, call_function
 from softswitch.compiler.lowering.tables import lowered_table
-from softswitch.compiler.lowering.unit import Action, Body, Instance, Place, Selector, Stage, Table
+from softswitch.compiler.lowering.unit import (
+    Body,
+    CodePlace,
+    DeclaredAction,
+    DeclaredTable,
+    Instance,
+    Selector,
+    Stage,
+)
 from softswitch.compiler.lowering.values import (
     OBJECTS,
+    ApplyOutcome,
     BlockDef,
     ExternDef,
     ExternFunctions,
     Functions,
-    Group,
+    GroupValue,
     Invalid,
     Local,
     Nothing,
     Number,
     Object,
-    Outcome,
-    Packet,
+    PacketValue,
     Run,
     Symbol,
     TypeName,
@@ -51,11 +59,11 @@ _SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
 def call_method(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Value:
     """Emit a call of a method and return its result. Raises CompileError."""
     match base:
-        case Packet():
+        case PacketValue():
             return call_packet_method(body, base, expr, method)
         case Object():
             return _call_object(body, base, expr, method)
-        case Run() | Group() | Invalid():
+        case Run() | GroupValue() | Invalid():
             shape = t.base(type_of(base))
             if method in _SIZES and t.width(shape) is not None:
                 return header_size(shape, expr, method)
@@ -104,7 +112,7 @@ def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Va
         case "isValid" if isinstance(base, Run):
             return Run(t.BOOL, ir.IsValid(t.BOOL, base.expr, expr.pos))
         case "isValid":
-            return constant(t.BOOL, int(isinstance(base, Group)), expr.pos)
+            return constant(t.BOOL, int(isinstance(base, GroupValue)), expr.pos)
         case "setValid" | "setInvalid":
             body.out.append(ir.SetValidity(_target(base, expr), method == "setValid", expr.pos))
             return Nothing()
@@ -112,7 +120,7 @@ def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Va
     raise unknown(f"method of header {t.describe(type_of(base))}", method, names, expr.callee.pos)
 
 
-def _union_is_valid(base: Run | Group | Invalid, expr: ast.CallExpr) -> Value:
+def _union_is_valid(base: Run | GroupValue | Invalid, expr: ast.CallExpr) -> Value:
     _no_arguments(expr, "isValid")
     valid: ir.Expr = ir.Const(t.BOOL, 0, expr.pos)
     for part in parts_of(base, expr.pos):
@@ -124,7 +132,7 @@ def _union_is_valid(base: Run | Group | Invalid, expr: ast.CallExpr) -> Value:
 def _validity(part: Value, pos: ir.Position) -> ir.Expr:
     if isinstance(part, Run):
         return ir.IsValid(t.BOOL, part.expr, pos)
-    return ir.Const(t.BOOL, int(isinstance(part, Group)), pos)
+    return ir.Const(t.BOOL, int(isinstance(part, GroupValue)), pos)
 
 
 def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, method: str) -> Value:
@@ -165,7 +173,7 @@ def _index(body: Body, value: Value, pos: ir.Position, uses: int) -> ir.Expr:
 
 def _leaves(value: Value, pos: ir.Position) -> list[Value]:
     """Return the scalars that a value consists of, in order."""
-    if isinstance(value, Group) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
+    if isinstance(value, GroupValue) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
         return [leaf for part in parts_of(value, pos) for leaf in _leaves(part, pos)]
     return [value]
 
@@ -191,7 +199,7 @@ def _call_object(body: Body, base: Object, expr: ast.CallExpr, method: str) -> V
     if not overloads:
         methods = [prototype.name for prototype in base.decl.methods if prototype.result is not None]
         raise unknown(f"method of {base.type.name}", method, methods, expr.callee.pos)
-    if body.place is Place.CONSTANT:
+    if body.place is CodePlace.CONSTANT:
         raise CompileError("an extern is used in a constant expression", expr.pos, "a compile-time constant")
     what = f"{base.type.name}.{method}"
     prototype = choose(overloads, expr, what)
@@ -242,8 +250,8 @@ def call(body: Body, expr: ast.CallExpr) -> Value:
             symbol = symbol_before_dot(body, base)
             if method == "apply" and isinstance(symbol, BlockDef | Local):
                 return _apply(body, symbol, expr)
-            if isinstance(symbol, Local) and isinstance(symbol.item, Table | Instance):
-                what = "table" if isinstance(symbol.item, Table) else "parser or control"
+            if isinstance(symbol, Local) and isinstance(symbol.item, DeclaredTable | Instance):
+                what = "table" if isinstance(symbol.item, DeclaredTable) else "parser or control"
                 raise unknown(f"method of a {what}", method, ("apply",), expr.callee.pos)
             if isinstance(symbol, TypeName):
                 return header_size(symbol.type, expr, method)
@@ -262,7 +270,7 @@ def symbol_before_dot(body: Body, base: ast.Expr) -> Symbol | None:
 
 def _call_name(body: Body, expr: ast.CallExpr, name: str, symbol: Symbol) -> Value:
     match symbol:
-        case Local(Action() as action):
+        case Local(DeclaredAction() as action):
             call_action(body, action, expr)
             return Nothing()
         case Functions():
@@ -281,7 +289,7 @@ def _call_name(body: Body, expr: ast.CallExpr, name: str, symbol: Symbol) -> Val
 
 def _apply(body: Body, symbol: BlockDef | Local, expr: ast.CallExpr) -> Value:
     match symbol:
-        case Local(Table() as table):
+        case Local(DeclaredTable() as table):
             return apply_table(body, table, expr)
         case Local(Instance() as instance):
             apply_instance(body, instance, expr)
@@ -293,13 +301,13 @@ def _apply(body: Body, symbol: BlockDef | Local, expr: ast.CallExpr) -> Value:
             raise CompileError("only tables, controls and parsers have apply()", expr.pos)
 
 
-def apply_table(body: Body, table: Table, expr: ast.CallExpr) -> Outcome:
+def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOutcome:
     """Emit the application of a table."""
     if expr.args:
         raise CompileError(
             "apply() of a table has no parameters", expr.args[0].pos, f"{table.decl.name}.apply()"
         )
-    if body.place is not Place.CONTROL:
+    if body.place is not CodePlace.CONTROL:
         raise CompileError(
             f"a table cannot be applied in {body.place.value}", expr.pos, "the apply block of a control"
         )
@@ -312,10 +320,10 @@ def apply_table(body: Body, table: Table, expr: ast.CallExpr) -> Outcome:
         return _apply_with_selector(body, lowered.name, table.selector, expr.pos)
     apply = ir.Apply(lowered.name, None, None, expr.pos)
     body.out.append(apply)
-    return Outcome(apply)
+    return ApplyOutcome(apply)
 
 
-def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> Outcome:
+def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> ApplyOutcome:
     """Emit a table's application and, if its entry names a group, that of the member that a hash chooses."""
     hit, action = body.temporary(t.BOOL, "hit", pos), body.temporary(t.BIT32, "action_run", pos)
     apply = ir.Apply(name, hit, action, pos)
@@ -326,4 +334,4 @@ def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Posi
     )
     is_group = ir.Binary(t.BOOL, "==", action, ir.Const(t.BIT32, selector.index, pos), pos)
     body.out.append(ir.If(is_group, chosen, (), pos))
-    return Outcome(apply, hit, action)
+    return ApplyOutcome(apply, hit, action)

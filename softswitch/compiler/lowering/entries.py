@@ -16,7 +16,14 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.check import known, type_at, whole_number
 from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.subroutines import bound_action, formals_of, shared_action
-from softswitch.compiler.lowering.unit import Action, Body, ValueSet, control_name, ir_annotations, spelling
+from softswitch.compiler.lowering.unit import (
+    Body,
+    DeclaredAction,
+    ValueSet,
+    control_name,
+    ir_annotations,
+    spelling,
+)
 from softswitch.compiler.lowering.values import Formal, Local, Run, show, unknown
 
 ANY = ir.Pattern("any")
@@ -170,7 +177,7 @@ class Listed:
     """One of a table's actions; `bound` are the texts of the arguments that the list gives it."""
 
     name: str
-    action: Action
+    action: DeclaredAction
     lowered: ir.Action
     formals: tuple[Formal, ...]
     bound: tuple[str, ...]
@@ -245,12 +252,12 @@ def action_list(body: Body, decl: ast.TableDecl) -> ActionList:
     return ActionList(listed, decl.name)
 
 
-def find_action(body: Body, ref: ast.ActionUse) -> Action:
+def find_action(body: Body, ref: ast.ActionUse) -> DeclaredAction:
     """Return the action that a name means here. Raises CompileError."""
     if body.scope.find(ref.name) is None:
         raise unknown("action", ref.name, _actions(body), ref.pos)
     symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
-    if isinstance(symbol, Local) and isinstance(symbol.item, Action):
+    if isinstance(symbol, Local) and isinstance(symbol.item, DeclaredAction):
         return symbol.item
     raise CompileError(f"{ref.name!r} is not an action", ref.pos, "the name of an action")
 
@@ -260,7 +267,7 @@ def _actions(body: Body) -> list[str]:
     found = []
     for name in body.scope.visible():
         symbol = body.scope.find(name)
-        if isinstance(symbol, Local) and isinstance(symbol.item, Action):
+        if isinstance(symbol, Local) and isinstance(symbol.item, DeclaredAction):
             found.append(name)
     return found
 

@@ -22,7 +22,7 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.check import type_at
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import (
-    Role,
+    ParamRole,
     bind,
     check_argument,
     check_prototype,
@@ -31,7 +31,7 @@ from softswitch.compiler.lowering.passing import (
     passed_to_nothing,
 )
 from softswitch.compiler.lowering.subroutines import check_function, formals_of
-from softswitch.compiler.lowering.unit import Body, Place, constant_body
+from softswitch.compiler.lowering.unit import Body, CodePlace, constant_body
 from softswitch.compiler.lowering.values import (
     BlockDef,
     Default,
@@ -319,7 +319,7 @@ def _check_method(
     if prototype.type_params:
         raise CompileError(f"{name!r} has type parameters", function.pos, "none: an abstract method has none")
     unit = body.unit
-    check_prototype(unit, body.scope, prototype, Role.FUNCTION)
+    check_prototype(unit, body.scope, prototype, ParamRole.FUNCTION)
     scope = Scope(symbol.scope)
     for param, arg in zip(symbol.decl.type_params, made.type.args, strict=True):
         scope.declare(param.name, TypeName(arg, param.pos))
@@ -339,7 +339,7 @@ def _check_method(
         )
     own = Scope(body.scope)
     own.declare("this", Variable(made, made.pos))
-    inside = body.inside(scope=own, place=Place.FUNCTION, prefix=name)
+    inside = body.inside(scope=own, place=CodePlace.FUNCTION, prefix=name)
     try:
         check_function(inside, function, found, passed_to_nothing(inside, found), own)
     except Unsupported as error:

@@ -47,7 +47,7 @@ def _concerned(type_: ir.Type) -> bool:
             return False
 
 
-def _state(state: ir.State) -> ir.State:
+def _state(state: ir.ParserState) -> ir.ParserState:
     subjects = tuple(map(_expr, state.transition.subjects))
     return replace(state, body=_body(state.body), transition=replace(state.transition, subjects=subjects))
 

@@ -20,13 +20,13 @@ from softswitch.compiler.lowering.extern_calls import (
     scalar,
 )
 from softswitch.compiler.lowering.types import data_type
-from softswitch.compiler.lowering.unit import Body, Place, Stage
+from softswitch.compiler.lowering.unit import Body, CodePlace, Stage
 from softswitch.compiler.lowering.values import (
     ExternFunctions,
-    Group,
+    GroupValue,
     Nothing,
     Number,
-    Packet,
+    PacketValue,
     Run,
     Text,
     Value,
@@ -41,7 +41,7 @@ _METHODS = {"packet_in": ("extract", "lookahead", "advance", "length"), "packet_
 _ARGUMENTS = {"extract": (1, 2), "lookahead": (0,), "advance": (1,), "length": (0,), "emit": (1,)}
 
 
-def call_packet_method(body: Body, base: Packet, expr: ast.CallExpr, method: str) -> Value:
+def call_packet_method(body: Body, base: PacketValue, expr: ast.CallExpr, method: str) -> Value:
     """Emit a call of a packet's method. Raises CompileError."""
     assert isinstance(expr.callee, ast.MemberExpr)
     methods = _METHODS[base.type.name]
@@ -154,11 +154,11 @@ def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[
     for part in parts:
         value, end = _unpack(part, whole, end, pos)
         values.append(value)
-    return Group(type_, tuple(values)), end
+    return GroupValue(type_, tuple(values)), end
 
 
 def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
-    if isinstance(value, Group) and not isinstance(value.type, t.HeaderType):
+    if isinstance(value, GroupValue) and not isinstance(value.type, t.HeaderType):
         for part in value.parts:
             _emit_headers(body, part, pos)
         return
@@ -171,7 +171,7 @@ def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
     elif isinstance(value, Run) and isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in parts_of(value, pos):
             _emit_headers(body, part, pos)
-    elif isinstance(value, Group):
+    elif isinstance(value, GroupValue):
         raise Unsupported("emit of a header given by its fields", pos, "a header variable")
     else:
         raise CompileError(f"emit of {show(value)}", pos, "a header, a stack, or a struct of them")
@@ -226,7 +226,7 @@ def legacy_field_list(body: Body, value: Value, pos: ir.Position) -> ir.Const:
 
 
 def _leaves(value: Value, pos: ir.Position) -> list[tuple[str, ...]]:
-    if isinstance(value, Group):
+    if isinstance(value, GroupValue):
         return [path for part in value.parts for path in _leaves(part, pos)]
     if isinstance(value, Run) and isinstance(t.base(value.type), t.StructType | t.Tuple):
         return [path for part in parts_of(value, pos) for path in _leaves(part, pos)]
@@ -252,7 +252,7 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.CallExpr
     if stages and body.stage not in stages:
         where = " or ".join(stage.name.lower() for stage in stages)
         raise Unsupported(f"{name} in the {body.stage.name.lower()} block", expr.pos, where)
-    if name != "static_assert" and body.place is Place.CONSTANT:
+    if name != "static_assert" and body.place is CodePlace.CONSTANT:
         raise CompileError(
             f"the result of {name!r} is not known at compile time", expr.pos, "a compile-time constant"
         )
@@ -404,7 +404,7 @@ def _log_msg(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
 
 def _verify(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
     condition, error = values
-    if body.place is not Place.PARSER:
+    if body.place is not CodePlace.PARSER:
         raise CompileError(f"verify in {body.place.value}", expr.pos, "a parser state")
     assert isinstance(error, Run)
     body.out.append(ir.Verify(expression(body, condition, expr.args[0].value.pos), error.expr, expr.pos))

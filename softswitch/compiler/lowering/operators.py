@@ -18,13 +18,13 @@ from softswitch.compiler.lowering.convert import (
     negation,
     underlying,
 )
-from softswitch.compiler.lowering.unit import Body, Place
+from softswitch.compiler.lowering.unit import Body, CodePlace
 from softswitch.compiler.lowering.values import (
+    ApplyOutcome,
     Default,
-    Group,
+    GroupValue,
     Invalid,
     Number,
-    Outcome,
     Run,
     Text,
     Value,
@@ -39,7 +39,7 @@ from softswitch.compiler.lowering.values import (
 def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
     """Return ``left == right`` of scalars, headers, stacks, structs and tuples. Raises CompileError."""
     a, b = left.value, right.value
-    if isinstance(a, Group | Invalid | Default) or isinstance(b, Group | Invalid | Default):
+    if isinstance(a, GroupValue | Invalid | Default) or isinstance(b, GroupValue | Invalid | Default):
         return _parts_equal(left, right, pos)
     if isinstance(a, Number) and isinstance(b, Number):
         return ir.Const(t.BOOL, fold.compare("==", a.value, b.value), pos)
@@ -109,7 +109,7 @@ def _parts_equal(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
 def _common_type(a: Value, b: Value, pos: ir.Position) -> t.Type:
     for value in (a, b):
         type_ = type_of(value)
-        if not isinstance(type_, t.Record | t.Rest | t.Tuple):
+        if not isinstance(type_, t.RecordType | t.Rest | t.Tuple):
             return type_
     for value in (a, b):
         type_ = type_of(value)
@@ -285,13 +285,13 @@ def member_of(body: Body, base: Value, expr: ast.MemberExpr) -> Value:
             fields = t.fields_of(shape)
             if isinstance(shape, t.HeaderType | t.StructType | t.UnionType) and fields is not None:
                 return _field(base, shape, expr)
-        case Group(type_, parts):
-            named = dict(type_.fields) if isinstance(type_, t.Record) else t.fields_of(t.base(type_))
+        case GroupValue(type_, parts):
+            named = dict(type_.fields) if isinstance(type_, t.RecordType) else t.fields_of(t.base(type_))
             if named is not None and not isinstance(type_, t.Tuple):
                 if expr.name not in named:
                     raise unknown(f"field of {t.describe(type_)}", expr.name, named, expr.pos)
                 return parts[list(named).index(expr.name)]
-        case Outcome():
+        case ApplyOutcome():
             return _outcome(body, base, expr)
     raise CompileError(
         f"{show(base)} has no member {expr.name!r}", expr.pos, "a struct, header or stack before the dot"
@@ -302,8 +302,7 @@ def _field(base: Run, shape: t.HeaderType | t.StructType | t.UnionType, expr: as
     type_ = shape.fields.get(expr.name)
     if type_ is None:
         raise unknown(f"field of {t.describe(shape)}", expr.name, shape.fields, expr.pos)
-    lowered = t.lowered(type_)
-    assert lowered is not None
+    lowered = t.stored(type_)
     return Run(type_, ir.Member(lowered, base.expr, expr.name, expr.pos), base.writable, base.why)
 
 
@@ -324,13 +323,13 @@ def _stack_member(body: Body, base: Run, stack: t.StackType, expr: ast.MemberExp
 
 
 def _in_parser(body: Body, expr: ast.MemberExpr) -> None:
-    if body.place is not Place.PARSER:
+    if body.place is not CodePlace.PARSER:
         raise CompileError(
             f"stack.{expr.name} in {body.place.value}", expr.pos, "an index; it exists only in parsers"
         )
 
 
-def _outcome(body: Body, outcome: Outcome, expr: ast.MemberExpr) -> Value:
+def _outcome(body: Body, outcome: ApplyOutcome, expr: ast.MemberExpr) -> Value:
     """Make the `Apply` that was just emitted report its hit or miss."""
     apply = outcome.apply
     if expr.name not in ("hit", "miss"):
@@ -351,7 +350,7 @@ def _outcome(body: Body, outcome: Outcome, expr: ast.MemberExpr) -> Value:
 
 def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
     """Return ``base[index]`` of a header stack or tuple. Raises CompileError."""
-    shape = t.base(base.type) if isinstance(base, Run | Group) else None
+    shape = t.base(base.type) if isinstance(base, Run | GroupValue) else None
     number = _constant_index(index)
     if isinstance(shape, t.StackType):
         return _element(base, shape, index, number, expr)
@@ -361,11 +360,10 @@ def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
         if number is None:
             raise CompileError("a tuple's element by a run-time index", expr.index.pos, "a constant")
         _check_range(number, len(shape.elements), t.describe(shape), expr)
-        if isinstance(base, Group):
+        if isinstance(base, GroupValue):
             return base.parts[number]
         assert isinstance(base, Run)
-        lowered = t.lowered(shape.elements[number])
-        assert lowered is not None
+        lowered = t.stored(shape.elements[number])
         member = ir.Member(lowered, base.expr, f"f{number}", expr.pos)
         return Run(shape.elements[number], member, base.writable, base.why)
     raise CompileError(f"an index into {show(base)}", expr.pos, "a header stack or tuple")
@@ -387,7 +385,7 @@ def _check_range(number: int, size: int, what: str, expr: ast.IndexExpr) -> None
 def _element(base: Value, stack: t.StackType, index: Value, number: int | None, expr: ast.IndexExpr) -> Value:
     if number is not None:
         _check_range(number, stack.size, t.describe(stack), expr)
-        if isinstance(base, Group):
+        if isinstance(base, GroupValue):
             return base.parts[number]
         position: ir.Expr = ir.Const(t.BIT32, number, expr.index.pos)
     elif isinstance(index, Run) and isinstance(t.lowered(index.type), ir.Bits):

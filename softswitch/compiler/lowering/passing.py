@@ -40,11 +40,11 @@ from softswitch.compiler.lowering.values import (
     Default,
     ExternDef,
     Formal,
-    Group,
+    GroupValue,
     Invalid,
     Object,
-    Packet,
-    Passed,
+    PacketValue,
+    PassedValues,
     Run,
     Scope,
     TypeName,
@@ -151,7 +151,7 @@ def pass_arguments(
     reached: Collection[StoragePath] = (),
     variables: Mapping[str, ir.Var] | None = None,
     block: bool = False,
-) -> Passed:
+) -> PassedValues:
     """Emit the statements before a call, and return the values of the parameters.
 
     `reached` are paths that the callee uses beside its parameters. Parameters in `variables` are
@@ -191,7 +191,7 @@ def pass_arguments(
     for target, pos in forgotten:
         forget(body, target, pos, scalars=not block)
         undefine(body, target, pos)
-    return Passed(bound, tuple(copy_outs), copied)
+    return PassedValues(bound, tuple(copy_outs), copied)
 
 
 def named(formal: Formal, value: Value) -> Value:
@@ -207,7 +207,7 @@ def _by_name(
 ) -> bool:
     """Return True if a parameter can stand for its argument without changing the program's meaning."""
     value = values[i]
-    if is_constant(value) and not isinstance(value, Group | Invalid):
+    if is_constant(value) and not isinstance(value, GroupValue | Invalid):
         return True
     path = path_of(value.expr) if isinstance(value, Run) else None
     if path is None or any(overlap(path, other) for other in reached):
@@ -223,9 +223,9 @@ def _changed(i: int, formals: Sequence[Formal], values: Sequence[Value]) -> Iter
                 yield storage
 
 
-def passed_to_nothing(body: Body, formals: Sequence[Formal]) -> Passed:
+def passed_to_nothing(body: Body, formals: Sequence[Formal]) -> PassedValues:
     """Return variables, and objects, for parameters that get no arguments."""
-    return Passed({formal.name: _stand_in(body, formal) for formal in formals}, ())
+    return PassedValues({formal.name: _stand_in(body, formal) for formal in formals}, ())
 
 
 def _stand_in(body: Body, formal: Formal) -> Value:
@@ -243,7 +243,7 @@ def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position
     symbol = body.unit.globals.find(type_.name)
     assert isinstance(symbol, ExternDef)
     if type_.name in ("packet_in", "packet_out"):
-        return Packet(type_, symbol.decl)
+        return PacketValue(type_, symbol.decl)
     if type_.name in OBJECTS:
         raise Unsupported("an extern as a parameter of unused code", pos)
     return Object(type_, symbol.decl, name, pos)
@@ -252,7 +252,7 @@ def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position
 _Params = Sequence[ast.ParamDecl]
 
 
-class Role(Enum):
+class ParamRole(Enum):
     """Kinds of owners of parameters."""
 
     FUNCTION = "a function"
@@ -263,7 +263,7 @@ class Role(Enum):
     CONSTRUCTOR = "a constructor or package"
 
 
-_CONSTRUCTORS = (Role.BLOCK_CONSTRUCTOR, Role.CONSTRUCTOR)
+_CONSTRUCTORS = (ParamRole.BLOCK_CONSTRUCTOR, ParamRole.CONSTRUCTOR)
 _ENDED = "no direction: the argument is known at compile time"
 # Types whose values exist only at compile time, and what to write instead ("Calling convention").
 _STATIC = {
@@ -285,21 +285,21 @@ def with_type_params(scope: Scope, params: Sequence[ast.TypeParam]) -> Scope:
 def check_block(unit: Unit, scope: Scope, decl: ast.ParserDecl | ast.ControlDecl) -> None:
     """Check the parameters of a parser or control: no two share a name. Raises CompileError."""
     own = with_type_params(scope, decl.type_params)
-    names = _check_params(unit, own, decl.params, Role.BLOCK, decl.type_params)
-    _check_params(unit, own, decl.constructor_params, Role.BLOCK_CONSTRUCTOR, names)
+    names = _check_params(unit, own, decl.params, ParamRole.BLOCK, decl.type_params)
+    _check_params(unit, own, decl.constructor_params, ParamRole.BLOCK_CONSTRUCTOR, names)
 
 
 def check_block_type(
     unit: Unit, scope: Scope, decl: ast.ParserTypeDecl | ast.ControlTypeDecl | ast.PackageDecl
 ) -> None:
     """Check the parameters of a parser, control or package type. Raises CompileError."""
-    role = Role.CONSTRUCTOR if isinstance(decl, ast.PackageDecl) else Role.BLOCK
+    role = ParamRole.CONSTRUCTOR if isinstance(decl, ast.PackageDecl) else ParamRole.BLOCK
     _check_params(unit, with_type_params(scope, decl.type_params), decl.params, role, decl.type_params)
 
 
 def check_action(unit: Unit, scope: Scope, decl: ast.ActionDecl) -> None:
     """Check the parameters of an action ("Actions"). Raises CompileError."""
-    _check_params(unit, scope, decl.params, Role.ACTION, ())
+    _check_params(unit, scope, decl.params, ParamRole.ACTION, ())
     for data, late in pairwise(decl.params):
         if late.direction and not data.direction:
             raise CompileError(
@@ -309,7 +309,7 @@ def check_action(unit: Unit, scope: Scope, decl: ast.ActionDecl) -> None:
             )
 
 
-def check_prototype(unit: Unit, scope: Scope, prototype: ast.Prototype, role: Role) -> None:
+def check_prototype(unit: Unit, scope: Scope, prototype: ast.Prototype, role: ParamRole) -> None:
     """Check the parameters and the result of a function, method or constructor. Raises CompileError."""
     own = with_type_params(scope, prototype.type_params)
     _check_params(unit, own, prototype.params, role, prototype.type_params)
@@ -351,7 +351,7 @@ def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Pr
             method.type_params[0].pos,
             f"extern {decl.name}<…>",
         )
-    check_prototype(unit, scope, method, Role.CONSTRUCTOR if constructs else Role.METHOD)
+    check_prototype(unit, scope, method, ParamRole.CONSTRUCTOR if constructs else ParamRole.METHOD)
     if isinstance(method.result, ast.BasicType) and method.result.name in ("int", "string"):
         raise CompileError(
             f"method {method.name!r} returns what exists only at compile time",
@@ -361,7 +361,7 @@ def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Pr
 
 
 def _check_params(
-    unit: Unit, scope: Scope, params: _Params, role: Role, taken: Sequence[ast.TypeParam | ast.ParamDecl]
+    unit: Unit, scope: Scope, params: _Params, role: ParamRole, taken: Sequence[ast.TypeParam | ast.ParamDecl]
 ) -> tuple[ast.TypeParam | ast.ParamDecl, ...]:
     """Check parameters; return them and those whose names were `taken` already."""
     names = Scope()
@@ -375,7 +375,7 @@ def _check_params(
     return (*taken, *params)
 
 
-def _check_param(body: Body, param: ast.ParamDecl, role: Role) -> None:
+def _check_param(body: Body, param: ast.ParamDecl, role: ParamRole) -> None:
     type_ = type_at(body, param.type)
     kind = f"parameter {param.name!r} of type {t.describe(type_)}"
     if param.direction and type(type_) in _STATIC:
@@ -390,7 +390,7 @@ def _check_param(body: Body, param: ast.ParamDecl, role: Role) -> None:
             param.pos,
             "it as a parameter of a constructor",
         )
-    if isinstance(type_, t.ExternType | t.Int) and role is Role.ACTION:
+    if isinstance(type_, t.ExternType | t.Int) and role is ParamRole.ACTION:
         raise CompileError(
             f"an action has a parameter of type {t.describe(type_)}",
             param.pos,
@@ -399,10 +399,10 @@ def _check_param(body: Body, param: ast.ParamDecl, role: Role) -> None:
     _check_default(body, param, type_, role)
 
 
-def _check_default(body: Body, param: ast.ParamDecl, type_: t.Type, role: Role) -> None:
+def _check_default(body: Body, param: ast.ParamDecl, type_: t.Type, role: ParamRole) -> None:
     """Check the default value and ``@optional`` ("Optional parameters")."""
     optional = is_optional(param)
-    if optional and role in (Role.FUNCTION, Role.BLOCK_CONSTRUCTOR):
+    if optional and role in (ParamRole.FUNCTION, ParamRole.BLOCK_CONSTRUCTOR):
         raise CompileError(
             f"parameter {param.name!r} of {role.value} is @optional",
             param.pos,

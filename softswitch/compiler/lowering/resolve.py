@@ -1,6 +1,6 @@
 """From type expressions and type declarations to types.
 
-Widths and sizes are constant expressions; who calls passes a `Reader`, which evaluates them.
+Widths and sizes are constant expressions; who calls passes a `TypeReader`, which evaluates them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BASIC: dict[str, t.Type] = {"bool": t.BOOL, "int": t.INT, "string": t.STRING, "
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class TypeReader:
     """Who reads a type: `number` evaluates a constant, `refuse` is told what is valid but not supported."""
 
     number: Callable[[ast.Expr], int]
@@ -40,7 +40,7 @@ class Reader:
     match_kinds: ir.Enum
 
 
-def resolve(scope: Scope, ref: ast.TypeRef, reader: Reader) -> t.Type:
+def resolve(scope: Scope, ref: ast.TypeRef, reader: TypeReader) -> t.Type:
     """Return the type that `ref` means in `scope`. Raises CompileError."""
     match ref:
         case ast.BitsType(width, signed):
@@ -66,7 +66,7 @@ def resolve(scope: Scope, ref: ast.TypeRef, reader: Reader) -> t.Type:
             return t.ListType(_element(scope, element, reader))
 
 
-def _element(scope: Scope, ref: ast.TypeRef, reader: Reader) -> t.Type:
+def _element(scope: Scope, ref: ast.TypeRef, reader: TypeReader) -> t.Type:
     """Return the type of an element of a tuple or list ("Type nesting rules"). Raises CompileError."""
     type_ = resolve(scope, ref, reader)
     if isinstance(type_, t.ExternType | t.BlockType | t.Void):
@@ -74,7 +74,7 @@ def _element(scope: Scope, ref: ast.TypeRef, reader: Reader) -> t.Type:
     return type_
 
 
-def _width(expr: ast.Expr, reader: Reader, *, least: int = 0) -> int:
+def _width(expr: ast.Expr, reader: TypeReader, *, least: int = 0) -> int:
     width = reader.number(expr)
     if width < least:
         raise CompileError(f"a width of {width} bits", expr.pos, "a positive width")
@@ -101,7 +101,7 @@ def _stack(element: t.Type, size: int, ref: ast.StackTypeRef, size_pos: ir.Posit
     return t.Tuple((element,) * size, array=True)
 
 
-def _named(scope: Scope, ref: ast.NamedType, reader: Reader) -> t.Type:
+def _named(scope: Scope, ref: ast.NamedType, reader: TypeReader) -> t.Type:
     symbol = scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
     args = tuple(resolve(scope, arg, reader) for arg in ref.args)
     match symbol:
@@ -138,7 +138,9 @@ def _check_arity(name: str, wanted: int, given: int, pos: ir.Position) -> None:
         )
 
 
-def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position, reader: Reader) -> t.Type:
+def specialise(
+    generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position, reader: TypeReader
+) -> t.Type:
     """Return a generic struct or header with its type parameters bound."""
     decl = generic.decl
     _check_arity(decl.name, len(decl.type_params), len(args), pos)
@@ -158,7 +160,7 @@ def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position,
 
 
 def make_fields(
-    decl: ast.FieldsDecl, name: str, scope: Scope, reader: Reader
+    decl: ast.FieldsDecl, name: str, scope: Scope, reader: TypeReader
 ) -> t.HeaderType | t.StructType | t.UnionType:
     """Return the type that a struct, header or header union declaration makes."""
     fields: dict[str, t.Type] = {}

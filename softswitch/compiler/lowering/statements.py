@@ -28,11 +28,11 @@ from softswitch.compiler.lowering.convert import (
     undefine,
 )
 from softswitch.compiler.lowering.operators import binary
-from softswitch.compiler.lowering.unit import Body, Place, Table
+from softswitch.compiler.lowering.unit import Body, CodePlace, DeclaredTable
 from softswitch.compiler.lowering.values import (
-    Group,
+    ApplyOutcome,
+    GroupValue,
     Local,
-    Outcome,
     Run,
     Scope,
     Value,
@@ -133,9 +133,9 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
         return
     collection = _collection(body, loop.collection)
     shape = t.base(type_of(collection))
-    if not isinstance(collection, Group) and not isinstance(shape, t.StackType | t.Tuple):
+    if not isinstance(collection, GroupValue) and not isinstance(shape, t.StackType | t.Tuple):
         raise CompileError(f"a loop over {show(collection)}", loop.collection.pos, "low .. high, or a list")
-    assert isinstance(collection, Group | Run)
+    assert isinstance(collection, GroupValue | Run)
     target = _loop_variable(body, loop)
     number = body.temporary(t.BIT32, "element", loop.pos)
     body.out.append(ir.Assign(number, ir.Const(t.BIT32, 0, loop.pos), loop.pos))
@@ -157,12 +157,12 @@ def _collection(body: Body, expr: ast.Expr) -> Value:
         case ast.CastExpr(ast.ListTypeRef(element), ast.ListExpr() as given, pos=pos):
             type_ = type_at(body, element)
             value = evaluate(body, given)
-            assert isinstance(value, Group)
+            assert isinstance(value, GroupValue)
             parts = (convert(part, type_, pos, f"element {n}") for n, part in enumerate(value.parts))
-            value = Group(t.ListType(type_), tuple(parts))
+            value = GroupValue(t.ListType(type_), tuple(parts))
         case _:
             value = evaluate(body, expr)
-    return saved(body, value, "elements", expr.pos) if isinstance(value, Group) else value
+    return saved(body, value, "elements", expr.pos) if isinstance(value, GroupValue) else value
 
 
 def _counted_up(variable: ir.Expr, type_: ir.Bits, pos: ir.Position) -> ir.Stmt:
@@ -285,7 +285,7 @@ def _if(body: Body, statement: ast.IfStatement) -> None:
 
 
 def _return(body: Body, statement: ast.ReturnStatement) -> None:
-    if body.place in (Place.PARSER, Place.CONSTANT):
+    if body.place in (CodePlace.PARSER, CodePlace.CONSTANT):
         raise CompileError(f"return in {body.place.value}", statement.pos, "a transition")
     if body.result is not None and not isinstance(body.result.type, t.Void):
         if statement.value is None:
@@ -302,7 +302,7 @@ def _return(body: Body, statement: ast.ReturnStatement) -> None:
 
 
 def _exit(body: Body, statement: ast.Jump) -> None:
-    if body.place not in (Place.CONTROL, Place.ACTION):
+    if body.place not in (CodePlace.CONTROL, CodePlace.ACTION):
         raise CompileError(f"exit in {body.place.value}", statement.pos, "exit only in controls and actions")
     body.usage.exits = True
     body.out.extend(body.copy_outs)
@@ -319,7 +319,7 @@ def _switch(body: Body, statement: ast.SwitchStatement) -> None:
     if table is not None:
         assert isinstance(subject, ast.MemberExpr)
         outcome = evaluate(body, subject.base)
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, ApplyOutcome)
         chosen = outcome.action
         if chosen is None:
             chosen = body.temporary(t.BIT32, "action_run", subject.pos)
@@ -336,14 +336,14 @@ def _switch(body: Body, statement: ast.SwitchStatement) -> None:
     )
 
 
-def _table_of(body: Body, subject: ast.Expr) -> Table | None:
+def _table_of(body: Body, subject: ast.Expr) -> DeclaredTable | None:
     """Return the table of ``table.apply().action_run``."""
     match subject:
         case ast.MemberExpr(
             ast.CallExpr(ast.MemberExpr(ast.Name(name, absolute, pos=pos), "apply")), "action_run"
         ):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
-            if isinstance(symbol, Local) and isinstance(symbol.item, Table):
+            if isinstance(symbol, Local) and isinstance(symbol.item, DeclaredTable):
                 return symbol.item
     return None
 
@@ -356,7 +356,7 @@ def _check_labels(statement: ast.SwitchStatement) -> None:
             )
 
 
-def _action_label(table: Table, label: ast.Expr) -> ir.Const | None:
+def _action_label(table: DeclaredTable, label: ast.Expr) -> ir.Const | None:
     if ast.is_word(label, "default"):
         return None
     if not isinstance(label, ast.Name):

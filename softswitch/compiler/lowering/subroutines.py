@@ -22,13 +22,21 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.check import evaluate, evaluate_as, type_at
 from softswitch.compiler.lowering.convert import expression
 from softswitch.compiler.lowering.passing import bind, check_arguments, pass_arguments, with_type_params
-from softswitch.compiler.lowering.unit import Action, Body, Place, Result, Unit, constant_body, ir_annotations
+from softswitch.compiler.lowering.unit import (
+    Body,
+    CodePlace,
+    DeclaredAction,
+    FunctionResult,
+    Unit,
+    constant_body,
+    ir_annotations,
+)
 from softswitch.compiler.lowering.values import (
     Formal,
     Functions,
     Local,
     Nothing,
-    Passed,
+    PassedValues,
     Run,
     Scope,
     TypeName,
@@ -44,9 +52,9 @@ def formals_of(unit: Unit, params: Sequence[ast.ParamDecl], scope: Scope) -> lis
     return [Formal(p.direction, type_at(body, p.type), p.name, p.pos, p.default) for p in params]
 
 
-def call_action(body: Body, action: Action, expr: ast.CallExpr) -> None:
+def call_action(body: Body, action: DeclaredAction, expr: ast.CallExpr) -> None:
     """Emit a direct call of an action."""
-    if body.place not in (Place.CONTROL, Place.ACTION):
+    if body.place not in (CodePlace.CONTROL, CodePlace.ACTION):
         raise CompileError(
             f"an action cannot be called in {body.place.value}", expr.pos, "a control or another action"
         )
@@ -76,14 +84,14 @@ def _is_shareable(formals: Sequence[Formal]) -> bool:
     return all(not f.direction and isinstance(t.lowered(f.type), ir.Bits | ir.Bool) for f in formals)
 
 
-def _exits_alike(body: Body, action: Action, pos: ir.Position) -> bool:
+def _exits_alike(body: Body, action: DeclaredAction, pos: ir.Position) -> bool:
     """Return True if ``exit`` in the action's own body copies back what it must when called from `body`."""
     shared_action(action, body, pos)
     home = action.owner.copy_outs if action.owner is not None else ()
     return not action.exits or home == body.copy_outs
 
 
-def shared_action(action: Action, user: Body, pos: ir.Position) -> ir.Action:
+def shared_action(action: DeclaredAction, user: Body, pos: ir.Position) -> ir.Action:
     """Return the IR's version of an action whose parameters all come from the control plane."""
     unit = user.unit
     action.used = True
@@ -103,13 +111,13 @@ def shared_action(action: Action, user: Body, pos: ir.Position) -> ir.Action:
     return action.lowered
 
 
-def _made(action: Action, name: str, params: tuple[ir.Param, ...], body: Body) -> ir.Action:
+def _made(action: DeclaredAction, name: str, params: tuple[ir.Param, ...], body: Body) -> ir.Action:
     decl = action.decl
     action.exits = body.usage.exits
     return ir.Action(name, params, tuple(body.out), decl.pos, ir_annotations(decl.annotations))
 
 
-def register(unit: Unit, lowered: ir.Action, action: Action) -> None:
+def register(unit: Unit, lowered: ir.Action, action: DeclaredAction) -> None:
     """Add an action to the program. Raises CompileError if another has its name."""
     other = unit.actions.setdefault(lowered.name, lowered)
     if other is not lowered:
@@ -120,17 +128,17 @@ def register(unit: Unit, lowered: ir.Action, action: Action) -> None:
         )
 
 
-def _own_body(action: Action, user: Body) -> Body:
+def _own_body(action: DeclaredAction, user: Body) -> Body:
     """Return the place where the one body of an action is lowered."""
     home = action.owner if action.owner is not None else user
-    body = home.inside(scope=Scope(action.scope), place=Place.ACTION, prefix=action.name)
+    body = home.inside(scope=Scope(action.scope), place=CodePlace.ACTION, prefix=action.name)
     if action.owner is None:
         body.copy_outs = ()
     body.repeats = True
     return body
 
 
-def _control_plane_param(body: Body, action: Action, index: int) -> ir.Param:
+def _control_plane_param(body: Body, action: DeclaredAction, index: int) -> ir.Param:
     decl = action.decl.params[index]
     declared = type_at(constant_body(body.unit, action.scope), decl.type)
     type_ = t.lowered(declared)
@@ -139,24 +147,26 @@ def _control_plane_param(body: Body, action: Action, index: int) -> ir.Param:
         body.unit.refuse(Unsupported(message, decl.pos, "bit<W>, int<W> or bool"))
         type_ = t.BOOL  # stands for it, so that the rest can be checked
     variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
-    name = declared.name if isinstance(declared, t.NewType) else ""
+    name = declared.name if isinstance(declared, t.DistinctType) else ""
     return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), name)
 
 
-def _lower_statements(body: Body, action: Action) -> None:
+def _lower_statements(body: Body, action: DeclaredAction) -> None:
     with body.block() as out:
         body.unit.statements(body, action.decl.body.body)
     body.out.extend(out)
 
 
-def inline(body: Body, action: Action, formals: Sequence[Formal], passed: Passed, pos: ir.Position) -> None:
+def inline(
+    body: Body, action: DeclaredAction, formals: Sequence[Formal], passed: PassedValues, pos: ir.Position
+) -> None:
     """Emit the body of an action with its parameters bound, and the copying back."""
     action.used = True
     known = ir.Action(action.name, (), (), action.decl.pos, ir_annotations(action.decl.annotations))
     body.unit.called_actions.setdefault(action.name, known)
     with body.unit.entered(action, f"action {action.decl.name!r}", pos):
         inner = body.inside(
-            scope=Scope(action.scope), place=Place.ACTION, prefix=action.name, copy_outs=passed.copy_outs
+            scope=Scope(action.scope), place=CodePlace.ACTION, prefix=action.name, copy_outs=passed.copy_outs
         )
         passed.declare(inner.scope, formals)
         _lower_statements(inner, action)
@@ -166,7 +176,11 @@ def inline(body: Body, action: Action, formals: Sequence[Formal], passed: Passed
 
 
 def bound_action(
-    table_body: Body, action: Action, args: tuple[ast.Expr, ...], texts: tuple[str, ...], pos: ir.Position
+    table_body: Body,
+    action: DeclaredAction,
+    args: tuple[ast.Expr, ...],
+    texts: tuple[str, ...],
+    pos: ir.Position,
 ) -> ir.Action:
     """Return the action that runs `action` with its directional parameters bound to `args`.
 
@@ -197,7 +211,7 @@ def bound_action(
     return lowered
 
 
-def _reached_by(action: Action) -> frozenset[StoragePath]:
+def _reached_by(action: DeclaredAction) -> frozenset[StoragePath]:
     """Return the paths that the body of an action uses beside its parameters, or more."""
     own = {param.name for param in action.decl.params}
     reached: set[StoragePath] = set()
@@ -216,7 +230,7 @@ def _collect(node: object, scope: Scope, own: set[str], reached: set[StoragePath
                 _collect(callee.base, scope, own, reached)
             elif isinstance(callee, ast.Name):
                 symbol = scope.find(callee.name)
-                if isinstance(symbol, Local) and isinstance(symbol.item, Action):
+                if isinstance(symbol, Local) and isinstance(symbol.item, DeclaredAction):
                     reached |= _reached_by(symbol.item)
         case ast.Name() | ast.MemberExpr():
             _collect_path(node, scope, own, reached)
@@ -245,7 +259,7 @@ def _collect_path(
 
 def call_function(body: Body, symbol: Functions, expr: ast.CallExpr, name: str) -> Value:
     """Emit a call and return the result. Raises CompileError."""
-    if body.place is Place.CONSTANT:
+    if body.place is CodePlace.CONSTANT:
         raise CompileError(
             f"the result of {name!r} is not known at compile time", expr.pos, "a compile-time constant"
         )
@@ -299,14 +313,19 @@ def _type_of_argument(body: Body, arg: ast.Expr) -> t.Type:
 
 
 def check_function(
-    body: Body, decl: ast.FunctionDecl, formals: list[Formal], passed: Passed, scope: Scope
+    body: Body, decl: ast.FunctionDecl, formals: list[Formal], passed: PassedValues, scope: Scope
 ) -> None:
     """Lower a function that is never called, with variables for its parameters."""
     lower_body(body, decl, scope, formals, passed, decl.pos)
 
 
 def lower_body(
-    body: Body, decl: ast.FunctionDecl, scope: Scope, formals: list[Formal], passed: Passed, pos: ir.Position
+    body: Body,
+    decl: ast.FunctionDecl,
+    scope: Scope,
+    formals: list[Formal],
+    passed: PassedValues,
+    pos: ir.Position,
 ) -> Value:
     """Emit the body of a function with its parameters bound, and return its result. Raises CompileError."""
     name = decl.prototype.name
@@ -314,7 +333,10 @@ def lower_body(
     result_type = type_at(constant_body(body.unit, scope), decl.prototype.result)
     body.unit.instantiated.add(id(decl))
     inner = body.inside(
-        scope=Scope(scope), place=Place.FUNCTION, prefix=f"{body.prefix}.{name}", copy_outs=passed.copy_outs
+        scope=Scope(scope),
+        place=CodePlace.FUNCTION,
+        prefix=f"{body.prefix}.{name}",
+        copy_outs=passed.copy_outs,
     )
     passed.declare(inner.scope, formals)
     with body.unit.entered(decl, f"function {name!r}", pos):
@@ -322,7 +344,12 @@ def lower_body(
 
 
 def _lower_function(
-    body: Body, inner: Body, decl: ast.FunctionDecl, result_type: t.Type, passed: Passed, pos: ir.Position
+    body: Body,
+    inner: Body,
+    decl: ast.FunctionDecl,
+    result_type: t.Type,
+    passed: PassedValues,
+    pos: ir.Position,
 ) -> Value:
     statements = decl.body.body
     only = statements[0] if len(statements) == 1 else None
@@ -340,7 +367,7 @@ def _lower_function(
                 decl.pos,
                 "a return on every path",
             )
-    inner.result = Result(result_type, variable)
+    inner.result = FunctionResult(result_type, variable)
     with inner.block() as out:
         body.unit.statements(inner, statements)
     inner.out.extend(out)

@@ -18,7 +18,14 @@ from softswitch.compiler.lowering.entries import (
     lower_invocation,
 )
 from softswitch.compiler.lowering.instances import make_in_place
-from softswitch.compiler.lowering.unit import Body, Selector, Table, ir_annotations, remark, source_text
+from softswitch.compiler.lowering.unit import (
+    Body,
+    DeclaredTable,
+    Selector,
+    ir_annotations,
+    remark,
+    source_text,
+)
 from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value, show, type_of, unknown
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
@@ -45,7 +52,7 @@ _REFUSED = {
 }
 
 
-def lowered_table(table: Table, pos: ir.Position) -> ir.Table:
+def lowered_table(table: DeclaredTable, pos: ir.Position) -> ir.Table:
     """Return the IR's version of a table and add it to the program. Raises CompileError."""
     unit = table.owner.unit
     table.used = True
@@ -63,7 +70,7 @@ def lowered_table(table: Table, pos: ir.Position) -> ir.Table:
     return table.lowered
 
 
-def _lower(table: Table) -> ir.Table:
+def _lower(table: DeclaredTable) -> ir.Table:
     decl = table.decl
     body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
     body.scope.declare(decl.name, Local(table, decl.pos))  # its name hides others in it
@@ -147,7 +154,11 @@ def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object
 
 
 def _add_selector(
-    body: Body, table: Table, profile: Object, data: tuple[ir.Expr, ...], refs: tuple[ir.ActionRef, ...]
+    body: Body,
+    table: DeclaredTable,
+    profile: Object,
+    data: tuple[ir.Expr, ...],
+    refs: tuple[ir.ActionRef, ...],
 ) -> tuple[ir.ActionRef, ...]:
     """Add what chooses a member of a group; return the table's actions with the one that names a group."""
     unit, name, pos = body.unit, table.name, table.decl.pos
@@ -202,7 +213,7 @@ def _key(element: ast.KeyElement, value: Value) -> ir.Key:
         raise CompileError(f"{show(value)} as {element.match} key", pos, "exact or optional")
     if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):
         raise CompileError(f"a bool as {element.match} key", pos, "exact, ternary or optional")
-    type_name = value.type.name if isinstance(value.type, t.NewType) else ""
+    type_name = value.type.name if isinstance(value.type, t.DistinctType) else ""
     return ir.Key(
         _key_name(element),
         value.expr,
@@ -270,7 +281,7 @@ def _size(body: Body, prop: ast.Property | None) -> int:
     return size or DEFAULT_SIZE  # as p4c has it for BMv2
 
 
-def _counter(body: Body, table: Table, prop: ast.Property | None, size: int) -> str | None:
+def _counter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: int) -> str | None:
     """Return the name of the direct counter of a table, and make it that table's."""
     if prop is None:
         return None
@@ -281,7 +292,7 @@ def _counter(body: Body, table: Table, prop: ast.Property | None, size: int) -> 
     return value.name
 
 
-def _meter(body: Body, table: Table, prop: ast.Property | None, size: int) -> str | None:
+def _meter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: int) -> str | None:
     """Return the name of the direct meter of a table, and make it that table's."""
     if prop is None:
         return None
@@ -294,7 +305,7 @@ def _meter(body: Body, table: Table, prop: ast.Property | None, size: int) -> st
 
 def _direct(
     body: Body,
-    table: Table,
+    table: DeclaredTable,
     prop: ast.Property,
     kind: str,
     owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter],

@@ -60,7 +60,7 @@ class ListType:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordType:
     """The type of ``{x = a, y = b}`` until a context says which struct is meant."""
 
     fields: tuple[tuple[str, Type], ...]
@@ -81,7 +81,7 @@ class SerialEnum:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NewType:
+class DistinctType:
     """``type underlying name``."""
 
     name: str
@@ -167,10 +167,10 @@ Type = (
     | TypeVar
     | Tuple
     | ListType
-    | Record
+    | RecordType
     | Rest
     | SerialEnum
-    | NewType
+    | DistinctType
     | HeaderType
     | StructType
     | UnionType
@@ -217,7 +217,7 @@ def describe(type_: Type) -> str:
             return f"tuple<{', '.join(map(describe, elements))}>"
         case ListType(element):
             return f"list<{describe(element)}>"
-        case Record(fields):
+        case RecordType(fields):
             return "{" + ", ".join(f"{name} = {describe(t)}" for name, t in fields) + "}"
         case StackType(element, size):
             return f"{element.name}[{size}]"
@@ -271,7 +271,7 @@ def lowered(type_: Type) -> ir.Type | None:
     match type_:
         case ir.Bits() | ir.Bool() | ir.VarBits() | ir.Enum():
             return type_
-        case SerialEnum() | NewType():
+        case SerialEnum() | DistinctType():
             return lowered(type_.underlying)
         case TypeVar() | ListType():
             return ir.Struct(describe(type_), ())  # for code that is only checked
@@ -291,9 +291,16 @@ def lowered(type_: Type) -> ir.Type | None:
             return None
 
 
+def stored(type_: Type) -> ir.Type:
+    """Return the type that values have at run time, of a type that has such values."""
+    found = lowered(type_)
+    assert found is not None, describe(type_)
+    return found
+
+
 def base(type_: Type) -> Type:
     """Return the type without any ``type`` declarations around it."""
-    while isinstance(type_, NewType):
+    while isinstance(type_, DistinctType):
         type_ = type_.underlying
     return type_
 
@@ -321,7 +328,7 @@ def width(type_: Type, *, varbits: str = "max") -> int | None:
             return 1
         case ir.VarBits():
             return type_.max_width if varbits == "max" else 0
-        case SerialEnum() | NewType():
+        case SerialEnum() | DistinctType():
             return width(type_.underlying, varbits=varbits)
         case StackType():
             element = width(type_.element, varbits=varbits)
@@ -366,7 +373,7 @@ def data_type(type_: Type, pos: ir.Position) -> ir.DataType:
             return ir.DataType("enum", name, type_, values=values)
         case SerialEnum(name, underlying, members):
             return ir.DataType("serializable_enum", name, underlying, values=tuple(members.items()))
-        case NewType(name, underlying):
+        case DistinctType(name, underlying):
             return ir.DataType("new_type", name, data_type(underlying, pos).scalar)
         case HeaderType(name) | StructType(name):
             kind = "header" if isinstance(type_, HeaderType) else "struct"

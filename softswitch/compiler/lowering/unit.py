@@ -19,7 +19,15 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported, gathered
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.values import AlreadySaid, Block, ExternDef, Object, Passed, Scope, Value
+from softswitch.compiler.lowering.values import (
+    AlreadySaid,
+    Block,
+    ExternDef,
+    Object,
+    PassedValues,
+    Scope,
+    Value,
+)
 
 _found: ContextVar[dict[ir.Remark, None]] = ContextVar("remarks")
 
@@ -40,7 +48,7 @@ def remark(message: str, pos: ir.Position) -> None:
     _found.get({})[ir.Remark(message, pos)] = None
 
 
-class Place(Enum):
+class CodePlace(Enum):
     """The kind of code that is being lowered: it decides which calls and statements are allowed."""
 
     CONSTANT = "a constant expression"
@@ -73,7 +81,7 @@ class Unit:
         self.match_kinds = match_kinds
         self.globals = Scope()
         self.variables: dict[str, ir.Type] = {}
-        self.states: dict[str, ir.State] = {}
+        self.states: dict[str, ir.ParserState] = {}
         self.actions: dict[str, ir.Action] = {}
         self.called_actions: dict[str, ir.Action] = {}
         self.tables: dict[str, ir.Table] = {}
@@ -88,7 +96,7 @@ class Unit:
         self.controller_headers: dict[str, ir.ControllerHeader] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
-        # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
+        # The knots that tie the recursion of expressions, calls, statements, instances: `lower` sets them.
         self.call: Callable[[Body, ast.CallExpr], Value]
         self.architecture: Architecture
         self.packages: dict[str, ast.Instantiation] = {}  # those that other packages are made of
@@ -190,7 +198,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What an architecture knows, and `lower.py` asks.
+    """What an architecture knows, and `lower` asks.
 
     Attributes:
         checks: The package whose arguments `lower` checks itself: its name and number of blocks.
@@ -213,7 +221,7 @@ class Architecture:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class FunctionResult:
     """The type that a function returns, and the variable that takes its value (None for void)."""
 
     type: t.Type
@@ -221,7 +229,7 @@ class Result:
 
 
 @dataclass(slots=True)
-class Usage:
+class BodyUsage:
     """Facts about a lowered body: its number of `Return`, and True if it may exit."""
 
     returns: int = 0
@@ -234,14 +242,14 @@ class Body:
 
     unit: Unit
     scope: Scope
-    place: Place
+    place: CodePlace
     stage: Stage
     prefix: str  # of the names of variables
     control: str = ""  # control-plane name of the control that this belongs to
     repeats: bool = False  # may run more than once per packet, so that locals must be cleared
-    result: Result | None = None
+    result: FunctionResult | None = None
     out: list[ir.Stmt] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
+    usage: BodyUsage = field(default_factory=BodyUsage)
     # What `exit` has to copy back to callers, innermost first.
     copy_outs: tuple[ir.Assign, ...] = ()
     loops: int = 0  # around this place, in the same body
@@ -250,9 +258,9 @@ class Body:
         self,
         *,
         scope: Scope,
-        place: Place,
+        place: CodePlace,
         prefix: str,
-        result: Result | None = None,
+        result: FunctionResult | None = None,
         copy_outs: tuple[ir.Assign, ...] = (),
     ) -> Body:
         """Return the place inside something that is called from here."""
@@ -263,7 +271,7 @@ class Body:
             prefix=prefix,
             result=result,
             out=[],
-            usage=Usage(),
+            usage=BodyUsage(),
             copy_outs=copy_outs + self.copy_outs,
             loops=0,
         )
@@ -284,7 +292,7 @@ class Body:
             self.out.pop()
             self.usage.returns -= 1
         statements = tuple(self.out)
-        return (ir.Scope(statements, pos),) if self.usage.returns else statements
+        return (ir.Inlined(statements, pos),) if self.usage.returns else statements
 
     def take_since(self, mark: int) -> tuple[ir.Stmt, ...]:
         """Remove and return the statements emitted since `out` had `mark` of them."""
@@ -304,11 +312,11 @@ class Body:
 
 def constant_body(unit: Unit, scope: Scope) -> Body:
     """Return a place for expressions that must be known at compile time."""
-    return Body(unit, scope, Place.CONSTANT, Stage.NONE, "constant")
+    return Body(unit, scope, CodePlace.CONSTANT, Stage.NONE, "constant")
 
 
 @dataclass(slots=True, eq=False)
-class Action:
+class DeclaredAction:
     """An action; `owner` is the control that it is declared in (None: the program)."""
 
     decl: ast.ActionDecl
@@ -333,7 +341,7 @@ class Selector:
 
 
 @dataclass(slots=True, eq=False)
-class Table:
+class DeclaredTable:
     """A table. `prelude` computes what its keys need and `names` are its actions as the source calls them."""
 
     decl: ast.TableDecl
@@ -370,7 +378,7 @@ class Instance:
     sites: int = 1
     copied: frozenset[str] = frozenset()
     variables: dict[str, ir.Var] = field(default_factory=dict)
-    passed: Passed | None = None
+    passed: PassedValues | None = None
     body: tuple[ir.Stmt, ...] = ()
     exits: bool = False
 

@@ -46,7 +46,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupValue:
     """A struct, header or tuple given by its parts, in order.
 
     Its type is a `Tuple` or `Record` as long as no context has said what it is to be; `rest` is
@@ -77,7 +77,7 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ApplyOutcome:
     """The result of ``table.apply()``; `apply` is the statement that was emitted for it.
 
     Of a table with a selector more follows it, and its variables are there already.
@@ -89,7 +89,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
+class PacketValue:
     """The ``packet_in`` or ``packet_out`` of a parser or deparser."""
 
     type: t.ExternType
@@ -130,7 +130,19 @@ class Block:
     pos: ir.Position
 
 
-Value = Number | Text | Run | Group | Default | Invalid | Nothing | Outcome | Packet | Object | Block
+Value = (
+    Number
+    | Text
+    | Run
+    | GroupValue
+    | Default
+    | Invalid
+    | Nothing
+    | ApplyOutcome
+    | PacketValue
+    | Object
+    | Block
+)
 
 
 def type_of(value: Value) -> t.Type:
@@ -140,7 +152,7 @@ def type_of(value: Value) -> t.Type:
             return t.INT
         case Text():
             return t.STRING
-        case Run() | Group() | Packet() | Object():
+        case Run() | GroupValue() | PacketValue() | Object():
             return value.type
         case Invalid():
             return value.type if value.type is not None else t.Rest()
@@ -148,7 +160,7 @@ def type_of(value: Value) -> t.Type:
             return t.Rest()
         case Nothing():
             return t.VOID
-        case Outcome(apply):
+        case ApplyOutcome(apply):
             return t.ExternType(f"apply_result({apply.table})")
         case Block(decl):
             return t.BlockType("parser" if isinstance(decl, ast.ParserDecl) else "control", decl.name)
@@ -172,9 +184,9 @@ def is_constant(value: Value) -> bool:
     match value:
         case Run(_, expr):
             return isinstance(expr, ir.Const)
-        case Group(_, parts):
+        case GroupValue(_, parts):
             return all(is_constant(part) for part in parts)
-        case Nothing() | Outcome():
+        case Nothing() | ApplyOutcome():
             return False
         case _:
             return True
@@ -195,19 +207,19 @@ def zero(type_: t.Type, pos: ir.Position) -> Value:
         case t.HeaderType():
             return Invalid(type_)
         case t.TypeVar() | t.ListType():
-            return Group(type_, ())
+            return GroupValue(type_, ())
         case t.StackType():
-            return Group(type_, (zero(type_.element, pos),) * type_.size)
+            return GroupValue(type_, (zero(type_.element, pos),) * type_.size)
         case t.StructType() | t.UnionType() | t.Tuple():
             parts = (t.fields_of(type_) or {}).values()
-            return Group(type_, tuple(zero(part, pos) for part in parts))
+            return GroupValue(type_, tuple(zero(part, pos) for part in parts))
         case _:
             return constant(type_, 0, pos)
 
 
 def parts_of(value: Value, pos: ir.Position) -> tuple[Value, ...]:
     """Return the elements of a stack or the fields of a header, struct or tuple."""
-    if isinstance(value, Group):
+    if isinstance(value, GroupValue):
         return value.parts
     assert isinstance(value, Run)
     return stored_parts(value, pos)
@@ -225,8 +237,7 @@ def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
     else:
         exprs = []
         for name, type_ in (t.fields_of(shape) or {}).items():
-            lowered = t.lowered(type_)
-            assert lowered is not None
+            lowered = t.stored(type_)
             exprs.append((type_, ir.Member(lowered, value.expr, name, pos)))
     return tuple(Run(part, expr, value.writable, value.why) for part, expr in exprs)
 
@@ -448,7 +459,7 @@ class Formal:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassedValues:
     """The values of the parameters inside the callee, and the assignments to make after it."""
 
     values: Mapping[str, Value]

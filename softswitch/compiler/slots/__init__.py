@@ -4,8 +4,8 @@ Two packets may be worked on at the same time if they meet no register cell in c
 indexes all its registers by one value, the slot, and that is a function of the packet's bytes, its port and
 table entries: for ``exclusive.p4`` the place of its PSN in the region of slots that the job's entry names.
 `find_slots` follows ingress on all paths at once (`follow`), with what is computed alike numbered alike
-(`values`), and returns that function (`Slots`): packets of one slot then go to one thread. What it cannot
-follow, it names (`OneThread`).
+(`values`), and returns that function (`FoundSlots`): packets of one slot then go to one thread. What it
+cannot follow, it names (`OneThread`).
 
 What a register holds never decides to which thread a packet goes: another thread may be changing it. Where
 an index depends on one behind a table, the table is assumed to be empty: `Slots.empty` lists such tables,
@@ -13,7 +13,7 @@ and while they have entries all packets go to one thread. In ``shared.p4`` that 
 entries while a job moves to another region.
 
 Counters, direct counters and digests can be kept for each thread. Programs without registers and meters can
-be divided by any hash that keeps a flow together (`Flows`).
+be divided by any hash that keeps a flow together (`SlotFlows`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from softswitch.compiler.slots.state import (
     Chosen,
     Definition,
     Fact,
-    Field,
+    FieldValue,
     Hash,
     Hit,
-    Lookup,
+    KeyLookup,
     Port,
-    State,
-    Taken,
-    Unknown,
+    SlotState,
+    TakenBranch,
+    UnknownValue,
     Values,
 )
 
@@ -51,7 +51,7 @@ MAX_BITS = 57
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotPlace:
     """Bits of a frame: `width` of them, from bit `offset` on."""
 
     offset: int
@@ -66,7 +66,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SlotChoice:
     """The frame has `least` bytes, and the first case whose patterns all match says how to go on.
 
     Without a case that fits, or if the frame is shorter, what was found in front of it is all.
@@ -74,12 +74,12 @@ class Choice:
 
     least: int
     shorter: Found
-    subjects: tuple[Place | ir.Const, ...]
+    subjects: tuple[SlotPlace | ir.Const, ...]
     cases: tuple[tuple[tuple[ir.Pattern, ...], Search], ...]
     none: Found
 
 
-Search = Found | Choice
+Search = Found | SlotChoice
 
 
 def locate(
@@ -115,7 +115,7 @@ class _Locator:
         return self._rest(self.program.states[name], 0, offset, known, depth)
 
     def _rest(
-        self, state: ir.State, position: int, offset: int, known: Mapping[Path, int], depth: int
+        self, state: ir.ParserState, position: int, offset: int, known: Mapping[Path, int], depth: int
     ) -> Search:
         """Return the way from one of a state's statements on: a header beyond the frame is not taken."""
         for number, statement in enumerate(state.body[position:], start=position):
@@ -127,12 +127,12 @@ class _Locator:
                     now, end = {**known, path: offset}, offset + _bits(header.type)
                     done = self._is_all(now)
                     after = self._found(now) if done else self._rest(state, number + 1, end, now, depth)
-                    return Choice(end // 8, self._found(known), (), (((), after),), self._found(now))
+                    return SlotChoice(end // 8, self._found(known), (), (((), after),), self._found(now))
                 case ir.Extract() | ir.Advance():
                     raise CannotFollow(f"its parser takes what has no constant length ({statement.pos})")
                 case ir.Verify() if self.strictly:
                     raise CannotFollow(f"its parser may stop in front of them ({statement.pos})")
-                case ir.If() | ir.Switch() | ir.Scope() | ir.Loop() | ir.Call() | ir.Apply():
+                case ir.If() | ir.Switch() | ir.Inlined() | ir.Loop() | ir.Call() | ir.Apply():
                     raise CannotFollow(f"its parser branches within a state ({statement.pos})")
                 case _:
                     pass
@@ -141,7 +141,7 @@ class _Locator:
             (patterns, self.state(target, offset, known, depth + 1))
             for patterns, target in state.transition.cases
         )
-        return Choice(0, self._found(known), subjects, cases, self._found(known))
+        return SlotChoice(0, self._found(known), subjects, cases, self._found(known))
 
     def _is_all(self, known: Mapping[Path, int]) -> bool:
         return self.wanted <= known.keys()
@@ -149,19 +149,19 @@ class _Locator:
     def _found(self, known: Mapping[Path, int]) -> Found:
         return Found(tuple((path, at // 8) for path, at in known.items() if path in self.wanted))
 
-    def _subject(self, subject: ir.Expr, known: Mapping[Path, int]) -> Place | ir.Const:
+    def _subject(self, subject: ir.Expr, known: Mapping[Path, int]) -> SlotPlace | ir.Const:
         match subject:
             case ir.Const():
                 return subject
             case ir.Slice(base=base, high=high, low=low):
                 whole = self._subject(base, known)
-                if isinstance(whole, Place):
-                    return Place(whole.offset + whole.width - 1 - high, high - low + 1)
+                if isinstance(whole, SlotPlace):
+                    return SlotPlace(whole.offset + whole.width - 1 - high, high - low + 1)
             case ir.Member(ir.Bits(width, signed=False), base, name) if (path := member_path(base)) in known:
                 assert path is not None
                 assert isinstance(base.type, ir.Header)
                 if width <= MAX_BITS and not is_within((*path, name), self.touched):
-                    return Place(known[path] + field_offset(base.type, name), width)
+                    return SlotPlace(known[path] + field_offset(base.type, name), width)
         raise CannotFollow(f"its parser decides by more than fields that it has taken ({subject.pos})")
 
 
@@ -214,21 +214,21 @@ MOST_EMPTY = 2
 __all__ = [
     "Argument",
     "Atom",
-    "Choice",
     "Chosen",
     "Definition",
-    "Field",
-    "Flows",
+    "FieldValue",
     "Found",
+    "FoundSlots",
     "Hash",
     "Hit",
-    "Lookup",
+    "KeyLookup",
     "OneThread",
-    "Place",
     "Port",
     "Search",
-    "Slots",
-    "Taken",
+    "SlotChoice",
+    "SlotFlows",
+    "SlotPlace",
+    "TakenBranch",
     "field_offset",
     "find_slots",
     "header_type",
@@ -236,7 +236,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class FoundSlots:
     """A packet's slot: the value of `index`, which stands on `definitions`, those needed first, of `types`.
 
     `search` finds the headers of the `Field` and `Taken` among them. With `guarded`, a packet without one of
@@ -253,17 +253,17 @@ class Slots:
     @property
     def fields(self) -> tuple[str, ...]:
         """The header fields that the slot depends on: header and field, with a point between them."""
-        found = (each for each in self.definitions.values() if isinstance(each, Field))
+        found = (each for each in self.definitions.values() if isinstance(each, FieldValue))
         return tuple(sorted(".".join((*each.header[1:], each.name)) for each in found))
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that it depends on."""
-        return tuple(each.table for each in self.definitions.values() if isinstance(each, Lookup))
+        return tuple(each.table for each in self.definitions.values() if isinstance(each, KeyLookup))
 
 
 @dataclass(frozen=True, slots=True)
-class Flows:
+class SlotFlows:
     """The program keeps nothing from packet to packet: any hash will do."""
 
 
@@ -274,12 +274,12 @@ class OneThread:
     why: str
 
 
-def find_slots(program: ir.Program) -> Slots | Flows | OneThread:
+def find_slots(program: ir.Program) -> FoundSlots | SlotFlows | OneThread:
     """Return by what the packets of a program can be divided among threads."""
     if (why := _refusal(program)) is not None:
         return OneThread(why)
     if not _keeps(program):
-        return Flows()
+        return SlotFlows()
     found = _derive(program, frozenset())
     if not isinstance(found, OneThread):
         return found
@@ -291,7 +291,7 @@ def find_slots(program: ir.Program) -> Slots | Flows | OneThread:
     for count in range(1, MOST_EMPTY + 1):
         for empty in combinations(candidates, count):
             other = _derive(program, frozenset(empty))
-            if isinstance(other, Slots):
+            if isinstance(other, FoundSlots):
                 return other
     return found
 
@@ -327,7 +327,7 @@ def _keeps(program: ir.Program) -> bool:
     return bool(program.registers) or any(meter.table is None for meter in program.meters.values())
 
 
-def _derive(program: ir.Program, empty: frozenset[str]) -> Slots | OneThread:
+def _derive(program: ir.Program, empty: frozenset[str]) -> FoundSlots | OneThread:
     """Derive the slot, given that tables are `empty`; without an access left, that is no answer."""
     try:
         for access in _follow(program, program.egress, empty, Values(), frozenset(), known=False):
@@ -357,7 +357,7 @@ def _follow(
             return values.unknown(name, type_)
         match path:
             case ("hdr", *_):
-                return values.define(Field(path[:-1], path[-1]), type_)
+                return values.define(FieldValue(path[:-1], path[-1]), type_)
             case ("standard_metadata", "ingress_port"):
                 return values.define(Port(), type_)
             case ("standard_metadata", "instance_type" | "egress_spec" | "mcast_grp" | "priority"):
@@ -370,10 +370,10 @@ def _follow(
     def taken(header: Path) -> Atom:
         if not known or header[0] != "hdr" or is_within(header, touched):
             return values.unknown(".".join(header), ir.Bool())
-        return values.define(Taken(header), ir.Bool())
+        return values.define(TakenBranch(header), ir.Bool())
 
     follower = Follower(program, values, empty)
-    follower.block(body, State(values, origin, taken))
+    follower.block(body, SlotState(values, origin, taken))
     return follower.accesses
 
 
@@ -405,7 +405,7 @@ def _slots(
     accesses: Sequence[Access],
     touched: frozenset[Path],
     empty: frozenset[str],
-) -> Slots | OneThread:
+) -> FoundSlots | OneThread:
     if not accesses:
         return OneThread("no packet meets a register that way")
     # Accesses in a row, such as those of lanes, are alike: each kind is looked at once.
@@ -424,8 +424,8 @@ def _slots(
     if (why := _useless(values, index)) is not None:
         return OneThread(f"the slot {why}")
     needed = values.needed(index)
-    headers = frozenset(each.header for each in needed.values() if isinstance(each, Field | Taken))
-    taken = {values.define(Taken(header), ir.Bool()).name for header in headers}
+    headers = frozenset(each.header for each in needed.values() if isinstance(each, FieldValue | TakenBranch))
+    taken = {values.define(TakenBranch(header), ir.Bool()).name for header in headers}
     guarded = all((name, True) in always for name in taken)
     search = locate(program, headers, touched=touched, strictly=not guarded)
     if not any(len(end.headers) == len(headers) for end in leads_to(search)):
@@ -434,14 +434,14 @@ def _slots(
         )
     types = {name: values.type_of(name) for name in needed}
     for name, definition in needed.items():
-        if isinstance(definition, Field) and not _readable(program, definition, types[name]):
+        if isinstance(definition, FieldValue) and not _readable(program, definition, types[name]):
             return OneThread(
                 f"the slot depends on {'.'.join(definition.header[1:])}.{definition.name}, too wide"
             )
-    return Slots(index, needed, types, search, guarded, tuple(sorted(empty)))
+    return FoundSlots(index, needed, types, search, guarded, tuple(sorted(empty)))
 
 
-def _readable(program: ir.Program, field: Field, type_: ir.Scalar) -> bool:
+def _readable(program: ir.Program, field: FieldValue, type_: ir.Scalar) -> bool:
     """Return whether a field and what is beside it in its bytes fit 64 bits."""
     width = type_.width if isinstance(type_, ir.Bits) else 1
     return field_offset(header_type(program, field.header), field.name) % 8 + width <= MAX_WIDTH
@@ -454,7 +454,7 @@ def _useless(values: Values, index: Atom) -> str | None:
     """Return why packets cannot be divided by an index."""
     if isinstance(index, ir.Const):
         return "is the same for all packets"
-    unknown = (each.why for each in values.needed(index).values() if isinstance(each, Unknown))
+    unknown = (each.why for each in values.needed(index).values() if isinstance(each, UnknownValue))
     return next((f"depends on {why}" for why in unknown), None)
 
 

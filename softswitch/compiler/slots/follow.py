@@ -15,8 +15,8 @@ from softswitch.compiler.slots.state import (
     Fact,
     Hash,
     Hit,
-    Lookup,
-    State,
+    KeyLookup,
+    SlotState,
     Values,
     facts_of,
     joined,
@@ -46,14 +46,14 @@ class _Left:
     """Paths that have left a body: where `condition` holds, in `state`."""
 
     condition: Atom
-    state: State
+    state: SlotState
 
 
 @dataclass(slots=True)
 class _Ways:
     """How a body ends. `on` goes on behind it, None if nothing does; the others have left it early."""
 
-    on: State | None
+    on: SlotState | None
     returned: _Left | None = None
     exited: _Left | None = None
 
@@ -67,11 +67,11 @@ class Follower:
     empty: frozenset[str]
     accesses: list[Access] = field(default_factory=list)
 
-    def block(self, body: Sequence[ir.Stmt], state: State) -> None:
+    def block(self, body: Sequence[ir.Stmt], state: SlotState) -> None:
         """Follow a whole block. Raises CannotFollow."""
         self._body(body, state)
 
-    def _body(self, body: Sequence[ir.Stmt], state: State) -> _Ways:
+    def _body(self, body: Sequence[ir.Stmt], state: SlotState) -> _Ways:
         ways = _Ways(state)
         for statement in body:
             if ways.on is None:
@@ -91,7 +91,7 @@ class Follower:
     def _calculate(self, op: str, left: Atom, right: Atom) -> Atom:
         return self.values.calculate(ir.Binary(ir.Bool(), op, left, right, NOWHERE))
 
-    def _statement(self, s: ir.Stmt, state: State) -> _Ways:
+    def _statement(self, s: ir.Stmt, state: SlotState) -> _Ways:
         match s:
             case ir.Assign(target, value):
                 if isinstance(target.type, ir.Header | ir.Struct | ir.Stack):
@@ -109,7 +109,7 @@ class Follower:
                 return self._apply(s, state)
             case ir.Call(action):
                 return self._scope(self._action(action).body, state)
-            case ir.Scope(body):
+            case ir.Inlined(body):
                 return self._scope(body, state)
             case ir.Return():
                 return _Ways(None, returned=_Left(truth(True), state))
@@ -126,7 +126,7 @@ class Follower:
     def _action(self, name: str) -> ir.Action:
         return self.program.actions.get(name) or self.program.called_actions[name]
 
-    def _scope(self, body: Sequence[ir.Stmt], state: State) -> _Ways:
+    def _scope(self, body: Sequence[ir.Stmt], state: SlotState) -> _Ways:
         """A body that ``return`` leaves, too."""
         ways = self._body(body, state)
         left = ways.returned
@@ -135,7 +135,7 @@ class Follower:
         return _Ways(ways.on, exited=ways.exited)
 
     def _branch(
-        self, condition: Atom, then: Sequence[ir.Stmt], otherwise: Sequence[ir.Stmt], state: State
+        self, condition: Atom, then: Sequence[ir.Stmt], otherwise: Sequence[ir.Stmt], state: SlotState
     ) -> _Ways:
         if isinstance(condition, ir.Const):
             return self._body(then if condition.value else otherwise, state)
@@ -160,13 +160,13 @@ class Follower:
         return _Ways(on, *left)
 
     def _switch(
-        self, subject: Atom, cases: Iterable[tuple[Sequence[ir.Const], Sequence[ir.Stmt]]], state: State
+        self, subject: Atom, cases: Iterable[tuple[Sequence[ir.Const], Sequence[ir.Stmt]]], state: SlotState
     ) -> _Ways:
         cases = list(cases)
         default = next((body for constants, body in cases if not constants), ())
         chosen = [(constants, body) for constants, body in cases if constants]
 
-        def rest(number: int, state: State) -> _Ways:
+        def rest(number: int, state: SlotState) -> _Ways:
             if number == len(chosen):
                 return self._body(default, state)
             constants, body = chosen[number]
@@ -185,7 +185,7 @@ class Follower:
 
     # ----------------------------------------------------------------- tables
 
-    def _apply(self, s: ir.Apply, state: State) -> _Ways:
+    def _apply(self, s: ir.Apply, state: SlotState) -> _Ways:
         table = self.program.tables[s.table]
         if table.const_default and (s.table in self.empty or not table.keys):
             default = table.default
@@ -217,7 +217,7 @@ class Follower:
         assert ways is not None
         return ways
 
-    def _lookup(self, table: ir.Table, state: State) -> tuple[Atom, str | None]:
+    def _lookup(self, table: ir.Table, state: SlotState) -> tuple[Atom, str | None]:
         """Return a lookup, and why its outcome cannot be known, if so."""
         keys = tuple(state.value(key.expr) for key in table.keys)
         why = next((why for key in keys if (why := self.values.why_unknown(key)) is not None), None)
@@ -225,7 +225,7 @@ class Follower:
             why = f"table {table.name}, whose entries are not its own"
         if any(isinstance(key.type, ir.Bits) and key.type.width > MAX_WIDTH for key in keys):
             why = f"table {table.name}, whose key is wider than {MAX_WIDTH} bits"
-        lookup = self.values.define(Lookup(table.name, keys), ir.Bits(1))
+        lookup = self.values.define(KeyLookup(table.name, keys), ir.Bits(1))
         return lookup, why
 
     def _ask(self, definition: Hit | Chosen | Argument, type_: ir.Scalar, why: str | None) -> Atom:
@@ -233,14 +233,14 @@ class Follower:
             why = f"an argument of more than {MAX_WIDTH} bits"
         return self.values.define(definition, type_) if why is None else self.values.unknown(why, type_)
 
-    def _run(self, action: str, args: Sequence[Atom], state: State) -> _Ways:
+    def _run(self, action: str, args: Sequence[Atom], state: SlotState) -> _Ways:
         for param, value in zip(self._action(action).params, args, strict=True):
             state.places[(param.variable,)] = value
         return self._scope(self._action(action).body, state)
 
     # ----------------------------------------------------------------- externs
 
-    def _extern(self, s: ir.Extern, state: State) -> None:
+    def _extern(self, s: ir.Extern, state: SlotState) -> None:
         match s.function, s.args:
             case "register.read" | "meter.execute_meter", ((target,), (index,)):
                 self._access(s, index, state)
@@ -259,7 +259,7 @@ class Follower:
             case _:  # counters, clones, digests, remarks: nothing that a packet carries on
                 pass
 
-    def _access(self, s: ir.Extern, index: ir.Expr, state: State) -> None:
+    def _access(self, s: ir.Extern, index: ir.Expr, state: SlotState) -> None:
         self.accesses.append(Access(s.instance, state.value(index), state.facts, s.pos))
 
     def _hash(
@@ -269,7 +269,7 @@ class Follower:
         base: ir.Expr,
         data: Sequence[ir.Expr],
         maximum: ir.Expr,
-        state: State,
+        state: SlotState,
     ) -> Atom:
         exprs = (target, base, *data, maximum)
         if not all(isinstance(each.type, ir.Bits) and each.type.width <= MAX_WIDTH for each in exprs):

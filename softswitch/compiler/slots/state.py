@@ -22,7 +22,7 @@ Fact = tuple[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldValue:
     """A field of a header as the parser took it from the frame; zero where it took none."""
 
     header: Path
@@ -30,7 +30,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenBranch:
     """Whether the parser took this header from the frame."""
 
     header: Path
@@ -42,7 +42,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class KeyLookup:
     """The entry of a table for these keys, or its default action: `Hit`, `Chosen` and `Argument` ask it."""
 
     table: str
@@ -83,14 +83,16 @@ class Hash:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownValue:
     """What the bytes of a packet, its port and the tables do not say; `why` names it. No two are the same."""
 
     why: str
     number: int
 
 
-Definition = ir.Expr | Field | Taken | Port | Lookup | Hit | Chosen | Argument | Hash | Unknown
+Definition = (
+    ir.Expr | FieldValue | TakenBranch | Port | KeyLookup | Hit | Chosen | Argument | Hash | UnknownValue
+)
 
 
 class Values:
@@ -119,12 +121,12 @@ class Values:
 
     def unknown(self, why: str, type_: ir.Type) -> ir.Var:
         """Return the value of which only `why` it is not known is known."""
-        return self.define(Unknown(why, len(self.definitions)), type_)
+        return self.define(UnknownValue(why, len(self.definitions)), type_)
 
     def why_unknown(self, atom: Atom) -> str | None:
         """Return why a value is not known, None if it is."""
         definition = self.definitions.get(atom.name) if isinstance(atom, ir.Var) else None
-        return definition.why if isinstance(definition, Unknown) else None
+        return definition.why if isinstance(definition, UnknownValue) else None
 
     def needed(self, atom: Atom) -> dict[str, Definition]:
         """Return the definitions that a value stands on, each behind those that it needs itself."""
@@ -185,7 +187,7 @@ class Values:
                     done[name] = self.calculate(replace(definition, base=again(base)))
                 case ir.Binary(left=left, right=right):
                     done[name] = self.calculate(replace(definition, left=again(left), right=again(right)))
-                case Lookup(keys=keys):
+                case KeyLookup(keys=keys):
                     asked = replace(definition, keys=tuple(map(again, keys)))
                     done[name] = self.define(asked, self._types[name])
                 case Hit(lookup=lookup) | Chosen(lookup=lookup) | Argument(lookup=lookup):
@@ -270,7 +272,7 @@ def operands(definition: Definition) -> Iterator[Atom]:
             yield from map(_atom, child_expressions(definition))
         case Hit(lookup) | Chosen(lookup) | Argument(lookup):
             yield lookup
-        case Lookup(keys=keys):
+        case KeyLookup(keys=keys):
             yield from keys
         case Hash(base=base, data=data, maximum=maximum):
             yield from (base, *data, maximum)
@@ -284,7 +286,7 @@ def _atom(expr: ir.Expr) -> Atom:
 
 
 @dataclass(slots=True)
-class State:
+class SlotState:
     """Values by place, and the conditions that are known to have held on the way here.
 
     `valid` are headers, and `origin` says what is in a place that nothing has been assigned to.
@@ -297,10 +299,10 @@ class State:
     valid: dict[Path, Atom] = field(default_factory=dict)
     facts: frozenset[Fact] = frozenset()
 
-    def copy(self, *facts: Fact) -> State:
+    def copy(self, *facts: Fact) -> SlotState:
         """Return an independent copy on which these facts hold, too."""
         places, valid = self.places.copy(), self.valid.copy()
-        return State(self.values, self.origin, self.taken, places, valid, self.facts.union(facts))
+        return SlotState(self.values, self.origin, self.taken, places, valid, self.facts.union(facts))
 
     def read(self, path: Path, type_: ir.Type) -> Atom:
         """Return the value of a scalar."""
@@ -379,10 +381,10 @@ class State:
                 self.places[to] = self.read(of or (), type_) if known else self.values.unknown(why, type_)
 
 
-def joined(condition: Atom, then: State, otherwise: State) -> State:
+def joined(condition: Atom, then: SlotState, otherwise: SlotState) -> SlotState:
     """Return the state behind two branches, of which `condition` says which was taken."""
     values = then.values
-    result = State(values, then.origin, then.taken, facts=then.facts & otherwise.facts)
+    result = SlotState(values, then.origin, then.taken, facts=then.facts & otherwise.facts)
     for path in {
         **then.places,
         **otherwise.places,

@@ -8,13 +8,13 @@ from typing import assert_never
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import written
-from softswitch.compiler.undefined.state import Range, State
+from softswitch.compiler.undefined.state import Bounds, PathState
 
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def assume(state: State, condition: ir.Expr, holds: bool) -> list[State]:
+def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]:
     """Return the states in which `condition` holds or does not; `state` is used up."""
     known = state.value(condition).only
     if known is not None:
@@ -42,15 +42,15 @@ def assume(state: State, condition: ir.Expr, holds: bool) -> list[State]:
                 state.valid[place] = holds
             return [state]
         case ir.Var() | ir.Member() | ir.Cast():
-            return [state] if _limit(state, condition, "==", Range(int(holds), int(holds))) else []
+            return [state] if _limit(state, condition, "==", Bounds(int(holds), int(holds))) else []
         case _:
             return [state]
 
 
-def _limit(state: State, expr: ir.Expr, op: str, other: Range) -> bool:
+def _limit(state: PathState, expr: ir.Expr, op: str, other: Bounds) -> bool:
     """Take into account that ``expr op other``; return False if that cannot be."""
     value = state.value(expr)
-    limited: Range | None = value
+    limited: Bounds | None = value
     match op:
         case "==":
             limited = value.meet(other.low, other.high)
@@ -70,7 +70,7 @@ def _limit(state: State, expr: ir.Expr, op: str, other: Range) -> bool:
     return True
 
 
-def _note(state: State, expr: ir.Expr, value: Range) -> None:
+def _note(state: PathState, expr: ir.Expr, value: Bounds) -> None:
     """Note that the value of an expression is among these."""
     match expr:
         case ir.Var() | ir.Member():
@@ -88,10 +88,12 @@ def _note(state: State, expr: ir.Expr, value: Range) -> None:
                 state.valid[place] = bool(value.only)
 
 
-def matching(state: State, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern]) -> State | None:
+def matching(
+    state: PathState, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern]
+) -> PathState | None:
     """Return the state in which all patterns match, None if they cannot; `state` is used up."""
     for subject, pattern in zip(subjects, patterns, strict=True):
-        limited: Range | None
+        limited: Bounds | None
         value = state.value(subject)
         match pattern.kind:
             case _ if value.low < 0:
@@ -120,8 +122,8 @@ def _is_whole(subject: ir.Expr, pattern: ir.Pattern) -> bool:
 
 
 def not_matching(
-    state: State, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], *, split: bool
-) -> list[State]:
+    state: PathState, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], *, split: bool
+) -> list[PathState]:
     """Return the states in which the patterns do not all match; `state` is used up.
 
     With `split`, a state for each pattern that may be the first that does not; else one for all.
@@ -135,8 +137,8 @@ def not_matching(
         return []
     if len(doubtful) > 1 and not split:
         return [state]
-    found: list[State] = []
-    rest: State | None = state
+    found: list[PathState] = []
+    rest: PathState | None = state
     for subject, pattern in doubtful:
         if rest is None:
             break
@@ -145,7 +147,7 @@ def not_matching(
     return found
 
 
-def _missed(state: State, subject: ir.Expr, pattern: ir.Pattern) -> list[State]:
+def _missed(state: PathState, subject: ir.Expr, pattern: ir.Pattern) -> list[PathState]:
     value = state.value(subject)
     if value.low >= 0 and (pattern.kind == "exact" or _is_whole(subject, pattern)):
         left = value.without(pattern.value)
@@ -155,7 +157,7 @@ def _missed(state: State, subject: ir.Expr, pattern: ir.Pattern) -> list[State]:
     return [state]
 
 
-def _certain(state: State, subject: ir.Expr, pattern: ir.Pattern) -> bool:
+def _certain(state: PathState, subject: ir.Expr, pattern: ir.Pattern) -> bool:
     """Return True if a pattern matches whatever the packet is."""
     value = state.value(subject)
     match pattern.kind:
@@ -190,7 +192,7 @@ class Reader:
     def __init__(self) -> None:
         self.found: dict[Finding, None] = {}
 
-    def reads(self, expr: ir.Expr, state: State, *, copied: bool = False) -> None:
+    def reads(self, expr: ir.Expr, state: PathState, *, copied: bool = False) -> None:
         """Report what `expr` reads that is undefined; not a value that is only copied."""
         match expr:
             case ir.Const() | ir.Lookahead() | ir.PacketLength() | ir.LastIndex():
@@ -219,7 +221,7 @@ class Reader:
             case _:
                 assert_never(expr)
 
-    def _reads_place(self, expr: ir.Var | ir.Member, state: State, *, copied: bool) -> None:
+    def _reads_place(self, expr: ir.Var | ir.Member, state: PathState, *, copied: bool) -> None:
         if isinstance(expr.type, ir.Struct | ir.Header | ir.Stack):
             return
         self.indices(expr, state)
@@ -233,7 +235,7 @@ class Reader:
         if not copied and state.unset_at(expr) is not None:
             self.report(f"{written(expr)} is read, and nothing has set it", expr.pos)
 
-    def indices(self, expr: ir.Expr, state: State) -> None:
+    def indices(self, expr: ir.Expr, state: PathState) -> None:
         """Report the indices of stacks in a path that may be out of range."""
         match expr:
             case ir.Member(base=base) | ir.Slice(base=base) | ir.Next(base=base) | ir.Last(base=base):
@@ -250,7 +252,7 @@ class Reader:
         """Note a finding."""
         self.found[Finding(message, pos)] = None
 
-    def bounded(self, index: ir.Expr, size: int, name: str, pos: ir.Position, state: State) -> None:
+    def bounded(self, index: ir.Expr, size: int, name: str, pos: ir.Position, state: PathState) -> None:
         """Report an index that may not be below `size`."""
         value = state.value(index)
         if not value.trusted and not (value.low >= 0 and value.high < size):

@@ -27,11 +27,11 @@ from softswitch.compiler.undefined.state import (
     MOST_STATES,
     PARSER_ERROR,
     SPEC,
+    Bounds,
     Leaves,
-    Paths,
-    Range,
+    PathSet,
+    PathState,
     Seen,
-    State,
     anything,
     constant,
     fitted,
@@ -54,7 +54,7 @@ class Externs:
         self._reader = reader
         self.clones = False
 
-    def call(self, s: ir.Extern, state: State) -> None:
+    def call(self, s: ir.Extern, state: PathState) -> None:
         """Do a call on one path."""
         function, args = s.function, s.args
         if function.startswith("clone"):
@@ -91,7 +91,7 @@ class Externs:
                 state.values[SPEC] = constant(DROP_PORT)
                 state.values[GROUP] = constant(0)
 
-    def _checksum(self, s: ir.Extern, state: State) -> None:
+    def _checksum(self, s: ir.Extern, state: PathState) -> None:
         self._reader.reads(s.args[0][0], state)
         update = s.function.startswith("update")
         inputs = s.args[1:-2] if update else s.args[1:-1]
@@ -108,7 +108,7 @@ class Externs:
                 state.unset[place] = undefined
 
 
-Called = Callable[[str, list[State], Leaves], list[State]]
+Called = Callable[[str, list[PathState], Leaves], list[PathState]]
 """Does the body of an action."""
 
 
@@ -120,18 +120,18 @@ class Tables:
         self._reader = reader
         self._called = called
 
-    def apply(self, s: ir.Apply, state: State, leaves: Leaves) -> list[State]:
+    def apply(self, s: ir.Apply, state: PathState, leaves: Leaves) -> list[PathState]:
         """Return the possible states of a packet after a table."""
         table = self._program.tables[s.table]
         for key in table.keys:
             self._reader.reads(key.expr, state)
-        after: list[State] = []
+        after: list[PathState] = []
         subjects = [key.expr for key in table.keys]
-        rest: State | None = state
+        rest: PathState | None = state
         for entry in table.entries if table.keys else ():
             matched = matching(rest.copy(), subjects, entry.patterns) if rest is not None else None
             if matched is not None:
-                after += self._run(s, table, matched, entry.invocation.action, entry.invocation.args, leaves)
+                after += self._run(s, matched, entry.invocation.action, entry.invocation.args, leaves)
             if rest is not None and table.const_entries:
                 left = not_matching(rest, subjects, entry.patterns, split=False)
                 rest = left[0] if left else None
@@ -140,28 +140,26 @@ class Tables:
         if table.keys and not table.const_entries:
             for ref in table.actions:
                 if ref.scope != "default_only":
-                    after += self._run(s, table, rest.copy(), ref.action, None, leaves)
+                    after += self._run(s, rest.copy(), ref.action, None, leaves)
         if table.const_default:
-            return after + self._run(
-                s, table, rest, table.default.action, table.default.args, leaves, hit=False
-            )
+            return after + self._run(s, rest, table.default.action, table.default.args, leaves, hit=False)
         for ref in table.actions:
             if ref.scope != "table_only":
-                after += self._run(s, table, rest.copy(), ref.action, None, leaves, hit=False)
+                after += self._run(s, rest.copy(), ref.action, None, leaves, hit=False)
         return after
 
     def _run(
         self,
         s: ir.Apply,
-        table: ir.Table,
-        state: State,
+        state: PathState,
         name: str,
         args: Sequence[int] | None,
         leaves: Leaves,
         *,
         hit: bool = True,
-    ) -> list[State]:
+    ) -> list[PathState]:
         """Run one of a table's actions; without `args`, with any that the control plane may give."""
+        table = self._program.tables[s.table]
         names = [ref.action for ref in table.actions]
         if s.hit is not None:
             state.assign(s.hit, constant(int(hit)))
@@ -182,12 +180,12 @@ class Tables:
 class Steps:
     """Does single statements."""
 
-    def __init__(self, program: ir.Program, reader: Reader, paths: Paths) -> None:
+    def __init__(self, program: ir.Program, reader: Reader, paths: PathSet) -> None:
         self._reader = reader
         self._paths = paths
         self.externs = Externs(program, reader)
 
-    def straight(self, s: ir.Stmt, state: State, leaves: Leaves) -> None:
+    def straight(self, s: ir.Stmt, state: PathState, leaves: Leaves) -> None:
         """Do a statement that goes on with the next one, but for parser errors."""
         self._paths.steps += 1
         match s:
@@ -217,19 +215,19 @@ class Steps:
                 self._emit(header, s.pos, state)
             case ir.Extern():
                 self.externs.call(s, state)
-            case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Scope() | ir.Loop() | ir.Return():
+            case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Inlined() | ir.Loop() | ir.Return():
                 raise TypeError(f"{s.pos}: not straight")
             case ir.Exit() | ir.Break() | ir.Continue() | ir.Verify() | ir.Extract():
                 raise TypeError(f"{s.pos}: not straight")
             case _:
                 assert_never(s)
 
-    def may_fail(self, expr: ir.Expr, state: State, leaves: Leaves) -> None:
+    def may_fail(self, expr: ir.Expr, state: PathState, leaves: Leaves) -> None:
         """Note the packets that are too short for what an expression looks at."""
         if _looks_ahead(expr):
             leaves.stopped.append(state.copy())
 
-    def verify(self, s: ir.Verify, states: list[State], leaves: Leaves) -> list[State]:
+    def verify(self, s: ir.Verify, states: list[PathState], leaves: Leaves) -> list[PathState]:
         """Return the paths on which a condition holds."""
         after = []
         for state in states:
@@ -241,7 +239,7 @@ class Steps:
             after += assume(state, s.condition, True)
         return after
 
-    def _assign(self, s: ir.Assign, state: State) -> None:
+    def _assign(self, s: ir.Assign, state: PathState) -> None:
         if isinstance(s.target.type, ir.Struct | ir.Header | ir.Stack):
             source, target = state.place(s.value), state.place(s.target)
             if source is not None and target is not None:
@@ -261,7 +259,7 @@ class Steps:
         if undefined is not None and place is not None:
             state.unset[place] = undefined
 
-    def extract(self, header: ir.Expr, size: ir.Expr | None, state: State, leaves: Leaves) -> bool:
+    def extract(self, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
         """Extract a header, and return whether parsing goes on."""
         if size is not None:
             self._reader.reads(size, state)
@@ -275,7 +273,7 @@ class Steps:
             state.set_following(header.base, None if following is None else following + 1)
         return True
 
-    def _emit(self, header: ir.Expr, pos: ir.Position, state: State) -> None:
+    def _emit(self, header: ir.Expr, pos: ir.Position, state: PathState) -> None:
         places = list(headers_below(header.type, state.place(header) or ""))
         for place in places:
             below = place + "/"
@@ -284,7 +282,7 @@ class Steps:
                     self._reader.report(f"{shown(name)} leaves in the packet, but nothing has set it", since)
 
 
-def _is_full(stack: ir.Expr, state: State) -> bool:
+def _is_full(stack: ir.Expr, state: PathState) -> bool:
     """Return True if a stack has no next element."""
     assert isinstance(stack.type, ir.Stack)
     return state.following(stack).low >= stack.type.size
@@ -313,14 +311,14 @@ MOST_ROUNDS = 20
 class Statements:
     """Does bodies of statements."""
 
-    def __init__(self, program: ir.Program, reader: Reader, paths: Paths) -> None:
+    def __init__(self, program: ir.Program, reader: Reader, paths: PathSet) -> None:
         self._program = program
         self._reader = reader
         self._paths = paths
         self._tables = Tables(program, reader, self._called)
         self.steps = Steps(program, reader, paths)
 
-    def body(self, body: Iterable[ir.Stmt], states: list[State], leaves: Leaves) -> list[State]:
+    def body(self, body: Iterable[ir.Stmt], states: list[PathState], leaves: Leaves) -> list[PathState]:
         """Return the paths that come to the end of a body; the others are added to `leaves`."""
         for statement in body:
             if not states:
@@ -328,7 +326,7 @@ class Statements:
             states = self._statement(statement, states, leaves)
         return states
 
-    def _statement(self, s: ir.Stmt, states: list[State], leaves: Leaves) -> list[State]:
+    def _statement(self, s: ir.Stmt, states: list[PathState], leaves: Leaves) -> list[PathState]:
         match s:
             case ir.If():
                 return self._if(s, states, leaves)
@@ -340,7 +338,7 @@ class Statements:
                 )
             case ir.Call(action=action):
                 return self._called(action, states, leaves)
-            case ir.Scope(body=body):
+            case ir.Inlined(body=body):
                 return self._scope(body, states, leaves)
             case ir.Loop():
                 return self._loop(s, states, leaves)
@@ -365,7 +363,7 @@ class Statements:
                     self.steps.straight(s, state, leaves)
                 return states
 
-    def _if(self, s: ir.If, states: list[State], leaves: Leaves) -> list[State]:
+    def _if(self, s: ir.If, states: list[PathState], leaves: Leaves) -> list[PathState]:
         then, otherwise = [], []
         for state in states:
             self._reader.reads(s.condition, state)
@@ -373,8 +371,8 @@ class Statements:
             otherwise += assume(state, s.condition, False)
         return self._paths.few(self.body(s.then, then, leaves) + self.body(s.otherwise, otherwise, leaves))
 
-    def _switch(self, s: ir.Switch, states: list[State], leaves: Leaves) -> list[State]:
-        after: list[State] = []
+    def _switch(self, s: ir.Switch, states: list[PathState], leaves: Leaves) -> list[PathState]:
+        after: list[PathState] = []
         for state in states:
             self._reader.reads(s.subject, state)
         for constants, body in s.cases:
@@ -391,15 +389,15 @@ class Statements:
             after += self.body(body, self._paths.few(chosen), leaves)
         return self._paths.few(after + states)
 
-    def _scope(self, body: Sequence[ir.Stmt], states: list[State], leaves: Leaves) -> list[State]:
+    def _scope(self, body: Sequence[ir.Stmt], states: list[PathState], leaves: Leaves) -> list[PathState]:
         inner = replace(leaves, returned=[])
         states = self.body(body, states, inner)
         return self._paths.few(states + inner.returned)
 
-    def _called(self, action: str, states: list[State], leaves: Leaves) -> list[State]:
+    def _called(self, action: str, states: list[PathState], leaves: Leaves) -> list[PathState]:
         return self._scope(self._program.actions[action].body, states, leaves)
 
-    def _loop(self, s: ir.Loop, states: list[State], leaves: Leaves) -> list[State]:
+    def _loop(self, s: ir.Loop, states: list[PathState], leaves: Leaves) -> list[PathState]:
         inner = replace(leaves, broken=[], continued=[])
         seen: Seen = set()
         for _ in range(MOST_ROUNDS):
@@ -407,11 +405,11 @@ class Statements:
             if not states:
                 return self._paths.few(inner.broken)
             states = self._round(s, states, inner)
-        blank = [State({}, {}, merged(states).unset)] if states else []
+        blank = [PathState({}, {}, merged(states).unset)] if states else []
         after = self._round(s, blank, inner)
         return self._paths.few(inner.broken + after)
 
-    def _round(self, s: ir.Loop, states: list[State], inner: Leaves) -> list[State]:
+    def _round(self, s: ir.Loop, states: list[PathState], inner: Leaves) -> list[PathState]:
         states = self.body(s.body, states, inner)
         going_on = states + inner.continued
         inner.continued = []
@@ -423,21 +421,21 @@ class Statements:
 class Parser:
     """Follows packets through the parser."""
 
-    def __init__(self, program: ir.Program, reader: Reader, paths: Paths, statements: Statements) -> None:
+    def __init__(self, program: ir.Program, reader: Reader, paths: PathSet, statements: Statements) -> None:
         self._program = program
         self._reader = reader
         self._paths = paths
         self._statements = statements
 
-    def parse(self) -> list[State]:
+    def parse(self) -> list[PathState]:
         """Return the states that packets end the parser in, with its error."""
         program = self._program
-        first = State({}, {}, {})
+        first = PathState({}, {}, {})
         clear_metadata(program, first)
         for name, type_ in (("hdr", program.hdr), ("meta", program.meta), *program.variables.items()):
             first.valid |= dict.fromkeys(headers_below(type_, name), False)
             first.values |= dict.fromkeys(stacks_below(type_, name), constant(0))
-        accepted: list[State] = []
+        accepted: list[PathState] = []
         leaves = Leaves()
         visits: dict[str, int] = {}
         seen: dict[str, Seen] = {}
@@ -455,19 +453,23 @@ class Parser:
                 state = self._widened(state)
             work += self._parser_state(program.states[name], state, leaves)
         for state in leaves.stopped:
-            known = state.values.get(PARSER_ERROR, Range(1, max(1, len(program.errors.members) - 1)))
+            known = state.values.get(PARSER_ERROR, Bounds(1, max(1, len(program.errors.members) - 1)))
             state.values[PARSER_ERROR] = known
         return self._paths.few(accepted + leaves.stopped)
 
-    def _widened(self, state: State) -> State:
+    def _widened(self, state: PathState) -> PathState:
         """Return the state of a parser that has gone round too often to follow."""
         kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
-        return State({place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy())
+        return PathState(
+            {place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy()
+        )
 
-    def _parser_state(self, node: ir.State, state: State, leaves: Leaves) -> list[tuple[str, State]]:
+    def _parser_state(
+        self, node: ir.ParserState, state: PathState, leaves: Leaves
+    ) -> list[tuple[str, PathState]]:
         transition = node.transition
         states = self._statements.body(node.body, [state], leaves)
-        following: list[tuple[str, State]] = []
+        following: list[tuple[str, PathState]] = []
         for one in states:
             for subject in transition.subjects:
                 self._reader.reads(subject, one)
@@ -485,7 +487,7 @@ class Parser:
         return following
 
 
-def clear_metadata(program: ir.Program, state: State) -> None:
+def clear_metadata(program: ir.Program, state: PathState) -> None:
     """Let user metadata be zero, but for what field lists may have kept."""
     kept = {"/".join(path) for paths in program.field_lists.values() for path in paths}
     for place in scalars_below(program.meta, "meta"):
@@ -495,9 +497,9 @@ def clear_metadata(program: ir.Program, state: State) -> None:
         state.valid[place] = False
 
 
-def _anything_like(value: Range) -> Range:
+def _anything_like(value: Bounds) -> Bounds:
     """Return all values that a place with this one may come to have."""
-    return Range(value.low, 1 << 64)
+    return Bounds(value.low, 1 << 64)
 
 
 def find(program: ir.Program) -> list[Finding]:
@@ -511,7 +513,7 @@ class _Explorer:
     def __init__(self, program: ir.Program) -> None:
         self._program = program
         self._reader = Reader()
-        self._paths = Paths()
+        self._paths = PathSet()
         self._statements = Statements(program, self._reader, self._paths)
 
     def run(self) -> Iterable[Finding]:
@@ -529,12 +531,12 @@ class _Explorer:
         self._block(program.deparser, states)
         return self._reader.found
 
-    def _leaving(self, states: list[State]) -> list[State]:
+    def _leaving(self, states: list[PathState]) -> list[PathState]:
         """Return the states of packets after egress, except dropped ones."""
         states = self._block(self._program.egress, states)
         return [state for state in states if state.values.get(SPEC) != constant(DROP_PORT)]
 
-    def _departing(self, state: State) -> State:
+    def _departing(self, state: PathState) -> PathState:
         """Return a packet at the beginning of egress, where variables and standard metadata are new."""
         for facts in state.all_facts():
             for name in [name for name in facts if name.partition("/")[0] not in ("hdr", "meta")]:
@@ -544,12 +546,12 @@ class _Explorer:
         state.values[SPEC] = constant(0)
         return state
 
-    def _block(self, body: Sequence[ir.Stmt], states: list[State]) -> list[State]:
+    def _block(self, body: Sequence[ir.Stmt], states: list[PathState]) -> list[PathState]:
         leaves = Leaves()
         states = self._statements.body(body, states, leaves)
         return self._paths.few(states + leaves.returned + leaves.exited)
 
-    def _cloned(self, parsed: Iterable[State]) -> list[State]:
+    def _cloned(self, parsed: Iterable[PathState]) -> list[PathState]:
         """Return the states of clones, which are parsed again, and keep some metadata."""
         clones = []
         for state in parsed:
@@ -559,6 +561,6 @@ class _Explorer:
         return clones
 
 
-def _goes_on(state: State) -> bool:
+def _goes_on(state: PathState) -> bool:
     """Return False for a packet that ingress has dropped."""
     return not (state.values.get(SPEC) == constant(DROP_PORT) and state.values.get(GROUP) == constant(0))

@@ -136,7 +136,7 @@ class _Settler:
 
     # ----------------------------------------------------------------- statements
 
-    def _state(self, state: ir.State) -> ir.State:
+    def _state(self, state: ir.ParserState) -> ir.ParserState:
         body = self._body(state.body)
         subjects = tuple(map(self._expr, state.transition.subjects))
         transition = replace(state.transition, subjects=subjects)
@@ -183,7 +183,7 @@ class _Settler:
                 bodies = tuple((constants, self._body(body)) for constants, body in cases)
                 self._draws += draws
                 return replace(s, subject=subject, cases=bodies)
-            case ir.Scope(body):
+            case ir.Inlined(body):
                 return replace(s, body=self._body(body))
             case ir.Loop(body, update):
                 return replace(s, body=self._body(body), update=self._body(update))

@@ -15,7 +15,7 @@ from softswitch.compiler.ir import fold
 _MOST_HOLES = 16
 
 
-class Range(NamedTuple):
+class Bounds(NamedTuple):
     """Values low to high but those of `holes`; `trusted`: the program and the control plane alone decide."""
 
     low: int
@@ -28,51 +28,51 @@ class Range(NamedTuple):
         """The value, if there is but one."""
         return self.low if self.low == self.high else None
 
-    def meet(self, low: int, high: int) -> Range | None:
+    def meet(self, low: int, high: int) -> Bounds | None:
         """Return the values that are also in low to high; None if there are none."""
         low, high = max(self.low, low), min(self.high, high)
         while low in self.holes:
             low += 1
         while high in self.holes:
             high -= 1
-        return Range(low, high, self.trusted, self.holes) if low <= high else None
+        return Bounds(low, high, self.trusted, self.holes) if low <= high else None
 
-    def without(self, value: int) -> Range | None:
+    def without(self, value: int) -> Bounds | None:
         """Return all values but one; None if there are none."""
         if len(self.holes) >= _MOST_HOLES and self.low < value < self.high:
             return self
-        return Range(self.low, self.high, self.trusted, self.holes | {value}).meet(self.low, self.high)
+        return Bounds(self.low, self.high, self.trusted, self.holes | {value}).meet(self.low, self.high)
 
-    def join(self, other: Range) -> Range:
+    def join(self, other: Bounds) -> Bounds:
         """Return the values of both."""
         trusted = self.trusted and other.trusted
         low, high = min(self.low, other.low), max(self.high, other.high)
-        return Range(low, high, trusted, self.holes & other.holes)
+        return Bounds(low, high, trusted, self.holes & other.holes)
 
 
-def anything(type_: ir.Type, *, trusted: bool = False) -> Range:
+def anything(type_: ir.Type, *, trusted: bool = False) -> Bounds:
     """Return all values of a scalar type."""
     match type_:
         case ir.Bits():
-            return Range(*fold.limits(type_), trusted)
+            return Bounds(*fold.limits(type_), trusted)
         case ir.Enum(_, members):
-            return Range(0, len(members) - 1, trusted)
+            return Bounds(0, len(members) - 1, trusted)
         case _:
-            return Range(0, 1, trusted)
+            return Bounds(0, 1, trusted)
 
 
-def constant(value: int) -> Range:
+def constant(value: int) -> Bounds:
     """Return one value of the program's own."""
-    return Range(value, value, True)
+    return Bounds(value, value, True)
 
 
-def fitted(type_: ir.Type, low: int, high: int, *, trusted: bool) -> Range:
+def fitted(type_: ir.Type, low: int, high: int, *, trusted: bool) -> Bounds:
     """Return a result of arithmetic: all values of the type, if it may have wrapped around."""
     full = anything(type_, trusted=trusted)
-    return Range(low, high, trusted) if full.low <= low and high <= full.high else full
+    return Bounds(low, high, trusted) if full.low <= low and high <= full.high else full
 
 
-def calculated(expr: ir.Binary, left: Range, right: Range) -> Range:
+def calculated(expr: ir.Binary, left: Bounds, right: Bounds) -> Bounds:
     """Return the values of an operation on numbers."""
     trusted = left.trusted and right.trusted
     full = anything(expr.type, trusted=trusted)
@@ -81,7 +81,7 @@ def calculated(expr: ir.Binary, left: Range, right: Range) -> Range:
     if exact and isinstance(expr.type, ir.Bits) and right.low >= 0:
         known = (ir.Const(expr.type, left.low, expr.pos), ir.Const(expr.type, right.low, expr.pos))
         value = fold.bits(expr.op, expr.type, *known, expr.pos)
-        return Range(value, value, trusted)
+        return Bounds(value, value, trusted)
     if left.low < 0 or right.low < 0:
         return full
     match expr.op:
@@ -92,19 +92,19 @@ def calculated(expr: ir.Binary, left: Range, right: Range) -> Range:
         case "*":
             return fitted(expr.type, left.low * right.low, left.high * right.high, trusted=trusted)
         case "&":
-            return Range(0, min(left.high, right.high), trusted)
+            return Bounds(0, min(left.high, right.high), trusted)
         case "|" | "^":
             return fitted(expr.type, 0, _all_ones(max(left.high, right.high)), trusted=trusted)
         case "%":
-            return Range(0, min(left.high, right.high - 1), trusted) if right.low > 0 else full
+            return Bounds(0, min(left.high, right.high - 1), trusted) if right.low > 0 else full
         case "/":
-            return Range(0, left.high // max(1, right.low), trusted)
+            return Bounds(0, left.high // max(1, right.low), trusted)
         case ">>":
-            return Range(0, left.high >> right.low, trusted)
+            return Bounds(0, left.high >> right.low, trusted)
         case "++":
             assert isinstance(expr.right.type, ir.Bits)
             width = expr.right.type.width
-            return Range((left.low << width) + right.low, (left.high << width) + right.high, trusted)
+            return Bounds((left.low << width) + right.low, (left.high << width) + right.high, trusted)
         case _:
             return full
 
@@ -113,7 +113,7 @@ def _all_ones(value: int) -> int:
     return (1 << value.bit_length()) - 1
 
 
-def compared(op: str, left: Range, right: Range) -> Range:
+def compared(op: str, left: Bounds, right: Bounds) -> Bounds:
     """Return the outcome of a comparison of numbers: 0, 1 or either."""
     apart = left.high < right.low or right.high < left.low
     apart |= (right.only in left.holes) if right.only is not None else False
@@ -128,10 +128,10 @@ def compared(op: str, left: Range, right: Range) -> Range:
     }
     true, false = sure[op]
     trusted = left.trusted and right.trusted
-    return Range(int(true), int(not false), trusted)
+    return Bounds(int(true), int(not false), trusted)
 
 
-def joined(values: Iterable[Range]) -> Range:
+def joined(values: Iterable[Bounds]) -> Bounds:
     """Return the values of all."""
     first, *others = values
     for other in others:
@@ -142,7 +142,7 @@ def joined(values: Iterable[Range]) -> Range:
 _NEXT = "/next"
 
 
-class State:
+class PathState:
     """Facts by place (``hdr/ina/kind``); nothing is known of a place without.
 
     `values` are those of scalars, `valid` says of headers whether they are, and `unset` are scalars whose
@@ -152,15 +152,15 @@ class State:
     __slots__ = ("unset", "valid", "values")
 
     def __init__(
-        self, values: dict[str, Range], valid: dict[str, bool], unset: dict[str, ir.Position]
+        self, values: dict[str, Bounds], valid: dict[str, bool], unset: dict[str, ir.Position]
     ) -> None:
         self.values = values
         self.valid = valid
         self.unset = unset
 
-    def copy(self) -> State:
+    def copy(self) -> PathState:
         """Return an independent copy."""
-        return State(self.values.copy(), self.valid.copy(), self.unset.copy())
+        return PathState(self.values.copy(), self.valid.copy(), self.unset.copy())
 
     def all_facts(self) -> tuple[dict[str, Any], ...]:
         """Return the facts of each kind."""
@@ -197,11 +197,11 @@ class State:
             return None
         return element(parent, index)
 
-    def following(self, stack: ir.Expr) -> Range:
+    def following(self, stack: ir.Expr) -> Bounds:
         """Return the index of the stack's next element."""
         parent = self.place(stack)
         assert isinstance(stack.type, ir.Stack)
-        unknown = Range(0, stack.type.size)
+        unknown = Bounds(0, stack.type.size)
         return unknown if parent is None else self.values.get(parent + _NEXT, unknown)
 
     def set_following(self, stack: ir.Expr, index: int | None) -> None:
@@ -212,7 +212,7 @@ class State:
 
     # ----------------------------------------------------------------- values
 
-    def value(self, expr: ir.Expr) -> Range:
+    def value(self, expr: ir.Expr) -> Bounds:
         """Return the knowledge of a scalar's value."""
         match expr:
             case ir.Const(value=value):
@@ -223,12 +223,12 @@ class State:
                 return anything(expr.type) if found is None else found
             case ir.IsValid(header=header):
                 known = self.is_valid(header)
-                return Range(0, 1) if known is None else Range(int(known), int(known))
+                return Bounds(0, 1) if known is None else Bounds(int(known), int(known))
             case ir.Slice(base=base, high=high, low=low):
                 whole = self.value(base)
                 if whole.only is not None:
                     bits = whole.only >> low & ((1 << (high - low + 1)) - 1)
-                    return Range(bits, bits, whole.trusted)
+                    return Bounds(bits, bits, whole.trusted)
                 fits = low == 0 and whole.low >= 0 and whole.high < 1 << (high + 1)
                 return whole if fits else anything(expr.type, trusted=whole.trusted)
             case ir.Cast(operand=operand):
@@ -237,7 +237,7 @@ class State:
                 return before if full.low <= before.low and before.high <= full.high else full
             case ir.Unary(op="!", operand=operand):
                 no = self.value(operand)
-                return Range(1 - no.high, 1 - no.low, no.trusted)
+                return Bounds(1 - no.high, 1 - no.low, no.trusted)
             case ir.Unary(operand=operand):
                 return anything(expr.type, trusted=self.value(operand).trusted)
             case ir.Mux(condition=condition, then=then, otherwise=otherwise):
@@ -250,28 +250,28 @@ class State:
             case _:
                 return anything(expr.type)
 
-    def _binary(self, expr: ir.Binary) -> Range:
+    def _binary(self, expr: ir.Binary) -> Bounds:
         if isinstance(expr.left.type, ir.Header | ir.Stack | ir.Struct | ir.VarBits):
-            return Range(0, 1)
+            return Bounds(0, 1)
         left, right = self.value(expr.left), self.value(expr.right)
         trusted = left.trusted and right.trusted
         match expr.op:
             case "&&":
-                return Range(left.low & right.low, left.high & right.high, trusted)
+                return Bounds(left.low & right.low, left.high & right.high, trusted)
             case "||":
-                return Range(left.low | right.low, left.high | right.high, trusted)
+                return Bounds(left.low | right.low, left.high | right.high, trusted)
             case "==" | "!=" | "<" | "<=" | ">" | ">=":
                 return compared(expr.op, left, right)
             case _:
                 return calculated(expr, left, right)
 
-    def _set(self, place: str, value: Range | None) -> None:
+    def _set(self, place: str, value: Bounds | None) -> None:
         if value is None:
             self.values.pop(place, None)
         else:
             self.values[place] = value
 
-    def assign(self, target: ir.Expr, value: Range | None) -> None:
+    def assign(self, target: ir.Expr, value: Bounds | None) -> None:
         """Give a scalar a value; None: one that nothing is known of."""
         if isinstance(target, ir.Slice):
             place = self.place(target.base)
@@ -414,7 +414,7 @@ def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
             pass
 
 
-def merged(states: Iterable[State]) -> State:
+def merged(states: Iterable[PathState]) -> PathState:
     """Return the common knowledge of these paths."""
     first, *others = states
     values, valid, unset = first.values.copy(), first.valid.copy(), first.unset.copy()
@@ -424,7 +424,7 @@ def merged(states: Iterable[State]) -> State:
         }
         valid = {name: is_ for name, is_ in valid.items() if other.valid.get(name) is is_}
         unset |= other.unset
-    return State(values, valid, unset)
+    return PathState(values, valid, unset)
 
 
 MOST_STATES = 512
@@ -445,20 +445,20 @@ Seen = set[tuple[frozenset[object], ...]]
 class Leaves:
     """The paths that leave a body, by how they do."""
 
-    returned: list[State] = field(default_factory=list)
-    exited: list[State] = field(default_factory=list)
-    broken: list[State] = field(default_factory=list)
-    continued: list[State] = field(default_factory=list)
-    stopped: list[State] = field(default_factory=list)  # with a parser error
+    returned: list[PathState] = field(default_factory=list)
+    exited: list[PathState] = field(default_factory=list)
+    broken: list[PathState] = field(default_factory=list)
+    continued: list[PathState] = field(default_factory=list)
+    stopped: list[PathState] = field(default_factory=list)  # with a parser error
 
 
-class Paths:
+class PathSet:
     """Keeps paths few; `steps` are the statements done so far, once for each path."""
 
     def __init__(self) -> None:
         self.steps = 0
 
-    def few(self, states: list[State], most: int = MOST_STATES) -> list[State]:
+    def few(self, states: list[PathState], most: int = MOST_STATES) -> list[PathState]:
         """Return the states, each once; those with the same headers as one, if there are too many."""
         if len(states) < 2:
             return states
@@ -467,14 +467,14 @@ class Paths:
         for facts in (2, 1, 0):  # the same headers valid and values unset, the same headers, anything
             if len(different) <= most:
                 break
-            alike: dict[tuple[object, ...], list[State]] = {}
+            alike: dict[tuple[object, ...], list[PathState]] = {}
             for state in different.values():
                 alike.setdefault(state.key()[1 : 1 + facts], []).append(state)
             different = {one.key(): one for one in map(merged, alike.values())}
         return list(different.values())
 
 
-def fresh(seen: Seen, state: State) -> bool:
+def fresh(seen: Seen, state: PathState) -> bool:
     """Return whether a state is none of those seen, and note it."""
     key = state.key()
     if key in seen:

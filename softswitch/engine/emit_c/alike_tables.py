@@ -66,7 +66,7 @@ class _Joiner:
         match s:
             case ir.If(_, then, otherwise):
                 return replace(s, then=self.body(then), otherwise=self.body(otherwise))
-            case ir.Scope(body):
+            case ir.Inlined(body):
                 return replace(s, body=self.body(body))
             case ir.Switch(_, cases):
                 return replace(s, cases=tuple((constants, self.body(body)) for constants, body in cases))

@@ -23,7 +23,7 @@ from softswitch.engine.emit_c.externs import HANDLERS
 from softswitch.engine.emit_c.lanes import reads, write_statements
 from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.packet import raw_name
-from softswitch.engine.emit_c.statements import Body, Handler, where_name
+from softswitch.engine.emit_c.statements import BodyWriter, Handler, where_name
 from softswitch.engine.emit_c.text import (
     PARAMETERS,
     RESERVED,
@@ -37,7 +37,7 @@ from softswitch.engine.emit_c.text import (
     storage_type,
     unparenthesised,
 )
-from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.unit import Translation
 from softswitch.engine.pipeline import MAX_FRAME
 from softswitch.engine.tofino import is_told
 
@@ -111,7 +111,7 @@ def find_locals(program: ir.Program) -> Locals:
 
 
 def open_body(
-    unit: Unit,
+    unit: Translation,
     out: Writer,
     local: Iterable[str],
     *,
@@ -119,7 +119,7 @@ def open_body(
     leave_block: str | None = None,
     extra: dict[str, Handler] | None = None,
     in_parser: bool = False,
-) -> Body:
+) -> BodyWriter:
     """Return a body to write a function with, after declaring its local variables as zero."""
     names = Names()
     for reserved in (*RESERVED, "slot"):
@@ -130,7 +130,7 @@ def open_body(
         assert isinstance(type_, ir.Bits | ir.Bool | ir.Enum)
         renamed[variable] = names.unique(variable.rsplit(".", 1)[-1])
         out.line(f"{storage_type(type_)} {renamed[variable]} = 0;")
-    return Body(
+    return BodyWriter(
         unit=unit,
         out=out,
         expressions=Expressions(unit.homes, locals=renamed),
@@ -142,7 +142,7 @@ def open_body(
     )
 
 
-def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
+def emit_actions(unit: Translation, locals_: Locals, out: Writer) -> None:
     """Write one function per action; those that may exit the block return true if they did."""
     for name in unit.program.actions:
         result = "int" if name in unit.leaving_actions else "void"
@@ -169,7 +169,7 @@ def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
         out.line()
 
 
-def emit_block(unit: Unit, locals_: Locals, name: str, out: Writer) -> None:
+def emit_block(unit: Translation, locals_: Locals, name: str, out: Writer) -> None:
     """Write one of the blocks that only run statements: verify, ingress, egress, compute."""
     statements: Sequence[ir.Stmt] = getattr(unit.program, name)
     written = Writer()
@@ -185,7 +185,7 @@ def emit_block(unit: Unit, locals_: Locals, name: str, out: Writer) -> None:
 MAX_STATES = 1000
 
 
-def emit_parser(unit: Unit, locals_: Locals, parser: str, out: Writer) -> None:
+def emit_parser(unit: Translation, locals_: Locals, parser: str, out: Writer) -> None:
     """Write ``run_PARSER``, which returns the parser error (0: none) and sets where the payload starts."""
     states = unit.program.parsers[parser]
     reachable = _reachable(states)
@@ -229,7 +229,7 @@ def emit_parser(unit: Unit, locals_: Locals, parser: str, out: Writer) -> None:
     out.line()
 
 
-def _reachable(states: Mapping[str, ir.State]) -> list[str]:
+def _reachable(states: Mapping[str, ir.ParserState]) -> list[str]:
     found: dict[str, None] = {}
     waiting = ["start"]
     while waiting:
@@ -251,7 +251,7 @@ def _targets(transition: ir.Transition) -> list[str]:
     return targets
 
 
-def _has_loop(states: Mapping[str, ir.State], reachable: Sequence[str]) -> bool:
+def _has_loop(states: Mapping[str, ir.ParserState], reachable: Sequence[str]) -> bool:
     """Return True if some state can be reached from itself."""
     remaining = set(reachable)
     while True:
@@ -265,7 +265,7 @@ def _has_loop(states: Mapping[str, ir.State], reachable: Sequence[str]) -> bool:
         remaining -= ends
 
 
-def _transition(body: Body, transition: ir.Transition, labels: dict[str, str]) -> None:
+def _transition(body: BodyWriter, transition: ir.Transition, labels: dict[str, str]) -> None:
     body.prepare(transition.subjects)
     subjects = []
     with body.out.block(""):
@@ -324,7 +324,7 @@ def _test(pattern: ir.Pattern, text: str, type_: ir.Type) -> str | None:
 # --------------------------------------------------------------------------- statements of parsers
 
 
-def _extract(body: Body, statement: ir.Extract) -> None:
+def _extract(body: BodyWriter, statement: ir.Extract) -> None:
     out, expressions = body.out, body.expressions
     body.check([statement.header] if statement.size is None else [statement.header, statement.size])
     if statement.size is not None:
@@ -366,7 +366,7 @@ def _extract(body: Body, statement: ir.Extract) -> None:
             out.line(f"{expressions.stack(statement.header.base).next}++;")
 
 
-def _advance(body: Body, statement: ir.Advance) -> None:
+def _advance(body: BodyWriter, statement: ir.Advance) -> None:
     body.prepare([statement.bits])
     with body.out.block(""):
         body.out.line(f"uint64_t bits = {body.expressions.text(statement.bits)};")
@@ -375,7 +375,7 @@ def _advance(body: Body, statement: ir.Advance) -> None:
         body.out.line("at += bits / 8;")
 
 
-def _verify(body: Body, statement: ir.Verify) -> None:
+def _verify(body: BodyWriter, statement: ir.Verify) -> None:
     body.prepare([statement.condition, statement.error])
     with body.out.block(f"if (!({body.expressions.text(statement.condition)}))"):
         body.out.line(
@@ -387,7 +387,7 @@ def _verify(body: Body, statement: ir.Verify) -> None:
 # --------------------------------------------------------------------------- deparser
 
 
-def emit_deparser(unit: Unit, locals_: Locals, deparser: str, out: Writer) -> None:
+def emit_deparser(unit: Translation, locals_: Locals, deparser: str, out: Writer) -> None:
     """Write ``run_DEPARSER``, which stores the headers at `to` and returns their end."""
     body_of = unit.program.blocks[deparser]
     _check_room(unit, body_of)
@@ -401,7 +401,7 @@ def emit_deparser(unit: Unit, locals_: Locals, deparser: str, out: Writer) -> No
     out.line()
 
 
-def _check_room(unit: Unit, deparser: Sequence[ir.Stmt]) -> None:
+def _check_room(unit: Translation, deparser: Sequence[ir.Stmt]) -> None:
     """Refuse a deparser that could write headers beyond the longest frame."""
     total = 0
     for statement in all_statements(deparser):
@@ -418,7 +418,7 @@ def _check_room(unit: Unit, deparser: Sequence[ir.Stmt]) -> None:
             raise Unsupported(f"headers of more than {MAX_FRAME} bytes", statement.pos)
 
 
-def _emit(body: Body, statement: ir.Emit) -> None:
+def _emit(body: BodyWriter, statement: ir.Emit) -> None:
     if isinstance(statement.header.type, ir.Header):
         header = body.expressions.header(statement.header)
         _emit_header(body, header.home, header.guard)
@@ -428,7 +428,7 @@ def _emit(body: Body, statement: ir.Emit) -> None:
         _emit_header(body, HeaderHome(stack.layout, f"{stack.text}[i]", f"{stack.valid}[i]", None), None)
 
 
-def _emit_header(body: Body, home: HeaderHome, guard: str | None) -> None:
+def _emit_header(body: BodyWriter, home: HeaderHome, guard: str | None) -> None:
     layout = home.layout
     condition = home.valid if guard is None else f"{guard} && {home.valid}"
     size = str(layout.fixed_bits // 8)

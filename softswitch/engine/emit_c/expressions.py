@@ -15,10 +15,10 @@ from softswitch.compiler.ir.verify import is_wide, too_wide
 from softswitch.compiler.ir.walk import Path
 from softswitch.engine.emit_c.layout import (
     ArrayRef,
+    FieldSlot,
     HeaderHome,
     Homes,
     ScalarHome,
-    Slot,
     StackHome,
 )
 from softswitch.engine.emit_c.text import (
@@ -51,7 +51,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class HeaderPlace:
     """A C lvalue of a header; it exists only where `guard` holds."""
 
     home: HeaderHome
@@ -59,7 +59,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ParserCheck:
     """A condition under which evaluating an expression is a parser error, given `guards`."""
 
     guards: tuple[str, ...]
@@ -84,10 +84,10 @@ class Expressions:
         assert isinstance(place, Scalar), f"{expr.pos}: no scalar"
         return place
 
-    def header(self, expr: ir.Expr) -> Header:
+    def header(self, expr: ir.Expr) -> HeaderPlace:
         """Return the place of a header path."""
         place = self._resolve(expr)
-        assert isinstance(place, Header), f"{expr.pos}: no header"
+        assert isinstance(place, HeaderPlace), f"{expr.pos}: no header"
         return place
 
     def stack(self, expr: ir.Expr) -> StackHome:
@@ -96,7 +96,7 @@ class Expressions:
         assert isinstance(place, StackHome), f"{expr.pos}: no stack"
         return place
 
-    def _resolve(self, expr: ir.Expr) -> Scalar | Header | StackHome | Path:
+    def _resolve(self, expr: ir.Expr) -> Scalar | HeaderPlace | StackHome | Path:
         match expr:
             case ir.Var(name=name):
                 if name in self.locals:
@@ -104,7 +104,7 @@ class Expressions:
                 return self._at((name,), expr.type)
             case ir.Member(base=base, field=name):
                 parent = self._resolve(base)
-                if isinstance(parent, Header):
+                if isinstance(parent, HeaderPlace):
                     slot = parent.home.layout.by_name[name]
                     return self._field(parent, slot)
                 assert isinstance(parent, tuple)
@@ -113,31 +113,31 @@ class Expressions:
                 stack = self.stack(base)
                 if isinstance(index, ir.Const):
                     if 0 <= index.value < stack.size:
-                        return Header(_element(stack, str(index.value)))
-                    return Header(_element(stack, "0"), guard="0")
+                        return HeaderPlace(_element(stack, str(index.value)))
+                    return HeaderPlace(_element(stack, "0"), guard="0")
                 text = self._index(index)
-                return Header(_element(stack, text), guard=f"{text} < {stack.size}")
+                return HeaderPlace(_element(stack, text), guard=f"{text} < {stack.size}")
             case ir.Next(base=base):
                 stack = self.stack(base)
-                return Header(_element(stack, stack.next))
+                return HeaderPlace(_element(stack, stack.next))
             case ir.Last(base=base):
                 stack = self.stack(base)
-                return Header(_element(stack, f"{stack.next} - 1"))
+                return HeaderPlace(_element(stack, f"{stack.next} - 1"))
             case _:
                 raise TypeError(f"{expr.pos}: no place: {type(expr).__name__}")
 
-    def _at(self, path: Path, type_: ir.Type) -> Scalar | Header | StackHome | Path:
+    def _at(self, path: Path, type_: ir.Type) -> Scalar | HeaderPlace | StackHome | Path:
         if isinstance(type_, ir.Struct):
             return path
         match self.homes.home(path):
             case HeaderHome() as home:
-                return Header(home)
+                return HeaderPlace(home)
             case ScalarHome(type=scalar_type, text=text):
                 return Scalar(scalar_type, self.aliases.get(text, text))
             case stack:
                 return stack
 
-    def _field(self, header: Header, slot: Slot) -> Scalar:
+    def _field(self, header: HeaderPlace, slot: FieldSlot) -> Scalar:
         array = slot.array
         text = f"{header.home.text}.{slot.member}"
         if array is not None:
@@ -397,16 +397,16 @@ class Expressions:
 
     # ----------------------------------------------------------------- parser errors
 
-    def checks(self, expr: ir.Expr, guards: tuple[str, ...] = ()) -> Iterator[Check]:
+    def checks(self, expr: ir.Expr, guards: tuple[str, ...] = ()) -> Iterator[ParserCheck]:
         """Yield the conditions under which `expr` may be evaluated, in order of evaluation."""
         match expr:
             case ir.Lookahead(type=ir.Bits(width=width)):
-                yield Check(guards, f"(size_t)(end - at) < {(width + 7) // 8}", "PacketTooShort")
+                yield ParserCheck(guards, f"(size_t)(end - at) < {(width + 7) // 8}", "PacketTooShort")
             case ir.Next(base=base):
                 stack = self.stack(base)
-                yield Check(guards, f"{stack.next} >= {stack.size}", "StackOutOfBounds")
+                yield ParserCheck(guards, f"{stack.next} >= {stack.size}", "StackOutOfBounds")
             case ir.Last(base=base):
-                yield Check(guards, f"{self.stack(base).next} == 0", "StackOutOfBounds")
+                yield ParserCheck(guards, f"{self.stack(base).next} == 0", "StackOutOfBounds")
             case ir.Binary(op="&&" | "||" as op, left=left, right=right):
                 yield from self.checks(left, guards)
                 guard = self.value(left).text if op == "&&" else f"!{self.value(left).text}"

@@ -10,9 +10,9 @@ from softswitch.compiler.ir.crc import Crc
 from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import member_path
 from softswitch.engine.emit_c.layout import HeaderHome
-from softswitch.engine.emit_c.statements import Body, Handler
+from softswitch.engine.emit_c.statements import BodyWriter, Handler
 from softswitch.engine.emit_c.text import c_integer, class_bits, is_signed, literal
-from softswitch.engine.emit_c.wire import Block, Part, checksum_terms, store_parts, stretches
+from softswitch.engine.emit_c.wire import BitPart, CellBlock, checksum_terms, store_parts, stretches
 
 ALGORITHMS = ("csum16", "crc32", "crc16", "xor16", "identity")
 PAYLOAD_MAX = "P4_MAX_FRAME"
@@ -20,13 +20,13 @@ KEPT_BYTES = 128
 """Longest header of a mirror or resubmission of Tofino."""
 
 
-def _register_read(body: Body, call: ir.Extern) -> None:
+def _register_read(body: BodyWriter, call: ir.Extern) -> None:
     (target,), (index,) = call.args
     text, guard = body.register(call.instance, index)
     body.store(target, text if guard is None else f"{guard} ? {text} : 0")
 
 
-def _register_write(body: Body, call: ir.Extern) -> None:
+def _register_write(body: BodyWriter, call: ir.Extern) -> None:
     (index,), (value,) = call.args
     text, guard = body.register(call.instance, index)
     line = f"{text} = {body.expressions.text(value)};"
@@ -36,7 +36,7 @@ def _register_write(body: Body, call: ir.Extern) -> None:
         body.out.when(guard, line)
 
 
-def _count(body: Body, call: ir.Extern) -> None:
+def _count(body: BodyWriter, call: ir.Extern) -> None:
     index = body.expressions.index(call.args[0][0])
     name = body.unit.counter_names[call.instance]
     size = body.unit.program.counters[call.instance].size
@@ -48,7 +48,7 @@ def counted_bytes(program: ir.Program) -> str:
     return "p->counted" if program.tofino else "p->frame_length"
 
 
-def _execute_meter(body: Body, call: ir.Extern) -> None:
+def _execute_meter(body: BodyWriter, call: ir.Extern) -> None:
     (target,), (index,) = call.args
     meter = body.unit.program.meters[call.instance]
     name = body.unit.meter_names[call.instance]
@@ -65,7 +65,7 @@ def cost(meter: ir.Meter, size: str) -> str:
     return size if meter.unit == "bytes" else "1"
 
 
-def _send_digest(body: Body, call: ir.Extern) -> None:
+def _send_digest(body: BodyWriter, call: ir.Extern) -> None:
     number = list(body.unit.program.digests).index(call.instance)
     words = [str(number)]
     for expr in call.args[0]:
@@ -80,11 +80,11 @@ def _send_digest(body: Body, call: ir.Extern) -> None:
         )
 
 
-def _nothing(body: Body, call: ir.Extern) -> None:
+def _nothing(body: BodyWriter, call: ir.Extern) -> None:
     del body, call
 
 
-def _mark_to_drop(body: Body, call: ir.Extern) -> None:
+def _mark_to_drop(body: BodyWriter, call: ir.Extern) -> None:
     del call
     body.out.line(
         "p->standard_metadata.egress_spec = P4_DROP_PORT;",
@@ -92,7 +92,7 @@ def _mark_to_drop(body: Body, call: ir.Extern) -> None:
     )
 
 
-def _clone(body: Body, call: ir.Extern) -> None:
+def _clone(body: BodyWriter, call: ir.Extern) -> None:
     body.out.line(
         "v->request.clone = 1;",
         f"v->request.clone_session = (uint16_t)({body.expressions.text(call.args[1][0])});",
@@ -101,28 +101,28 @@ def _clone(body: Body, call: ir.Extern) -> None:
     body.out.line(f"v->request.clone_fields = (int32_t)({fields});")
 
 
-def _resubmit(body: Body, call: ir.Extern) -> None:
+def _resubmit(body: BodyWriter, call: ir.Extern) -> None:
     body.out.line(
         "v->request.resubmit = 1;",
         f"v->request.resubmit_fields = (int32_t)({body.expressions.text(call.args[0][0])});",
     )
 
 
-def _recirculate(body: Body, call: ir.Extern) -> None:
+def _recirculate(body: BodyWriter, call: ir.Extern) -> None:
     body.out.line(
         "v->request.recirculate = 1;",
         f"v->request.recirculate_fields = (int32_t)({body.expressions.text(call.args[0][0])});",
     )
 
 
-def _truncate(body: Body, call: ir.Extern) -> None:
+def _truncate(body: BodyWriter, call: ir.Extern) -> None:
     length = body.expressions.text(call.args[0][0])
     with body.out.block(""):
         body.out.line(f"uint64_t length = {length};")
         body.out.when("length < p->truncate_to", "p->truncate_to = (uint32_t)length;")
 
 
-def _mirror(body: Body, call: ir.Extern) -> None:
+def _mirror(body: BodyWriter, call: ir.Extern) -> None:
     (session,), data = call.args
     body.out.line(
         "v->request.clone = 1;",
@@ -131,12 +131,12 @@ def _mirror(body: Body, call: ir.Extern) -> None:
     _keep_bytes(body, data, "mirror", call.pos)
 
 
-def _resubmit_with(body: Body, call: ir.Extern) -> None:
+def _resubmit_with(body: BodyWriter, call: ir.Extern) -> None:
     body.out.line("v->request.resubmit = 1;")
     _keep_bytes(body, call.args[0], "resubmit", call.pos)
 
 
-def _keep_bytes(body: Body, data: Sequence[ir.Expr], place: str, pos: ir.Position) -> None:
+def _keep_bytes(body: BodyWriter, data: Sequence[ir.Expr], place: str, pos: ir.Position) -> None:
     """Write code that keeps values in a row for a packet that is yet to be made."""
     parts = _parts(body, data)
     bits = sum(part.width for part in parts)
@@ -146,7 +146,7 @@ def _keep_bytes(body: Body, data: Sequence[ir.Expr], place: str, pos: ir.Positio
     store_parts(f"p->packet->{place}", 0, parts, body.out)
 
 
-def _random(body: Body, call: ir.Extern) -> None:
+def _random(body: BodyWriter, call: ir.Extern) -> None:
     (target,), (low,), (high,) = call.args
     if is_signed(low.type):
         raise Unsupported("random of signed numbers", call.pos)
@@ -176,16 +176,16 @@ def algorithm(expr: ir.Expr) -> str:
     return name
 
 
-def _parts(body: Body, data: Sequence[ir.Expr]) -> list[Part]:
+def _parts(body: BodyWriter, data: Sequence[ir.Expr]) -> list[BitPart]:
     parts = []
     for expr in data:
         if is_wide(expr.type):
             raise Unsupported("a hash over a value of more than 128 bits", expr.pos)
-        parts.append(Part(body.expressions.value(expr).text, ir.width_of(expr.type)))
+        parts.append(BitPart(body.expressions.value(expr).text, ir.width_of(expr.type)))
     return parts
 
 
-def _checksum_terms(body: Body, data: Sequence[ir.Expr], *, wide: bool) -> Iterator[str]:
+def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) -> Iterator[str]:
     """Yield C terms whose sum has the Internet checksum of `data`; if `wide`, several fields in a term."""
     position, start = 0, 0
     while start < len(data):
@@ -200,12 +200,16 @@ def _checksum_terms(body: Body, data: Sequence[ir.Expr], *, wide: bool) -> Itera
             yield f"p4_sum_words((const uint8_t *)&{home.text} + {blocks[0].place}, {size})"
         cells = [cell for block in blocks for cell in block.cells]
         if not wide:
-            yield from checksum_terms([Part(f"{home.text}.{cell.member}", 8 * cell.size) for cell in cells])
+            yield from checksum_terms(
+                [BitPart(f"{home.text}.{cell.member}", 8 * cell.size) for cell in cells]
+            )
         position += 8 * size
         start += sum(len(cell.slots) for cell in cells)
 
 
-def _summed_blocks(body: Body, data: Sequence[ir.Expr]) -> tuple[Sequence[Block], HeaderHome | None]:
+def _summed_blocks(
+    body: BodyWriter, data: Sequence[ir.Expr]
+) -> tuple[Sequence[CellBlock], HeaderHome | None]:
     """Return the cells of a header that `data` begins with, an even number of bytes, and that header."""
     first = data[0]
     if not isinstance(first, ir.Member) or not isinstance(first.base.type, ir.Header):
@@ -228,7 +232,9 @@ def _summed_blocks(body: Body, data: Sequence[ir.Expr]) -> tuple[Sequence[Block]
     return (), None
 
 
-def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool, wide: bool = False) -> str:
+def _digest(
+    body: BodyWriter, name: str, data: Sequence[ir.Expr], *, payload: bool, wide: bool = False
+) -> str:
     """Write code that computes H(data), and return the result as a C value of 64 bits.
 
     A checksum of fields of a header is summed in larger pieces if `wide`: where the fields have not just been
@@ -285,7 +291,7 @@ def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool, wi
     return f"p4_{name}(data, {size})"
 
 
-def _hash(body: Body, call: ir.Extern) -> None:
+def _hash(body: BodyWriter, call: ir.Extern) -> None:
     (target,), (kind,), (base,), data, (maximum,) = call.args
     name = algorithm(kind)
     with body.out.block(""):
@@ -320,7 +326,7 @@ def _hash(body: Body, call: ir.Extern) -> None:
         body.store(target, _cut(text, bits, target))
 
 
-def _identity(body: Body, data: Sequence[ir.Expr]) -> str:
+def _identity(body: BodyWriter, data: Sequence[ir.Expr]) -> str:
     """Return up to 32 bits of data, padded to whole bytes, as a C value."""
     parts = _parts(body, data)
     width = sum(part.width for part in parts)
@@ -331,7 +337,7 @@ def _identity(body: Body, data: Sequence[ir.Expr]) -> str:
     return " | ".join(terms) or "0"
 
 
-def _verify_checksum(body: Body, call: ir.Extern) -> None:
+def _verify_checksum(body: BodyWriter, call: ir.Extern) -> None:
     (condition,), data, (checksum,), (kind,) = call.args
     tests = [body.expressions.value(condition).text]
     # BMv2 passes a checksum whose header is not there.
@@ -346,7 +352,7 @@ def _verify_checksum(body: Body, call: ir.Extern) -> None:
         )
 
 
-def _update_checksum(body: Body, call: ir.Extern) -> None:
+def _update_checksum(body: BodyWriter, call: ir.Extern) -> None:
     (condition,), data, (checksum,), (kind,) = call.args
     with body.out.block(f"if ({body.expressions.text(condition)})"):
         digest = _digest(body, algorithm(kind), data, payload=call.function.endswith("with_payload"))

@@ -31,7 +31,7 @@ from softswitch.compiler.ir.walk import (
     variables_read_first,
 )
 from softswitch.engine.emit_c.layout import ArrayRef, HeaderHome
-from softswitch.engine.emit_c.statements import Body, where_name
+from softswitch.engine.emit_c.statements import BodyWriter, where_name
 from softswitch.engine.emit_c.text import (
     PARAMETERS,
     RESERVED,
@@ -55,7 +55,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LaneRun:
     """`repeats` groups of `length` statements; in each group, element k is `steps[k]` further."""
 
     start: int
@@ -69,7 +69,7 @@ Locate = Callable[[ir.Expr], ArrayRef | None]
 LocateRegister = Callable[[str], ArrayRef | None]
 
 
-def find_runs(body: Sequence[ir.Stmt], locate: Locate, locate_register: LocateRegister) -> Iterator[Run]:
+def find_runs(body: Sequence[ir.Stmt], locate: Locate, locate_register: LocateRegister) -> Iterator[LaneRun]:
     """Yield the runs in `body`, in order and without overlap."""
     if len(body) < MIN_REPEATS:
         return
@@ -84,8 +84,8 @@ def find_runs(body: Sequence[ir.Stmt], locate: Locate, locate_register: LocateRe
             position += run.length * run.repeats
 
 
-def _longest_run(shapes: Sequence[Shape | None], start: int) -> Run | None:
-    best: Run | None = None
+def _longest_run(shapes: Sequence[Shape | None], start: int) -> LaneRun | None:
+    best: LaneRun | None = None
     for length in range(1, MAX_GROUP + 1):
         if start + length * MIN_REPEATS > len(shapes):
             break
@@ -98,7 +98,7 @@ def _longest_run(shapes: Sequence[Shape | None], start: int) -> Run | None:
     return best
 
 
-def _run(shapes: Sequence[Shape | None], start: int, length: int) -> Run | None:
+def _run(shapes: Sequence[Shape | None], start: int, length: int) -> LaneRun | None:
     first = _elements(shapes, start, length)
     steps: tuple[int, ...] | None = None
     repeats = 1
@@ -126,7 +126,7 @@ def _run(shapes: Sequence[Shape | None], start: int, length: int) -> Run | None:
         return None
     if len(set(zip(first, steps, strict=True))) > len(set(first)):
         return None  # the first group has one element that both moves and stays
-    return Run(start, length, repeats, first, steps)
+    return LaneRun(start, length, repeats, first, steps)
 
 
 def _elements(shapes: Sequence[Shape | None], start: int, length: int) -> tuple[ArrayRef, ...]:
@@ -201,7 +201,7 @@ class _NotRollable(Exception):
     """A statement that cannot be in a rolled loop."""
 
 
-def independent(run: Run) -> bool:
+def independent(run: LaneRun) -> bool:
     """Return True if no repetition of a run touches an array element that another one touches.
 
     Registers that are in no array are not looked at here.
@@ -221,7 +221,7 @@ def mentioned(body: Sequence[ir.Stmt]) -> Iterator[ir.Expr]:
 
 @contextmanager
 def loop_function(
-    body: Body, scalars: Mapping[str, str], assigned: Set[str], passing: Set[str], *, lanes: bool
+    body: BodyWriter, scalars: Mapping[str, str], assigned: Set[str], passing: Set[str], *, lanes: bool
 ) -> Iterator[None]:
     """Write what is written inside as a function of its own, and here its call.
 
@@ -270,7 +270,7 @@ def loop_function(
             out.line(f"{local} = done.{local};")
 
 
-def passing_variables(body: Body, group: Sequence[ir.Stmt], repeats: int) -> set[str]:
+def passing_variables(body: BodyWriter, group: Sequence[ir.Stmt], repeats: int) -> set[str]:
     """Return the C locals that keep something from one statement of a repeated group to the next only.
 
     They are assigned before they are read in each repetition, and read nowhere else in the function.
@@ -307,7 +307,7 @@ class Lazy:
     written: bool
 
 
-def find_lazy(body: Body, group: Sequence[ir.Stmt], run: Run) -> Lazy | None:
+def find_lazy(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> Lazy | None:
     """Return the use that a run makes of its one large header; None if that should be in storage."""
     fields = list(_large_fields(body, mentioned(group)))
     places = {(place.text, place.array) for place in fields}
@@ -341,17 +341,17 @@ def find_lazy(body: Body, group: Sequence[ir.Stmt], run: Run) -> Lazy | None:
     return Lazy(home, element, layout.slots[0].offset // 8, lanes.bits, read, written)
 
 
-def _large_fields(body: Body, exprs: Iterator[ir.Expr]) -> Iterator[_Field]:
+def _large_fields(body: BodyWriter, exprs: Iterator[ir.Expr]) -> Iterator[_LargeField]:
     for outer in exprs:
         for expr in subexpressions(outer):
             if isinstance(expr, ir.Member) and isinstance(expr.base.type, ir.Header):
                 place = body.expressions.scalar(expr)
                 if place.owner is not None:
-                    yield _Field(place.text, place.array, place.owner)
+                    yield _LargeField(place.text, place.array, place.owner)
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _LargeField:
     text: str
     array: ArrayRef | None
     owner: HeaderHome | None
@@ -367,12 +367,12 @@ def _target(statement: ir.Stmt) -> ir.Expr | None:
             return None
 
 
-def _writes(body: Body, statement: ir.Stmt) -> bool:
+def _writes(body: BodyWriter, statement: ir.Stmt) -> bool:
     target = _target(statement)
     return target is not None and any(True for _ in _large_fields(body, iter([target])))
 
 
-def write_statements(body: Body, statements: Sequence[ir.Stmt]) -> None:
+def write_statements(body: BodyWriter, statements: Sequence[ir.Stmt]) -> None:
     """Write `statements`, with loops where they repeat themselves."""
 
     def locate(expr: ir.Expr) -> ArrayRef | None:
@@ -389,7 +389,7 @@ def write_statements(body: Body, statements: Sequence[ir.Stmt]) -> None:
     body.plain(statements[position:])
 
 
-def _array_of(body: Body, expr: ir.Expr) -> ArrayRef | None:
+def _array_of(body: BodyWriter, expr: ir.Expr) -> ArrayRef | None:
     if not isinstance(expr, ir.Member) or not isinstance(expr.base, ir.Member | ir.Var):
         return None
     if not isinstance(expr.base.type, ir.Header) or isinstance(expr.type, ir.VarBits):
@@ -397,7 +397,7 @@ def _array_of(body: Body, expr: ir.Expr) -> ArrayRef | None:
     return body.expressions.scalar(expr).array
 
 
-def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
+def _write_run(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> None:
     """Write one loop.
 
     Scalars that live in the packet are in C locals meanwhile, so that the loop touches nothing but
@@ -445,7 +445,7 @@ def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
         body.brought.discard(lazy.home.where)  # it may still be in the frame
 
 
-def _write_lazy_loops(body: Body, group: Sequence[ir.Stmt], run: Run, lazy: Lazy) -> None:
+def _write_lazy_loops(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun, lazy: Lazy) -> None:
     """Write the loop twice: over lanes that are still in the frame, and over lanes in storage."""
     out, home = body.out, lazy.home
     assert home.where is not None
@@ -458,7 +458,9 @@ def _write_lazy_loops(body: Body, group: Sequence[ir.Stmt], run: Run, lazy: Lazy
     body.brought.discard(home.where)
 
 
-def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Run, lazy: Lazy) -> None:
+def _write_frame_and_storage_loops(
+    body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun, lazy: Lazy
+) -> None:
     out, home = body.out, lazy.home
     stored = body.expressions.elements[lazy.element]
     with out.block(f"if ({home.where} >= P4_IN_FRAME)"):
@@ -481,7 +483,7 @@ def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Ru
         _write_loop(body, group, run, vectorise=_independent(body, group, run))
 
 
-def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bool) -> None:
+def _write_loop(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun, *, vectorise: bool) -> None:
     with _loop_function(body, group, run):
         _open_loop(body, vectorise=vectorise)
         with body.out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
@@ -489,14 +491,14 @@ def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bo
 
 
 def _loop_function(
-    body: Body, group: Sequence[ir.Stmt], run: Run, *, lanes: bool = False
+    body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun, *, lanes: bool = False
 ) -> AbstractContextManager[None]:
     scalars = {text: storage_type(type_) for text, type_ in _scalars(body, mentioned(group))}
     passing = passing_variables(body, group, run.repeats) & scalars.keys()
     return loop_function(body, scalars, _assigned(body, group), passing, lanes=lanes)
 
 
-def _open_loop(body: Body, *, vectorise: bool) -> None:
+def _open_loop(body: BodyWriter, *, vectorise: bool) -> None:
     if vectorise:
         body.out.line(
             "#pragma GCC ivdep",
@@ -504,7 +506,7 @@ def _open_loop(body: Body, *, vectorise: bool) -> None:
         )
 
 
-def _independent(body: Body, group: Sequence[ir.Stmt], run: Run) -> bool:
+def _independent(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> bool:
     """Return True if repetitions may run in any order but for what they do to scalars."""
     registers = {
         statement.instance for statement in all_statements(group) if isinstance(statement, ir.Extern)
@@ -512,7 +514,7 @@ def _independent(body: Body, group: Sequence[ir.Stmt], run: Run) -> bool:
     return independent(run) and all(body.unit.registers.cells[name].array for name in registers)
 
 
-def _element_texts(run: Run) -> Iterator[tuple[ArrayRef, str]]:
+def _element_texts(run: LaneRun) -> Iterator[tuple[ArrayRef, str]]:
     for element, step in zip(run.elements, run.steps, strict=True):
         index = str(element.index)
         if step:
@@ -522,7 +524,7 @@ def _element_texts(run: Run) -> Iterator[tuple[ArrayRef, str]]:
         yield element, f"{array}[{index}]"
 
 
-def _scalars(body: Body, exprs: Iterator[ir.Expr]) -> Iterator[tuple[str, ir.Scalar]]:
+def _scalars(body: BodyWriter, exprs: Iterator[ir.Expr]) -> Iterator[tuple[str, ir.Scalar]]:
     """Yield C lvalue and type of every scalar in `exprs` that is no array element."""
     for outer in exprs:
         for expr in subexpressions(outer):
@@ -535,7 +537,7 @@ def _scalars(body: Body, exprs: Iterator[ir.Expr]) -> Iterator[tuple[str, ir.Sca
                 yield place.text, expr.type
 
 
-def _load_scalars(body: Body, group: Sequence[ir.Stmt]) -> dict[str, str]:
+def _load_scalars(body: BodyWriter, group: Sequence[ir.Stmt]) -> dict[str, str]:
     names = _names(body)
     aliases: dict[str, str] = {}
     for text, type_ in _scalars(body, mentioned(group)):
@@ -545,7 +547,7 @@ def _load_scalars(body: Body, group: Sequence[ir.Stmt]) -> dict[str, str]:
     return aliases
 
 
-def _assigned(body: Body, group: Sequence[ir.Stmt]) -> set[str]:
+def _assigned(body: BodyWriter, group: Sequence[ir.Stmt]) -> set[str]:
     """Return the C lvalues of the scalars that `group` assigns."""
     targets = []
     for statement in all_statements(group):
@@ -560,7 +562,7 @@ def _assigned(body: Body, group: Sequence[ir.Stmt]) -> set[str]:
 
 
 def _hoisted(
-    body: Body, group: Sequence[ir.Stmt], assigned: set[str]
+    body: BodyWriter, group: Sequence[ir.Stmt], assigned: set[str]
 ) -> dict[tuple[str, str], tuple[str, str]]:
     """Return the slots that stay the same through the loop: (group, index) to (pointer, guard)."""
     names = _names(body)
@@ -578,7 +580,7 @@ def _hoisted(
     return slots
 
 
-def _names(body: Body) -> Names:
+def _names(body: BodyWriter) -> Names:
     """Return names that nothing in scope has."""
     names = Names()
     expressions = body.expressions

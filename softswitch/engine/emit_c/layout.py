@@ -138,7 +138,7 @@ class ArrayRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class FieldSlot:
     """One header field: its place in the C struct and on the wire."""
 
     name: str
@@ -165,14 +165,14 @@ class HeaderLayout:
 
     type: ir.Header
     c_name: str
-    slots: tuple[Slot, ...]
+    slots: tuple[FieldSlot, ...]
     runs: tuple[FieldRun, ...]
     fixed_bits: int
-    varbit: Slot | None
+    varbit: FieldSlot | None
     dense: bool  # made of cells, as far as they go (wire.py)
 
     @property
-    def by_name(self) -> dict[str, Slot]:
+    def by_name(self) -> dict[str, FieldSlot]:
         """Slots by field name."""
         return {slot.name: slot for slot in self.slots}
 
@@ -193,7 +193,7 @@ class HeaderLayout:
 
 def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: bool) -> HeaderLayout:
     """Lay out a header type, if `dense` in cells. Raises Unsupported if it is not whole bytes."""
-    slots: list[Slot] = []
+    slots: list[FieldSlot] = []
     names = Names()
     runs = list(_field_runs(header, names))
     in_run = {run.first + n: (run, n) for run in runs for n in range(run.count)}
@@ -207,7 +207,7 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: b
             run, index = run_and_index
             array = ArrayRef(run.array, index)
             member = f"{run.array}[{index}]"
-        slot = Slot(name, type_, member, array, offset, varbit is not None)
+        slot = FieldSlot(name, type_, member, array, offset, varbit is not None)
         slots.append(slot)
         if isinstance(type_, ir.VarBits):
             if varbit is not None or offset % 8 or type_.max_width % 8:
@@ -254,8 +254,8 @@ class Raw:
     """
 
     at: str
-    taken: tuple[Slot, ...]
-    given: tuple[tuple[Slot, ...], ...]
+    taken: tuple[FieldSlot, ...]
+    given: tuple[tuple[FieldSlot, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,9 +434,9 @@ class Homes:
         return f"{'v' if variable else 'p'}->{kind}.{name}"
 
 
-def whole_bytes(slots: Sequence[Slot]) -> Iterator[tuple[Slot, ...]]:
+def whole_bytes(slots: Sequence[FieldSlot]) -> Iterator[tuple[FieldSlot, ...]]:
     """Yield the slots of a header in the smallest groups that begin and end with a byte."""
-    group: list[Slot] = []
+    group: list[FieldSlot] = []
     for slot in slots:
         group.append(slot)
         assert not isinstance(slot.type, ir.VarBits)

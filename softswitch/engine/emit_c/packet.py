@@ -8,9 +8,6 @@ from softswitch.compiler import ir
 from softswitch.compiler.ir.verify import is_wide
 from softswitch.engine.emit_c.layout import (
     CACHE_LINE,
-    GRESS_STRUCTS,
-    LARGE_STRUCT,
-    META_STRUCT,
     HeaderHome,
     HeaderLayout,
     Members,
@@ -20,8 +17,8 @@ from softswitch.engine.emit_c.layout import (
 )
 from softswitch.engine.emit_c.statements import where_name
 from softswitch.engine.emit_c.text import Writer, c_integer, storage_type
-from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.wire import Block, declaration, items, load_slots, store_slots
+from softswitch.engine.emit_c.unit import Translation
+from softswitch.engine.emit_c.wire import CellBlock, declaration, items, load_slots, store_slots
 
 REQUESTS = """\
 /* What a block has asked of the traffic manager so far. */
@@ -30,27 +27,6 @@ struct requests {
     int32_t clone_fields, resubmit_fields, recirculate_fields;
 };
 """
-
-
-PACKET_OF_TOFINO = """\
-/* A packet outside of the blocks: its bytes, and what ingress asked for. */
-struct p4_packet {
-    const uint8_t *frame;       /* between ingress and egress with room in front for what egress is told */
-    uint32_t frame_length, packet_length;   /* packet_length: without that room */
-    uint32_t mirror_length, resubmit_length;
-    uint16_t left_by;
-    uint8_t queue, cos, bypass;
-@meta@
-    uint8_t mirror[P4_MIRROR_BYTES], resubmit[P4_RESUBMIT_BYTES];
-    uint8_t bytes[P4_BEHIND + P4_MAX_FRAME];
-} __attribute__((aligned(64)));
-"""
-STATE_OF_TOFINO = """\
-const uint8_t *frame;
-struct p4_packet *packet;
-uint32_t frame_length, packet_length;
-uint32_t payload;           /* offset of what the parser did not reach */
-uint32_t counted;           /* bytes for counters and meters, without what is in front */"""
 
 
 def declare_varbits(program: ir.Program, out: Writer) -> None:
@@ -71,7 +47,7 @@ def declare_header(layout: HeaderLayout, out: Writer) -> None:
         if not layout.slots:
             out.line("char none;")
         for item in items(layout) if layout.dense else layout.slots:
-            if isinstance(item, Block):
+            if isinstance(item, CellBlock):
                 for cell in sorted(item.cells, key=lambda cell: cell.place):
                     out.line(declaration(cell))
                 continue
@@ -91,87 +67,25 @@ def declare_header(layout: HeaderLayout, out: Writer) -> None:
     out.line()
 
 
-def _struct(name: str, members: Sequence[str], out: Writer, *, aligned: bool = False) -> None:
+def struct(name: str, members: Sequence[str], out: Writer, *, aligned: bool = False) -> None:
+    """Write a member that is a C struct."""
     attribute = f" __attribute__((aligned({CACHE_LINE})))" if aligned else ""
     with out.block("struct", f"}} {name}{attribute};"):
         for line in members or ["char none;"]:
             out.line(line)
 
 
-def declare_packet(unit: Unit, out: Writer) -> None:
-    """Write ``struct p4_packet``, and ``p4_state``, which the blocks work on."""
+def declare_flags(unit: Translation, out: Writer) -> None:
+    """Write what is known of headers: which are valid, where large ones are."""
+    storage = unit.homes.storage
+    struct("valid", storage.valid.lines, out)
+    struct("next", storage.next.lines, out)
+    struct("where", storage.where.lines, out)
     if unit.program.tofino:
-        _declare_tofino(unit, out)
-        return
-    storage = unit.homes.storage
-    with out.block("struct p4_packet", "} __attribute__((aligned(64)));"):
-        out.line(
-            "const uint8_t *frame;",
-            "const struct p4_packet *lender;   /* who has the headers that are P4_LENT */",
-            "uint32_t frame_length;",
-            "uint32_t packet_length;   /* the same, but for headers added and removed */",
-            "uint32_t payload;         /* offset of what the parser did not reach */",
-            "uint32_t truncate_to;",
-        )
-        _declare_flags(unit, out)
-        for root, members in storage.structs.items():
-            extra = storage.large if root == "hdr" else []
-            _struct(root, [*members.lines, *extra], out)
-    out.line()
-    out.line("typedef struct p4_packet p4_state;")
-    out.line()
-    first = storage.large_homes[0].text.removeprefix("p->") if storage.large_homes else ""
-    cleared = f"offsetof(struct p4_packet, {first})" if first else "sizeof(struct p4_packet)"
-    out.line(
-        "/* The part of a packet in front of its large headers. */",
-        f"enum {{ P4_CLEARED = {cleared} }};",
-    )
-    out.line()
+        struct("at", storage.at.lines, out)
 
 
-def _declare_flags(unit: Unit, out: Writer) -> None:
-    storage = unit.homes.storage
-    _struct("valid", storage.valid.lines, out)
-    _struct("next", storage.next.lines, out)
-    _struct("where", storage.where.lines, out)
-    if unit.program.tofino:
-        _struct("at", storage.at.lines, out)
-
-
-def _declare_tofino(unit: Unit, out: Writer) -> None:
-    """The same for Tofino, where headers live no longer than a gress."""
-    storage = unit.homes.storage
-    for line in PACKET_OF_TOFINO.splitlines():
-        if line != "@meta@":
-            out.line(line)
-            continue
-        with out.indented():
-            _struct("meta", storage.structs[META_STRUCT].lines, out)
-    out.line()
-    out.line("/* What the blocks of a gress work on. */")
-    with out.block("typedef struct p4_state", "} p4_state;"):
-        out.line(*STATE_OF_TOFINO.splitlines())
-        _declare_flags(unit, out)
-        for name, members in storage.structs.items():
-            if name != META_STRUCT:
-                _struct(name, members.lines, out, aligned=name in _first_structs())
-        _struct(LARGE_STRUCT, storage.large, out, aligned=True)
-    out.line()
-    out.line(
-        "/* Where the storages of the gresses begin and end: only that of the one that runs is cleared. */"
-    )
-    with out.block("enum", "};"):
-        for name, place in zip(("INGRESS", "EGRESS", "LARGE"), _first_structs(), strict=True):
-            out.line(f"P4_{name} = offsetof(struct p4_state, {place}),")
-    out.line()
-
-
-def _first_structs() -> tuple[str, ...]:
-    """Return the first structs of each gress, and the one behind both."""
-    return (*(struct for struct in GRESS_STRUCTS if struct.endswith("standard_metadata")), LARGE_STRUCT)
-
-
-def declare_variables(unit: Unit, local: Collection[str], out: Writer) -> None:
+def declare_variables(unit: Translation, local: Collection[str], out: Writer) -> None:
     """Write ``struct variables``: the storage of one run of ingress or egress, but for C locals."""
     storage = unit.homes.storage
     absent = {_scalar_member(unit, name) for name in local}
@@ -183,14 +97,14 @@ def declare_variables(unit: Unit, local: Collection[str], out: Writer) -> None:
         for kind in ("valid", "next"):
             members: Members = getattr(storage, f"variable_{kind}")
             if members.lines:
-                _struct(kind, members.lines, out)
+                struct(kind, members.lines, out)
         for line in storage.variables.lines:
             if line.removesuffix(";").rpartition(" ")[2] not in absent:
                 out.line(line)
     out.line()
 
 
-def _scalar_member(unit: Unit, variable: str) -> str:
+def _scalar_member(unit: Translation, variable: str) -> str:
     home = unit.homes.home((variable,))
     assert isinstance(home, ScalarHome)
     return home.text.removeprefix("v->")
@@ -199,7 +113,7 @@ def _scalar_member(unit: Unit, variable: str) -> str:
 # --------------------------------------------------------------------------- large headers
 
 
-def emit_bring(unit: Unit, home: HeaderHome, out: Writer) -> None:
+def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
     """Write the functions that load a large header into storage, and emit it from its place."""
     name, layout = where_name(home), home.layout
     size = layout.fixed_bits // 8
@@ -210,7 +124,7 @@ def emit_bring(unit: Unit, home: HeaderHome, out: Writer) -> None:
         if lends:
             with out.block(f"if ({home.where} == P4_LENT)"):
                 out.line(
-                    f"{home.text} = {_lent(home)};",
+                    f"{home.text} = {lent(home)};",
                     f"{home.where} = P4_STORED;",
                     "return;",
                 )
@@ -231,7 +145,7 @@ def emit_bring(unit: Unit, home: HeaderHome, out: Writer) -> None:
     out.line()
     if layout.varbit is None:
         with out.block(f"P4_INLINE void emit_{name}(const p4_state *p, uint8_t *to)"):
-            stored = f"{home.where} == P4_LENT ? &{_lent(home)} : &{home.text}" if lends else f"&{home.text}"
+            stored = f"{home.where} == P4_LENT ? &{lent(home)} : &{home.text}" if lends else f"&{home.text}"
             out.when(
                 f"{home.where} == P4_STORED{f' || {home.where} == P4_LENT' if lends else ''}",
                 f"p4_store_{layout.c_name}(to, {stored});",
@@ -276,54 +190,25 @@ def raw_name(raw: Raw) -> str:
     return raw.at.rsplit(".", 1)[-1]
 
 
-def _emit_start(out: Writer) -> None:
-    """Write the function that initialises a packet."""
-    with out.block("static void start_packet(struct p4_packet *p, const uint8_t *frame, uint32_t length)"):
-        out.line(
-            "p4_clear_lines(p, P4_CLEARED);",
-            "p->frame = frame;",
-            "p->frame_length = length;",
-            "p->packet_length = length;",
-            "p->truncate_to = P4_MAX_FRAME;",
-        )
-    out.line()
-
-
-def emit_packet_functions(unit: Unit, out: Writer) -> None:
-    """Write the functions that initialise, copy and lend a packet."""
-    _emit_start(out)
-    large = unit.homes.storage.large_homes
-    with out.block("static void p4_copy_packet(struct p4_packet *to, const struct p4_packet *from)"):
-        out.line("p4_copy_lines(to, from, P4_CLEARED);")
-        for home in large:
-            where = _of("to", _where(home))
-            with out.block(f"if ({where} == P4_STORED || {where} == P4_LENT)"):
-                lent, own = _of("from", _lent(home)), _of("from", home.text)
-                out.line(
-                    f"{_of('to', home.text)} = *({where} == P4_LENT ? &{lent} : &{own});",
-                    f"{where} = P4_STORED;",
-                )
-    out.line()
-    with out.block("static void p4_lend_packet(struct p4_packet *to, const struct p4_packet *from)"):
-        out.line(
-            "p4_copy_lines(to, from, P4_CLEARED);",
-            "to->lender = from;",
-        )
-        for home in large:
-            where = _of("to", _where(home))
-            out.when(f"{where} == P4_STORED", f"{where} = P4_LENT;")
-    out.line()
-
-
-def _of(packet: str, place: str) -> str:
+def of(packet: str, place: str) -> str:
     """Return the lvalue of another packet's `place`."""
     return place.replace("p->", f"{packet}->", 1)
 
 
-def _lent(home: HeaderHome) -> str:
-    return _of("p->lender", home.text)
+def lent(home: HeaderHome) -> str:
+    """Return the lvalue of a header that another packet lends."""
+    return of("p->lender", home.text)
 
 
-def _where(home: HeaderHome) -> str:
-    assert home.where is not None
-    return home.where
+def describe_metadata(unit: Translation, out: Writer) -> None:
+    """Write the table by which captures find metadata in a packet."""
+    with out.block("static const struct p4_field p4_metadata[] =", "};"):
+        for path, home in unit.homes.scalars_under("meta"):
+            place = home.text.removeprefix("p->").removeprefix("packet->")
+            name = ".".join(path[1:])
+            out.line(
+                f'{{"{name}", offsetof(struct p4_packet, {place}),'
+                f" sizeof(((struct p4_packet *)0)->{place})}},"
+            )
+        out.line("{NULL, 0, 0},")
+    out.line()

@@ -15,30 +15,30 @@ from softswitch.compiler.ir.walk import Path
 from softswitch.compiler.slots import (
     Argument,
     Atom,
-    Choice,
     Chosen,
     Definition,
-    Field,
-    Flows,
+    FieldValue,
     Found,
+    FoundSlots,
     Hash,
     Hit,
-    Lookup,
+    KeyLookup,
     OneThread,
-    Place,
     Port,
     Search,
-    Slots,
-    Taken,
+    SlotChoice,
+    SlotFlows,
+    SlotPlace,
+    TakenBranch,
     field_offset,
     header_type,
 )
 from softswitch.engine.emit_c.blocks import open_body, pattern_tests
 from softswitch.engine.emit_c.expressions import load_bytes
-from softswitch.engine.emit_c.statements import Body
+from softswitch.engine.emit_c.statements import BodyWriter
 from softswitch.engine.emit_c.tables import action_members, find_call, key_words, param_names, ranged_keys
 from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, storage_type
-from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.unit import Translation
 from softswitch.engine.entries import TableEntries, TableLayout
 
 SLOTS = """\
@@ -59,14 +59,14 @@ static void p4_fetch_slot(struct p4_pipeline *s, const uint8_t *frame, uint32_t 
 }
 """
 
-Division = Slots | Flows | OneThread
+Division = FoundSlots | SlotFlows | OneThread
 
 
-def emit_slots(unit: Unit, division: Division, tables: list[TableLayout], out: Writer) -> list[str]:
+def emit_slots(unit: Translation, division: Division, tables: list[TableLayout], out: Writer) -> list[str]:
     """Write what ``struct p4_program`` says about threads, and return the lines of its initializer."""
     if isinstance(division, OneThread):
         return [f"    .one_thread = {json.dumps(division.why)},"]
-    if isinstance(division, Flows):
+    if isinstance(division, SlotFlows):
         return []
     numbers = {layout.table.name: number for number, layout in enumerate(tables)}
     with out.block("static int p4_divides(const struct p4_pipeline *s)"):
@@ -95,11 +95,11 @@ class _SlotFunction:
 
     def __init__(
         self,
-        unit: Unit,
-        slots: Slots,
+        unit: Translation,
+        slots: FoundSlots,
         tables: list[TableLayout],
         numbers: Mapping[str, int],
-        body: Body,
+        body: BodyWriter,
     ) -> None:
         self._unit = unit
         self._slots = slots
@@ -108,7 +108,7 @@ class _SlotFunction:
         self._body = body
         self._out = body.out
         self._headers = {
-            each.header for each in slots.definitions.values() if isinstance(each, Field | Taken)
+            each.header for each in slots.definitions.values() if isinstance(each, FieldValue | TakenBranch)
         }
         body.expressions.locals.update({name: name for name in slots.definitions})
 
@@ -116,14 +116,14 @@ class _SlotFunction:
         """Find the headers, then compute one definition after the other."""
         types = self._slots.types
         for name, definition in self._slots.definitions.items():
-            if isinstance(definition, Field | Taken):
+            if isinstance(definition, FieldValue | TakenBranch):
                 self._out.line(f"{storage_type(types[name])} {name} = 0;")
         if self._headers:
             self._search(self._slots.search)
             self._out.line()
             self._out.line("found:;")
         for name, definition in self._slots.definitions.items():
-            if not isinstance(definition, Field | Taken):
+            if not isinstance(definition, FieldValue | TakenBranch):
                 self._define(name, definition, types[name])
         self._out.line(f"return {self._body.expressions.text(self._slots.index)};")
 
@@ -134,7 +134,7 @@ class _SlotFunction:
         match search:
             case Found(headers):
                 self._end(dict(headers))
-            case Choice(least, shorter, subjects, cases, none):
+            case SlotChoice(least, shorter, subjects, cases, none):
                 if least:  # bytes
                     with out.block(f"if (length < {least})"):
                         self._end(dict(shorter.headers))
@@ -155,18 +155,18 @@ class _SlotFunction:
             return
         for name, definition in self._slots.definitions.items():
             match definition:
-                case Field(header, field) if header in headers:
+                case FieldValue(header, field) if header in headers:
                     type_ = self._slots.types[name]
                     at = 8 * headers[header] + field_offset(header_type(self._unit.program, header), field)
-                    text = _bits(Place(at, ir.width_of(type_)))
+                    text = _bits(SlotPlace(at, ir.width_of(type_)))
                     self._out.line(f"{name} = ({storage_type(type_)}){text};")
-                case Taken(header) if header in headers:
+                case TakenBranch(header) if header in headers:
                     self._out.line(f"{name} = 1;")
                 case _:
                     pass
         self._out.line("goto found;")
 
-    def _subject(self, subject: Place | ir.Const) -> tuple[str, ir.Type]:
+    def _subject(self, subject: SlotPlace | ir.Const) -> tuple[str, ir.Type]:
         if isinstance(subject, ir.Const):
             return literal(subject.value, ir.width_of(subject.type)), subject.type
         return _bits(subject), ir.Bits(subject.width)
@@ -176,7 +176,7 @@ class _SlotFunction:
     def _define(self, name: str, definition: Definition, type_: ir.Scalar) -> None:
         out, expressions = self._out, self._body.expressions
         match definition:
-            case Lookup(table, keys):
+            case KeyLookup(table, keys):
                 self._look_up(name, self._tables[self._numbers[table]], keys)
                 return
             case Hash(algorithm, base, data, maximum):
@@ -200,7 +200,7 @@ class _SlotFunction:
 
     def _argument(self, lookup: str, action: str, parameter: str) -> str:
         definition = self._slots.definitions[lookup]
-        assert isinstance(definition, Lookup)
+        assert isinstance(definition, KeyLookup)
         layout = self._tables[self._numbers[definition.table]]
         if layout.kind == "code":
             return self._of_code(lookup, action, parameter)
@@ -297,7 +297,7 @@ def _name(atom: Atom) -> str:
     return atom.name
 
 
-def _bits(place: Place) -> str:
+def _bits(place: SlotPlace) -> str:
     """Return bits of the frame as C, at most 64 with those beside them in their first and last byte."""
     first, last = place.offset // 8, (place.offset + place.width - 1) // 8
     count, behind = last - first + 1, 7 - (place.offset + place.width - 1) % 8

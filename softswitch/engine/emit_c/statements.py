@@ -11,30 +11,30 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.verify import is_wide
 from softswitch.compiler.ir.walk import child_expressions
-from softswitch.engine.emit_c.expressions import Expressions, Header
+from softswitch.engine.emit_c.expressions import Expressions, HeaderPlace
 from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, unparenthesised
-from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.unit import Translation
 
-Handler = Callable[["Body", Any], None]
+Handler = Callable[["BodyWriter", Any], None]
 """Writes an extern call, or a statement that only parsers or deparsers have."""
 
 
 @dataclass(slots=True)
-class Body:
+class BodyWriter:
     """Writes the statements of one C function.
 
     `leave_body` and `leave_block` are the C statements for ``return`` outside any scope and for
     ``exit``. Parser functions have `at` and `end` in scope and leave with ``goto stop``.
     """
 
-    unit: Unit
+    unit: Translation
     out: Writer
     expressions: Expressions
     leave_body: str
     leave_block: str
     extern_handlers: dict[str, Handler]
-    roll: Callable[[Body, Sequence[ir.Stmt]], None]
+    roll: Callable[[BodyWriter, Sequence[ir.Stmt]], None]
     in_parser: bool = False
     brought: set[str] = field(default_factory=set)  # large headers known to be in storage
     slots: dict[tuple[str, str], str] = field(default_factory=dict)  # (group, index) to a pointer in scope
@@ -77,7 +77,7 @@ class Body:
             case ir.Call(action=action):
                 call = f"action_{self.unit.action_names[action]}(s, p, v)"
                 self._call(call, leaving=action in self.unit.leaving_actions)
-            case ir.Scope(body=body):
+            case ir.Inlined(body=body):
                 self._scope(body)
             case ir.Return():
                 if self._scopes:
@@ -354,7 +354,7 @@ class Body:
             case _:
                 raise TypeError(f"no aggregate: {target.type}")
 
-    def _assign_header(self, to: Header, source: Header) -> None:
+    def _assign_header(self, to: HeaderPlace, source: HeaderPlace) -> None:
         fields, valid = source.home.text, source.home.valid
         if source.guard is not None:
             fields = f"{source.guard} ? {fields} : p4_zero_{source.home.layout.c_name}"

@@ -17,7 +17,7 @@ from softswitch.compiler.ir.verify import MAX_COMPUTED, is_wide, too_wide
 from softswitch.compiler.ir.walk import all_statements, nested_bodies, subexpressions
 from softswitch.engine.emit_c.blocks import open_body, pattern_tests
 from softswitch.engine.emit_c.externs import cost, counted_bytes
-from softswitch.engine.emit_c.statements import Body
+from softswitch.engine.emit_c.statements import BodyWriter
 from softswitch.engine.emit_c.text import (
     PARAMETERS,
     Names,
@@ -29,13 +29,13 @@ from softswitch.engine.emit_c.text import (
     storage_type,
     unparenthesised,
 )
-from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.unit import Translation
 from softswitch.engine.entries import ARG_WORDS, RANGE_WORDS, TableEntries, TableLayout
 
 # --------------------------------------------------------------------------- declarations
 
 
-def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
+def declare_table(unit: Translation, layout: TableLayout, out: Writer) -> None:
     """Write the structs of a table: arguments of its actions, an entry, the default action."""
     name = unit.table_names[layout.table.name]
     with out.block(f"union {name}_args", "};"):
@@ -110,7 +110,7 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
     out.line()
 
 
-def state_members(unit: Unit, layout: TableLayout) -> list[str]:
+def state_members(unit: Translation, layout: TableLayout) -> list[str]:
     """Return the members of ``struct p4_pipeline`` that a table has besides ``tables[]``."""
     name = unit.table_names[layout.table.name]
     members = [f"struct {name}_default default_{name};"]
@@ -119,7 +119,7 @@ def state_members(unit: Unit, layout: TableLayout) -> list[str]:
     return members
 
 
-def describe_tables(unit: Unit, layouts: Sequence[TableLayout], out: Writer) -> None:
+def describe_tables(unit: Translation, layouts: Sequence[TableLayout], out: Writer) -> None:
     """Write ``p4_table_kinds``, by which the control plane works on any table."""
     with out.block("static const struct p4_table_kind p4_table_kinds[] =", "};"):
         for layout in layouts:
@@ -171,7 +171,7 @@ def action_members(layout: TableLayout) -> list[str]:
     return [names.unique(action.rsplit(".", 1)[-1]) for action in layout.actions]
 
 
-def param_names(unit: Unit, action: str) -> dict[str, str]:
+def param_names(unit: Translation, action: str) -> dict[str, str]:
     """Return the members of an action's arguments by the names of its parameters."""
     names = Names()
     return {param.name: names.unique(param.name) for param in unit.program.actions[action].params}
@@ -180,7 +180,7 @@ def param_names(unit: Unit, action: str) -> dict[str, str]:
 # --------------------------------------------------------------------------- apply
 
 
-def emit_apply(unit: Unit, layout: TableLayout, number: int, out: Writer) -> None:
+def emit_apply(unit: Translation, layout: TableLayout, number: int, out: Writer) -> None:
     """Write the function that applies a table: look up, run the action, report hit and action."""
     table = layout.table
     name = unit.table_names[table.name]
@@ -208,7 +208,7 @@ def emit_apply(unit: Unit, layout: TableLayout, number: int, out: Writer) -> Non
     out.line()
 
 
-def _emit_resources(body: Body, table: ir.Table, place: str, *, timed: bool) -> None:
+def _emit_resources(body: BodyWriter, table: ir.Table, place: str, *, timed: bool) -> None:
     """Count and meter a packet at an entry or, at `place`, a default action; note when it was hit."""
     out = body.out
     if table.direct_counter is not None:
@@ -229,7 +229,7 @@ def _outcome(layout: TableLayout, hit: int, action: str) -> str:
     return f"return (struct p4_outcome){{.hit = {hit}, .action = {action}, .leave = 0}};"
 
 
-def _run(body: Body, action: str, hit: int, number: str) -> None:
+def _run(body: BodyWriter, action: str, hit: int, number: str) -> None:
     call = f"action_{body.unit.action_names[action]}(s, p, v)"
     if action in body.unit.leaving_actions:
         body.out.when(
@@ -239,7 +239,9 @@ def _run(body: Body, action: str, hit: int, number: str) -> None:
         body.out.line(f"{call};")
 
 
-def _emit_invocation(body: Body, layout: TableLayout, invocation: ir.Invocation, *, hit: int = 0) -> None:
+def _emit_invocation(
+    body: BodyWriter, layout: TableLayout, invocation: ir.Invocation, *, hit: int = 0
+) -> None:
     params = body.unit.program.actions[invocation.action].params
     for param, value in zip(params, invocation.args, strict=True):
         target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
@@ -247,7 +249,7 @@ def _emit_invocation(body: Body, layout: TableLayout, invocation: ir.Invocation,
     _run(body, invocation.action, hit, str(layout.actions.index(invocation.action)))
 
 
-def _emit_dispatch(body: Body, layout: TableLayout, number: str, args: str, *, hit: int = 0) -> None:
+def _emit_dispatch(body: BodyWriter, layout: TableLayout, number: str, args: str, *, hit: int = 0) -> None:
     out = body.out
     with out.block(f"switch ({number})"):
         for position, (member, action) in enumerate(zip(action_members(layout), layout.actions, strict=True)):
@@ -264,7 +266,7 @@ def _emit_dispatch(body: Body, layout: TableLayout, number: str, args: str, *, h
             out.line("break;")
 
 
-def _emit_code(body: Body, layout: TableLayout) -> None:
+def _emit_code(body: BodyWriter, layout: TableLayout) -> None:
     """Constant entries: one test after the other, the winner first."""
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
@@ -288,7 +290,7 @@ def _emit_code(body: Body, layout: TableLayout) -> None:
             out.line(_outcome(layout, 1, str(layout.actions.index(entry.invocation.action))))
 
 
-def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
+def _emit_lookup(body: BodyWriter, layout: TableLayout, number: int) -> None:
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
     words = ", ".join(key_words(body, layout))
@@ -320,19 +322,19 @@ def find_call(layout: TableLayout, name: str, number: int, key: str, ranged: str
             return f"p4_find_first({find}, {ranged}, {layout.ranges}, {size})"
 
 
-def _cells(body: Body, table: ir.Table, template: str) -> Iterator[str]:
+def _cells(body: BodyWriter, table: ir.Table, template: str) -> Iterator[str]:
     """Yield a line for each cell of an entry, of its place, number and initial value (stored as zero)."""
     for number, cell in enumerate(table.cells):
         initial = literal(cell.initial, ir.width_of(cell.place.type))
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)
 
 
-def ranged_keys(body: Body, layout: TableLayout) -> list[str]:
+def ranged_keys(body: BodyWriter, layout: TableLayout) -> list[str]:
     """Return the values of the keys that entries have ranges for, as C."""
     return [body.expressions.text(part.key.expr) for part in layout.parts if part.range_index is not None]
 
 
-def key_words(body: Body, layout: TableLayout) -> list[str]:
+def key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
     """Return the words of the key that a packet looks up, as C."""
     words: list[list[str]] = [[] for _ in range(layout.words)]
     for part in layout.parts:
@@ -351,7 +353,7 @@ def key_words(body: Body, layout: TableLayout) -> list[str]:
     return [" | ".join(word) or "0" for word in words]
 
 
-def emit_ahead(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
+def emit_ahead(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
     """Write ``p4_waits`` and ``p4_ahead``; return their names, NULL where no key is known in advance."""
     program = unit.program
     if program.tofino or not _only_parses(program):
@@ -389,7 +391,7 @@ def _only_parses(program: ir.Program) -> bool:
 class _Fetches:
     """Writes what a block's look-ups fetch."""
 
-    def __init__(self, body: Body, layouts: Sequence[TableLayout], numbers: dict[str, int]) -> None:
+    def __init__(self, body: BodyWriter, layouts: Sequence[TableLayout], numbers: dict[str, int]) -> None:
         self._body = body
         self._layouts = layouts
         self._numbers = numbers

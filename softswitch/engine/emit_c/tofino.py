@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import all_statements
 from softswitch.engine.emit_c.externs import KEPT_BYTES
-from softswitch.engine.emit_c.layout import HeaderHome, ScalarHome
+from softswitch.engine.emit_c.layout import GRESS_STRUCTS, LARGE_STRUCT, META_STRUCT, HeaderHome, ScalarHome
+from softswitch.engine.emit_c.packet import declare_flags, describe_metadata, struct
 from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits
-from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.unit import CArchitecture, Translation
 from softswitch.engine.tofino import (
     CELL,
     DROP,
@@ -230,13 +231,15 @@ _TOLD = {
 }
 
 
-def emit_tofino(out: Writer) -> None:
+def _emit_packet_functions(unit: Translation, out: Writer) -> None:
     """Write the functions that start, copy, lend and mirror packets."""
+    del unit
     out.template(_COPIES)
 
 
-def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
+def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     """Write ``p4_ingress`` and ``p4_egress``; `timed`: something in the program needs the time."""
+    describe_metadata(unit, out)
     numbers = ", ".join(map(str, error_numbers(unit.program)))
     out.line(f"static const uint16_t parser_errors[] = {{{numbers}}};")
     out.line()
@@ -306,32 +309,23 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
 def _only_emits(program: ir.Program) -> bool:
     """Return True if the deparser of ingress does nothing but write bytes: neither mirrors nor digests."""
     return all(
-        isinstance(s, ir.Assign | ir.Emit | ir.Forget | ir.If | ir.Scope | ir.SetValidity)
+        isinstance(s, ir.Assign | ir.Emit | ir.Forget | ir.If | ir.Inlined | ir.SetValidity)
         or (isinstance(s, ir.Extern) and s.function == "hash")
         for s in all_statements(program.ingress_deparser)
     )
 
 
-def declare_sizes(program: ir.Program, out: Writer) -> None:
-    """Write the sizes that ``struct p4_packet`` needs."""
-    out.line(
-        f"enum {{ P4_FRONT = {front_bytes(program)}, P4_BEHIND = {behind_bytes(program)}, "
-        f"P4_MIRROR_BYTES = {KEPT_BYTES}, P4_RESUBMIT_BYTES = {KEPT_BYTES} }};"
-    )
-    out.line()
-
-
-def _home(unit: Unit, path: tuple[str, ...]) -> ScalarHome:
+def _home(unit: Translation, path: tuple[str, ...]) -> ScalarHome:
     home = unit.homes.home(path)
     assert isinstance(home, ScalarHome)
     return home
 
 
-def _tm(unit: Unit, field: str) -> str:
+def _tm(unit: Translation, field: str) -> str:
     return _home(unit, (*TM, field)).text
 
 
-def _set(unit: Unit, struct: tuple[str, ...], **values: str) -> list[str]:
+def _set(unit: Translation, struct: tuple[str, ...], **values: str) -> list[str]:
     """Return assignments to fields of intrinsic metadata."""
     lines = []
     for field, value in values.items():
@@ -343,7 +337,7 @@ def _set(unit: Unit, struct: tuple[str, ...], **values: str) -> list[str]:
     return lines
 
 
-def _tell(unit: Unit, gress: str, told: Mapping[str, str]) -> list[str]:
+def _tell(unit: Translation, gress: str, told: Mapping[str, str]) -> list[str]:
     """Return assignments to the header in front of a packet, which is not valid before it is extracted."""
     home = unit.homes.home(("standard_metadata", gress))
     assert isinstance(home, HeaderHome)
@@ -354,3 +348,77 @@ def _tell(unit: Unit, gress: str, told: Mapping[str, str]) -> list[str]:
             value = f"({c_integer(storage_bits(width))})({told[slot.name]} & {(1 << width) - 1:#x})"
             lines.append(f"    {home.text}.{slot.member} = {value};")
     return lines
+
+
+def _declare_sizes(program: ir.Program, out: Writer) -> None:
+    """Write the sizes that ``struct p4_packet`` needs."""
+    out.line(
+        f"enum {{ P4_FRONT = {front_bytes(program)}, P4_BEHIND = {behind_bytes(program)}, "
+        f"P4_MIRROR_BYTES = {KEPT_BYTES}, P4_RESUBMIT_BYTES = {KEPT_BYTES} }};"
+    )
+    out.line()
+
+
+PACKET_OF_TOFINO = """\
+/* A packet outside of the blocks: its bytes, and what ingress asked for. */
+struct p4_packet {
+    const uint8_t *frame;       /* between ingress and egress with room in front for what egress is told */
+    uint32_t frame_length, packet_length;   /* packet_length: without that room */
+    uint32_t mirror_length, resubmit_length;
+    uint16_t left_by;
+    uint8_t queue, cos, bypass;
+@meta@
+    uint8_t mirror[P4_MIRROR_BYTES], resubmit[P4_RESUBMIT_BYTES];
+    uint8_t bytes[P4_BEHIND + P4_MAX_FRAME];
+} __attribute__((aligned(64)));
+"""
+STATE_OF_TOFINO = """\
+const uint8_t *frame;
+struct p4_packet *packet;
+uint32_t frame_length, packet_length;
+uint32_t payload;           /* offset of what the parser did not reach */
+uint32_t counted;           /* bytes for counters and meters, without what is in front */"""
+
+
+def _declare_packet(unit: Translation, out: Writer) -> None:
+    """Write ``struct p4_packet``, and ``p4_state``, which the blocks of a gress work on."""
+    _declare_sizes(unit.program, out)
+    storage = unit.homes.storage
+    for line in PACKET_OF_TOFINO.splitlines():
+        if line != "@meta@":
+            out.line(line)
+            continue
+        with out.indented():
+            struct("meta", storage.structs[META_STRUCT].lines, out)
+    out.line()
+    out.line("/* What the blocks of a gress work on. */")
+    with out.block("typedef struct p4_state", "} p4_state;"):
+        out.line(*STATE_OF_TOFINO.splitlines())
+        declare_flags(unit, out)
+        for name, members in storage.structs.items():
+            if name != META_STRUCT:
+                struct(name, members.lines, out, aligned=name in _first_structs())
+        struct(LARGE_STRUCT, storage.large, out, aligned=True)
+    out.line()
+    out.line(
+        "/* Where the storages of the gresses begin and end: only that of the one that runs is cleared. */"
+    )
+    with out.block("enum", "};"):
+        for name, place in zip(("INGRESS", "EGRESS", "LARGE"), _first_structs(), strict=True):
+            out.line(f"P4_{name} = offsetof(struct p4_state, {place}),")
+    out.line()
+
+
+def _first_structs() -> tuple[str, ...]:
+    """Return the first structs of each gress, and the one behind both."""
+    return (*(struct for struct in GRESS_STRUCTS if struct.endswith("standard_metadata")), LARGE_STRUCT)
+
+
+TOFINO = CArchitecture(
+    options=(),
+    blocks=("ingress", "egress"),
+    deparsers=("ingress_deparser", "deparser"),
+    declare_packet=_declare_packet,
+    emit_packet_functions=_emit_packet_functions,
+    emit_entries=_emit_entries,
+)

@@ -10,7 +10,7 @@ cells in consecutive cache lines, whatever the order or number of registers in t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -31,7 +31,7 @@ from softswitch.engine.emit_c.text import Names, Writer, comment, literal, stora
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SlotCell:
     """A register's place in its group."""
 
     group: str  # the member of struct p4_pipeline, and the C struct's name
@@ -42,7 +42,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RegisterGroup:
     """Registers that share an array of structs."""
 
     name: str
@@ -56,8 +56,8 @@ class Registers:
     """The groups of a program and each register's cell."""
 
     def __init__(self, program: ir.Program) -> None:
-        self.groups: list[Group] = []
-        self.cells: dict[str, Cell] = {}
+        self.groups: list[RegisterGroup] = []
+        self.cells: dict[str, SlotCell] = {}
         names = Names()
         for registers in _grouped(program):
             self._lay_out(registers, names)
@@ -81,7 +81,7 @@ class Registers:
             name = members.unique(_short(register))
             lines.append(f"{_c_type(bits)} {name};  /* {comment(register.pos)} */")
             total += bits // 8
-            self.cells[register.name] = Cell(group, register.size, name, None, bits)
+            self.cells[register.name] = SlotCell(group, register.size, name, None, bits)
         for run in arrays:
             name = members.unique(f"{_short(run[0])}_to_{_short(run[-1])}")
             bits = _bits(run[0])
@@ -90,12 +90,12 @@ class Registers:
             total += len(run) * bits // 8
             for index, register in enumerate(run):
                 ref = ArrayRef(f"{group}.{name}", index)
-                cell = Cell(group, register.size, f"{name}[{index}]", ref, bits)
+                cell = SlotCell(group, register.size, f"{name}[{index}]", ref, bits)
                 self.cells[register.name] = cell
         align = 1
         if len(registers) > 1:
             align = min(CACHE_LINE, 1 << (total - 1).bit_length())
-        self.groups.append(Group(group, registers[0].size, tuple(registers), tuple(lines), align))
+        self.groups.append(RegisterGroup(group, registers[0].size, tuple(registers), tuple(lines), align))
 
     def declare(self, out: Writer) -> None:
         """Write the C structs of all groups."""
@@ -193,7 +193,7 @@ def _c_type(bits: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class Translation:
     """One program being translated."""
 
     program: ir.Program
@@ -216,7 +216,7 @@ class Unit:
         return members.index(name)
 
 
-def make_unit(program: ir.Program) -> Unit:
+def make_unit(program: ir.Program) -> Translation:
     """Lay out `program` and name its parts. Raises Unsupported."""
     header_names = Names()
     headers = {
@@ -225,7 +225,7 @@ def make_unit(program: ir.Program) -> Unit:
     }
     actions, tables, counters, meters = Names(), Names(), Names(), Names()
     leaving = _leaving_actions(program)
-    return Unit(
+    return Translation(
         program=program,
         headers=headers,
         homes=Homes(program, headers),
@@ -266,3 +266,24 @@ def _leaves(statement: ir.Stmt, leaving: set[str]) -> bool:
             return action in leaving
         case _:
             return False
+
+
+@dataclass(frozen=True, slots=True)
+class CArchitecture:
+    """What the C text of programs for one architecture has.
+
+    Attributes:
+        options: Lines in front of all.
+        blocks: Controls but deparsers, in the order of the text.
+        deparsers: Deparsers.
+        declare_packet: Writes ``struct p4_packet`` and ``p4_state``.
+        emit_packet_functions: Writes what starts, copies and lends packets.
+        emit_entries: Writes what the engine calls for a packet; `timed`: something needs the time.
+    """
+
+    options: Sequence[str]
+    blocks: tuple[str, ...]
+    deparsers: tuple[str, ...]
+    declare_packet: Callable[[Translation, Writer], None]
+    emit_packet_functions: Callable[[Translation, Writer], None]
+    emit_entries: Callable[[Translation, bool, Writer], None]

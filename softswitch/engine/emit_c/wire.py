@@ -17,7 +17,7 @@ from functools import cache
 from softswitch.compiler import ir
 from softswitch.compiler.ir.verify import is_wide
 from softswitch.engine.emit_c.expressions import load_bytes
-from softswitch.engine.emit_c.layout import FieldRun, HeaderLayout, Slot, whole_bytes
+from softswitch.engine.emit_c.layout import FieldRun, FieldSlot, HeaderLayout, whole_bytes
 from softswitch.engine.emit_c.text import (
     Writer,
     c_integer,
@@ -32,10 +32,10 @@ WINDOWS = (16, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class WireCell:
     """Fields that are one C integer of `size` bytes: on the wire at byte `at`, in storage at `place`."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[FieldSlot, ...]
     size: int
     at: int
     place: int
@@ -47,10 +47,10 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CellBlock:
     """A cell, or two of a byte each that change places: in storage, its bytes are reversed."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[WireCell, ...]
 
     @property
     def at(self) -> int:
@@ -69,11 +69,11 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReorderWindow:
     """Bytes that are put into order at a time: those of `blocks`, and some that are written again."""
 
     size: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[CellBlock, ...]
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class Window:
         return tuple(order)
 
 
-Item = Block | Slot
+Item = CellBlock | FieldSlot
 """What a header consists of: cells, and fields that are none."""
 
 
@@ -102,21 +102,23 @@ def items(layout: HeaderLayout) -> tuple[Item, ...]:
         before = found[-1] if found else None
         if not is_cell:
             found.append(slots[0])
-        elif isinstance(before, Block) and size == before.size == 1 and at % 2:
+        elif isinstance(before, CellBlock) and size == before.size == 1 and at % 2:
             (first,) = before.cells
-            found[-1] = Block((Cell(first.slots, 1, first.at, place), Cell(slots, 1, at, first.place)))
+            found[-1] = CellBlock(
+                (WireCell(first.slots, 1, first.at, place), WireCell(slots, 1, at, first.place))
+            )
         else:
-            found.append(Block((Cell(slots, size, at, place),)))
+            found.append(CellBlock((WireCell(slots, size, at, place),)))
         place += size
     return tuple(found)
 
 
-def _width(slot: Slot) -> int:
+def _width(slot: FieldSlot) -> int:
     assert not isinstance(slot.type, ir.VarBits)
     return ir.width_of(slot.type)
 
 
-def _integers(layout: HeaderLayout) -> Iterator[tuple[Slot, ...]]:
+def _integers(layout: HeaderLayout) -> Iterator[tuple[FieldSlot, ...]]:
     """Yield the slots of a header by the C integers that they are."""
     for group in whole_bytes(layout.slots):
         small = sum(map(_width, group)) in (8, 16) and not any(
@@ -128,24 +130,24 @@ def _integers(layout: HeaderLayout) -> Iterator[tuple[Slot, ...]]:
             yield from ((slot,) for slot in group)
 
 
-def stretches(layout: HeaderLayout) -> Iterator[tuple[Block, ...]]:
+def stretches(layout: HeaderLayout) -> Iterator[tuple[CellBlock, ...]]:
     """Yield the blocks of a header that follow each other in storage as they do on the wire."""
-    found: list[Block] = []
+    found: list[CellBlock] = []
     for item in items(layout):
-        if found and not (isinstance(item, Block) and _follows(found[-1], item)):
+        if found and not (isinstance(item, CellBlock) and _follows(found[-1], item)):
             yield tuple(found)
             found = []
-        if isinstance(item, Block):
+        if isinstance(item, CellBlock):
             found.append(item)
     if found:
         yield tuple(found)
 
 
-def _follows(before: Block, block: Block) -> bool:
+def _follows(before: CellBlock, block: CellBlock) -> bool:
     return before.at + before.size == block.at and before.place + before.size == block.place
 
 
-def windows(stretch: Sequence[Block]) -> Iterator[Window | Block]:
+def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]:
     """Yield how a stretch is put into order, from its begin to its end: in windows, or a block by itself.
 
     A window may begin before the end of the one before, in order to end with the stretch.
@@ -162,16 +164,16 @@ def windows(stretch: Sequence[Block]) -> Iterator[Window | Block]:
             first = stretch.index(window.blocks[-1]) + 1
 
 
-def _window(stretch: Sequence[Block], first: int, size: int, end: int) -> Window | None:
+def _window(stretch: Sequence[CellBlock], first: int, size: int, end: int) -> ReorderWindow | None:
     """Return a window of `size` bytes for two blocks and more from `first` on, if there is one."""
     begin = min(stretch[first].at, end - size)
     blocks = tuple(block for block in stretch if begin <= block.at and block.at + block.size <= begin + size)
     if not blocks or blocks[0].at != begin or stretch.index(blocks[-1]) <= first:
         return None
-    return Window(size, blocks)
+    return ReorderWindow(size, blocks)
 
 
-def declaration(cell: Cell) -> str:
+def declaration(cell: WireCell) -> str:
     """Return the C members of a cell. Of bit fields, gcc has the lowest first."""
     c_type = c_integer(8 * cell.size)
     if len(cell.slots) == 1:
@@ -235,38 +237,38 @@ def _load_fields(layout: HeaderLayout, out: Writer) -> None:
 def _load_cells(layout: HeaderLayout, out: Writer) -> None:
     for item in _windows(layout):
         match item:
-            case Window(blocks=blocks):
+            case ReorderWindow(blocks=blocks):
                 out.line(
                     _static_place(layout, blocks[0]),
                     _reorder(item, f"(uint8_t *)h + {blocks[0].place}", _address("at", 8 * blocks[0].at)),
                 )
-            case Block(cells):
+            case CellBlock(cells):
                 for cell in cells:
                     text = load_bytes(_address("at", 8 * cell.at), cell.size, max(32, 8 * cell.size))
                     out.line(f"h->{cell.member} = {text};")
-            case Slot(type=ir.Bits(width=48), offset=offset) if offset % 8 == 0:
+            case FieldSlot(type=ir.Bits(width=48), offset=offset) if offset % 8 == 0:
                 out.line(f"h->{item.member} = {_load48(offset // 8, layout.fixed_bits // 8)};")
-            case Slot():
+            case FieldSlot():
                 _load_field(item, out)
 
 
 def _store_cells(layout: HeaderLayout, out: Writer) -> None:
-    parts: list[Slot] = []  # neighbouring fields that are no cells
+    parts: list[FieldSlot] = []  # neighbouring fields that are no cells
     for item in _windows(layout):
         match item:
-            case Window(blocks=blocks):
+            case ReorderWindow(blocks=blocks):
                 source = f"(const uint8_t *)h + {blocks[0].place}"
                 out.line(_reorder(item, _address("at", 8 * blocks[0].at), source))
-            case Block(cells):
+            case CellBlock(cells):
                 for cell in cells:
                     bits = 8 * cell.size
-                    _store_chunk("at", cell.at, [Part(f"h->{cell.member}", bits)], bits, out)
-            case Slot(type=ir.Bits(width=48), offset=offset) if (
+                    _store_chunk("at", cell.at, [BitPart(f"h->{cell.member}", bits)], bits, out)
+            case FieldSlot(type=ir.Bits(width=48), offset=offset) if (
                 offset % 8 == 0 and offset + 64 <= layout.fixed_bits
             ):
                 # Over what is stored next.
                 out.line(f"p4_store64({_address('at', offset)}, h->{item.member} << 16);")
-            case Slot(type=type_, offset=offset):
+            case FieldSlot(type=type_, offset=offset):
                 assert not isinstance(type_, ir.VarBits)
                 parts.append(item)
                 if (offset + ir.width_of(type_)) % 8 == 0:
@@ -274,22 +276,22 @@ def _store_cells(layout: HeaderLayout, out: Writer) -> None:
                     parts.clear()
 
 
-def _windows(layout: HeaderLayout) -> Iterator[Window | Block | Slot]:
+def _windows(layout: HeaderLayout) -> Iterator[ReorderWindow | CellBlock | FieldSlot]:
     """Yield how a header is loaded or stored, from its first byte to its last one."""
     whole = {stretch[0]: stretch for stretch in stretches(layout)}
     for item in items(layout):
-        if isinstance(item, Slot):
+        if isinstance(item, FieldSlot):
             yield item
         elif item in whole:
             yield from windows(whole[item])
 
 
-def _static_place(layout: HeaderLayout, block: Block) -> str:
+def _static_place(layout: HeaderLayout, block: CellBlock) -> str:
     member = min(block.cells, key=lambda cell: cell.place).member
     return f'_Static_assert(offsetof(struct {layout.c_name}, {member}) == {block.place}, "as in cells.py");'
 
 
-def _reorder(window: Window, to: str, source: str) -> str:
+def _reorder(window: ReorderWindow, to: str, source: str) -> str:
     order = (*window.order, *range(window.size, 16))
     return f"P4_REORDER{window.size}({to}, {source}, {', '.join(map(str, order))});"
 
@@ -303,24 +305,24 @@ def _load48(at: int, size: int) -> str:
     return f"p4_load48({_address('at', 8 * at)})"
 
 
-def load_slots(slots: Iterable[Slot], out: Writer) -> None:
+def load_slots(slots: Iterable[FieldSlot], out: Writer) -> None:
     """Write the loads of some fields, none in an array, of a header `h` that begins at `at`."""
     for slot in slots:
         _load_field(slot, out)
 
 
-def store_slots(slots: Sequence[Slot], out: Writer) -> None:
+def store_slots(slots: Sequence[FieldSlot], out: Writer) -> None:
     """Write the store of neighbouring fields of whole bytes, none in an array."""
     for slot in slots:
         if is_wide(slot.type):
             size = ir.width_of(slot.type) // 8
             out.line(f"memcpy({_address('at', slot.offset)}, h->{slot.member}, {size});")
             return
-    parts = [Part(f"h->{slot.member}", ir.width_of(slot.type)) for slot in slots]
+    parts = [BitPart(f"h->{slot.member}", ir.width_of(slot.type)) for slot in slots]
     store_parts("at", slots[0].offset // 8, parts, out)
 
 
-def _load_field(slot: Slot, out: Writer) -> None:
+def _load_field(slot: FieldSlot, out: Writer) -> None:
     assert not isinstance(slot.type, ir.VarBits)
     width = ir.width_of(slot.type)
     if is_wide(slot.type):
@@ -342,7 +344,7 @@ def _load_field(slot: Slot, out: Writer) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BitPart:
     """A value that goes into a string of bits: C text of an unsigned integer below 2**width."""
 
     text: str
@@ -354,7 +356,7 @@ def _store_fields(layout: HeaderLayout, out: Writer) -> None:
         _store_cells(layout, out)
         return
     starts = _runs_by_start(layout)
-    parts: list[Part] = []
+    parts: list[BitPart] = []
     offset = 0
 
     def flush() -> None:
@@ -388,16 +390,16 @@ def _store_fields(layout: HeaderLayout, out: Writer) -> None:
             out.line(f"memcpy({_address('at', offset)}, h->{slot.member}, {ir.width_of(slot.type) // 8});")
             offset += ir.width_of(slot.type)
         else:
-            parts.append(Part(f"h->{slot.member}", ir.width_of(slot.type)))
+            parts.append(BitPart(f"h->{slot.member}", ir.width_of(slot.type)))
     flush()
 
 
-def store_parts(at: str, offset: int, parts: Sequence[Part], out: Writer) -> None:
+def store_parts(at: str, offset: int, parts: Sequence[BitPart], out: Writer) -> None:
     """Write the concatenation of `parts` to bytes ``at[offset...]``, padded with zero bits.
 
     Values that share bytes are put together first; whole ones are stored on their own.
     """
-    chunk: list[Part] = []
+    chunk: list[BitPart] = []
     bits = 0
     for part in parts:
         chunk.append(part)
@@ -408,10 +410,10 @@ def store_parts(at: str, offset: int, parts: Sequence[Part], out: Writer) -> Non
             chunk, bits = [], 0
     if chunk:
         pad = -bits % 8
-        _store_chunk(at, offset, [*chunk, Part("0u", pad)], bits + pad, out)
+        _store_chunk(at, offset, [*chunk, BitPart("0u", pad)], bits + pad, out)
 
 
-def _store_chunk(at: str, offset: int, chunk: list[Part], bits: int, out: Writer) -> None:
+def _store_chunk(at: str, offset: int, chunk: list[BitPart], bits: int, out: Writer) -> None:
     address = _address(at, 8 * offset)
     if bits <= 128:
         whole = 32 if bits <= 32 else 64 if bits <= 64 else 128
@@ -471,7 +473,7 @@ def _address(at: str, bits: int) -> str:
     return f"{at} + {bits // 8}" if bits else at
 
 
-def checksum_terms(parts: Sequence[Part], position: int = 0) -> list[str]:
+def checksum_terms(parts: Sequence[BitPart], position: int = 0) -> list[str]:
     """Return C terms whose sum has the same Internet checksum as the concatenation of `parts`.
 
     They begin at bit `position` of what is summed.

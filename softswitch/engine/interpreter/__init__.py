@@ -1,10 +1,51 @@
-"""The interpreter: runs a program straight from its IR; `interpreter` makes the right one."""
+"""The interpreter: runs a program straight from its IR; `interpreter` makes the right one.
+
+It is the oracle that the compiled pipeline is compared with, and runs under the engine in C for traces and
+where there is no C compiler (`softswitch.engine.interpreted`). Each statement and expression becomes a
+Python function when the program is loaded (`statements`, `expressions`), so that packets do not walk the
+tree.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from softswitch.compiler import ir
-from softswitch.engine.interpreter.pipeline import Interpreter, TofinoInterpreter
-from softswitch.engine.trace import Trace
+from softswitch.engine.interpreter.externs import ExternState
+from softswitch.engine.interpreter.statements import StatementCompiler, compile_parser, emit
+from softswitch.engine.interpreter.storage import (
+    HeaderValue,
+    PacketState,
+    ParserError,
+    StructValue,
+    TableState,
+    blank,
+    copy_value,
+    wrapper,
+)
+from softswitch.engine.meters import MeterRates, MeterReading, TokenMeter
+from softswitch.engine.pipeline import DROP_PORT, MAX_FRAME, Copy, NoSuchObject, Verdict
+from softswitch.engine.tofino import (
+    CELL,
+    DROP,
+    EGRESS_DEPARSER,
+    EGRESS_PARSER,
+    INGRESS_DEPARSER,
+    INGRESS_PARSER,
+    NO_GROUP,
+    NO_MIRROR,
+    NO_PORT,
+    TM,
+    behind_bytes,
+    egress_header,
+    error_numbers,
+    front_bytes,
+    group_number,
+    is_recirculating,
+    reads_parser_error,
+)
+from softswitch.engine.trace import Event, Trace
 
 __all__ = ["Interpreter", "interpreter"]
 
@@ -13,3 +54,482 @@ def interpreter(program: ir.Program, *, seed: int = 0, trace: Trace | None = Non
     """Return a program's interpreter; for the arguments see `Interpreter`."""
     made = TofinoInterpreter if program.tofino else Interpreter
     return made(program, seed=seed, trace=trace)
+
+
+class Interpreter:
+    """A `Pipeline` in Python. `seed` starts the numbers that ``random`` draws; `trace` gets all steps."""
+
+    def __init__(self, program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> None:
+        self.program = program
+        self._tables = {name: TableState(program, table) for name, table in program.tables.items()}
+        self._externs = ExternState(program, seed, trace)
+        self._compiler = compiler = StatementCompiler(program, self._tables, self._externs)
+        self._parse = compile_parser(program.states, compiler.body, trace)
+        self._trace = trace
+        self._verify = compiler.scope(program.verify)
+        self._ingress = compiler.scope(program.ingress)
+        self._egress = compiler.scope(program.egress)
+        self._compute = compiler.scope(program.compute)
+        self._deparse = compiler.scope(program.deparser)
+        self._standard_fields = {
+            name: wrapper(type_)
+            for name, type_ in program.standard_metadata.fields
+            if not isinstance(type_, ir.Struct | ir.Header | ir.Stack)
+        }
+
+    # ----------------------------------------------------------------- control plane
+
+    def insert(self, table: str, entry: ir.ConstEntry) -> None:
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        self._table(table).insert(entry)
+
+    def modify(self, table: str, entry: ir.ConstEntry) -> None:
+        """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
+        self._table(table).modify(entry)
+
+    def delete(self, table: str, entry: ir.ConstEntry) -> None:
+        """Remove the entry of this match (and priority). Raises NoSuchEntry."""
+        self._table(table).delete(entry)
+
+    def entries(self, table: str) -> list[ir.ConstEntry]:
+        """All entries, in the order of their insertion; constant ones first."""
+        return self._table(table).entries()
+
+    def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""
+        return self._table(table).find(entry)
+
+    def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
+        """Set the default action; None restores the program's own. Raises BadEntry."""
+        self._table(table).set_default(invocation)
+
+    def default(self, table: str) -> ir.Invocation:
+        """Return the default action: the one that a miss runs now."""
+        return self._table(table).default
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        """Packets and bytes of one cell of an indirect counter."""
+        cells = self.read_counters(name)
+        _check_index(name, index, len(cells))
+        return cells[index]
+
+    def read_counters(self, name: str) -> list[tuple[int, int]]:
+        """Packets and bytes of every cell of an indirect counter."""
+        if name not in self._externs.counters:
+            raise NoSuchObject(f"no indirect counter {name!r}")
+        return list(self._externs.counters[name])
+
+    def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
+        """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
+        self.read_counter(name, index)
+        self._externs.counters[name][index] = (packets, bytes_)
+
+    def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
+        """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        return self._table(table).read_count(entry)
+
+    def write_direct_counter(
+        self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
+    ) -> None:
+        """Set a direct counter; see `Pipeline.write_direct_counter`."""
+        self._table(table).write_count(entry, packets, bytes_)
+
+    def read_meter(self, name: str, index: int) -> MeterReading:
+        """One meter of an array."""
+        return self._meter(name, index).read()
+
+    def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
+        """Set the rates of one meter of an array; None: everything is green."""
+        self._meter(name, index).configure(rates)
+
+    def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
+        """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        state = self._table(table)
+        return state.meter(state.owner("direct meter", entry)).read()
+
+    def configure_direct_meter(
+        self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
+    ) -> None:
+        """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        state = self._table(table)
+        state.meter(state.owner("direct meter", entry)).configure(rates)
+
+    def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
+        """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
+        return self._table(table).read_last_hit(entry)
+
+    def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
+        """Take the entry for one that was hit at `now_us`, so that its idle time starts there."""
+        self._table(table).write_last_hit(entry, now_us)
+
+    def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Take the digests that wait: their names and values, in the order of the program's calls."""
+        taken, self._externs.digests = self._externs.digests, []
+        return taken
+
+    def read_register(self, name: str, index: int) -> int:
+        """One cell of a register."""
+        return self._register(name, index)[index]
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Set one cell of a register."""
+        self._register(name, index)[index] = wrapper(self.program.registers[name].type)(value)
+
+    def _table(self, name: str) -> TableState:
+        if name not in self._tables:
+            raise NoSuchObject(f"no table {name!r}")
+        return self._tables[name]
+
+    def _meter(self, name: str, index: int) -> TokenMeter:
+        if name not in self._externs.meters:
+            raise NoSuchObject(f"no array of meters {name!r}")
+        meters = self._externs.meters[name]
+        _check_index(name, index, len(meters))
+        return meters[index]
+
+    def _register(self, name: str, index: int) -> list[int]:
+        if name not in self._externs.registers:
+            raise NoSuchObject(f"no register {name!r}")
+        cells = self._externs.registers[name]
+        _check_index(name, index, len(cells))
+        return cells
+
+    # ----------------------------------------------------------------- data plane
+
+    def ingress(
+        self,
+        frame: bytes,
+        port: int,
+        now_us: int = 0,
+        instance_type: int = 0,
+        previous: PacketState | None = None,
+        field_list: int = -1,
+    ) -> tuple[PacketState, Verdict]:
+        """Parse a frame, verify checksums, run ingress; see `Pipeline.ingress`."""
+        self._externs.now_us = now_us
+        self._tell("ingress", port=port, bytes=len(frame), instance_type=instance_type)
+        packet = self._fresh(frame)
+        if previous is not None:
+            self._keep_fields(previous, packet, field_list)
+        self._set_standard(
+            packet,
+            ingress_port=port,
+            packet_length=len(frame),
+            instance_type=instance_type,
+            ingress_global_timestamp=now_us,
+        )
+        self._set_standard(packet, parser_error=self._run_parser(packet))
+        self._verify(packet)
+        self._set_standard(packet, checksum_error=packet.checksum_error)
+        self._ingress(packet)
+        standard = packet.variables["standard_metadata"].fields
+        egress_spec, mcast_grp = standard["egress_spec"], standard["mcast_grp"]
+        dropped = egress_spec == DROP_PORT and mcast_grp == 0
+        if dropped:
+            self._tell("drop", "ingress")
+        return packet, self._verdict(packet, dropped, egress_spec=egress_spec, mcast_grp=mcast_grp)
+
+    def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
+        """Run egress, update checksums, deparse: the frame, or None if dropped."""
+        self._externs.now_us = copy.now_us
+        packet.forget_requests()
+        for name, type_ in self.program.variables.items():
+            packet.variables[name] = blank(type_)
+        self._set_standard(
+            packet,
+            egress_spec=0,
+            egress_port=copy.egress_port,
+            egress_rid=copy.egress_rid,
+            instance_type=copy.instance_type,
+            packet_length=packet.length,
+            enq_timestamp=copy.enq_timestamp,
+            enq_qdepth=copy.enq_qdepth,
+            deq_timedelta=copy.deq_timedelta,
+            deq_qdepth=copy.deq_qdepth,
+            egress_global_timestamp=copy.now_us,
+        )
+        self._egress(packet)
+        dropped = packet.variables["standard_metadata"].fields["egress_spec"] == DROP_PORT
+        verdict = self._verdict(packet, dropped)
+        if dropped:
+            self._tell("drop", "egress")
+            return None, verdict
+        self._compute(packet)
+        frame = self._output(packet)
+        self._tell("egress", port=copy.egress_port, bytes=len(frame))
+        return frame, verdict
+
+    def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
+        """Those of these metadata fields that the program has, as they are now."""
+        found = {}
+        for name in names:
+            value = packet.variables["meta"]
+            for part in name.split("."):
+                value = getattr(value, "fields", {}).get(part)
+            if isinstance(value, int):
+                found[name] = int(value)
+        return found
+
+    def copy_packet(self, packet: PacketState) -> PacketState:
+        """An independent copy of a packet, for replication."""
+        return packet.copy()
+
+    def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
+        """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
+        clone = self._fresh(frame)
+        port = packet.variables["standard_metadata"].fields["ingress_port"]
+        self._set_standard(clone, ingress_port=port)
+        self._run_parser(clone)
+        clone.variables["meta"] = blank(self.program.meta)
+        clone.variables["standard_metadata"] = blank(self.program.standard_metadata)
+        self._keep_fields(packet, clone, field_list)
+        return clone
+
+    def _tell(self, kind: str, name: str = "", **details: int) -> None:
+        if self._trace is not None:
+            self._trace(Event(kind, name, details))
+
+    def _fresh(self, frame: bytes) -> PacketState:
+        variables = {name: blank(type_) for name, type_ in self.program.variables.items()}
+        variables["hdr"] = blank(self.program.hdr)
+        variables["meta"] = blank(self.program.meta)
+        variables["standard_metadata"] = blank(self.program.standard_metadata)
+        return PacketState(frame, variables)
+
+    def _keep_fields(self, source: PacketState, target: PacketState, field_list: int) -> None:
+        for path in self.program.field_lists.get(field_list, ()):
+            *outer, field = path
+            _container(target, outer)[field] = copy_value(_container(source, outer)[field])
+
+    def _set_standard(self, packet: PacketState, **values: int) -> None:
+        for field, value in values.items():
+            packet.variables["standard_metadata"].fields[field] = self._standard_fields[field](value)
+
+    def _run_parser(self, packet: PacketState) -> int:
+        try:
+            self._parse(packet)
+        except ParserError as error:
+            self._tell("error", error.error)
+            return self.program.errors.members.index(error.error)
+        return 0
+
+    def _verdict(
+        self, packet: PacketState, dropped: bool, *, egress_spec: int = 0, mcast_grp: int = 0
+    ) -> Verdict:
+        return Verdict(
+            egress_spec=egress_spec,
+            mcast_grp=mcast_grp,
+            clone=int(packet.clone_session is not None),
+            clone_session=packet.clone_session or 0,
+            clone_fields=packet.clone_fields,
+            dropped=int(dropped),
+            resubmit=int(packet.resubmit_fields is not None),
+            resubmit_fields=-1 if packet.resubmit_fields is None else packet.resubmit_fields,
+            recirculate=int(packet.recirculate_fields is not None),
+            recirculate_fields=-1 if packet.recirculate_fields is None else packet.recirculate_fields,
+            priority=packet.variables["standard_metadata"].fields["priority"],
+        )
+
+    def _output(self, packet: PacketState) -> bytes:
+        packet.output, packet.output_bits = 0, 0
+        self._deparse(packet)
+        padding = -packet.output_bits % 8
+        headers = (packet.output << padding).to_bytes((packet.output_bits + padding) // 8, "big")
+        return (headers + packet.payload)[: packet.truncate_to]
+
+
+def _container(packet: PacketState, path: list[str]) -> dict[str, object]:
+    value = packet.variables[path[0]]
+    for name in path[1:]:
+        value = value.fields[name]
+    assert isinstance(value, StructValue)
+    return value.fields
+
+
+def _check_index(name: str, index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise NoSuchObject(f"{name} has {size} cells, so no index {index}")
+
+
+RECIRCULATED, RESUBMITTED = 4, 6
+_PRIORITIES = 8
+_NS = 1000
+
+
+class TofinoInterpreter(Interpreter):
+    """A `Pipeline` in Python, of a program for Tofino."""
+
+    def __init__(self, program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> None:
+        super().__init__(program, seed=seed, trace=trace)
+        self._front, self._behind = front_bytes(program), behind_bytes(program)
+        self._header = egress_header(program)
+        self._errors = error_numbers(program)
+        self._drops_errors = not reads_parser_error(program)
+        self._parse_egress = compile_parser(program.egress_states, self._compiler.body, trace)
+        self._deparse_ingress = self._compiler.scope(program.ingress_deparser)
+
+    def ingress(
+        self,
+        frame: bytes,
+        port: int,
+        now_us: int = 0,
+        instance_type: int = 0,
+        previous: PacketState | None = None,
+        field_list: int = -1,
+    ) -> tuple[PacketState, Verdict]:
+        """Parse a frame, run ingress and its deparser; see `Pipeline.ingress`."""
+        del field_list
+        self._externs.now_us = now_us
+        self._tell("ingress", port=port, bytes=len(frame), instance_type=instance_type)
+        again = previous is not None and instance_type == RESUBMITTED
+        if previous is not None and instance_type == RECIRCULATED:
+            port = previous.left_by
+        told = (again << 15 | port & 0x1FF).to_bytes(2, "big") + (now_us * _NS & (1 << 48) - 1).to_bytes(
+            6, "big"
+        )
+        room = self._front - len(told)
+        of_port = previous.resubmitted[:room] if previous is not None and again else b""
+        packet = self._fresh(told + of_port.ljust(room, b"\0") + frame)
+        packet.counted = len(frame)
+        stamp = now_us * _NS & (1 << 48) - 1
+        packet.variables["standard_metadata"].fields["ingress"].fields |= {
+            "resubmit_flag": int(again),
+            "ingress_port": port & 0x1FF,
+            "ingress_mac_tstamp": stamp,
+        }
+        _set(packet, TM, "ucast_egress_port", NO_PORT)
+        _set(packet, TM, "mcast_grp_a", NO_GROUP)
+        _set(packet, TM, "mcast_grp_b", NO_GROUP)
+        _set(packet, INGRESS_PARSER, "global_tstamp", stamp)
+        error = self._number_of_error(packet, self._parse)
+        _set(packet, INGRESS_PARSER, "parser_err", error)
+        if error and self._drops_errors:
+            self._tell("drop", "ingress parser")
+            return packet, Verdict(egress_spec=NO_PORT, dropped=1)
+        self._ingress(packet)
+        packet.frame = bytes(self._behind) + self._emitted(packet, self._deparse_ingress)
+        packet.length = len(packet.frame) - self._behind
+        drop = _get(packet, INGRESS_DEPARSER, "drop_ctl")
+        tm = _fields(packet, TM)
+        clone = packet.clone_session is not None and not drop & NO_MIRROR
+        verdict = Verdict(
+            egress_spec=NO_PORT, dropped=1, clone=int(clone), clone_session=packet.clone_session or 0
+        )
+        if drop & DROP:
+            self._tell("drop", "ingress")
+            return packet, verdict
+        packet.queue, packet.cos, packet.bypass = tm["qid"], tm["ingress_cos"], tm["bypass_egress"]
+        ucast, groups = tm["ucast_egress_port"], [group_number(tm[f"mcast_grp_{name}"]) for name in "ab"]
+        return packet, Verdict(
+            egress_spec=ucast,
+            mcast_grp=groups[0],
+            mcast_grp_2=groups[1],
+            rid=tm["rid"],
+            exclude_1=tm["level1_exclusion_id"],
+            exclude_2=tm["level2_exclusion_id"],
+            unicast=int(ucast != NO_PORT),
+            dropped=int(ucast == NO_PORT and not any(groups)),
+            clone=verdict.clone,
+            clone_session=verdict.clone_session,
+            resubmit=int(packet.resubmit_fields is not None),
+            priority=min(packet.queue, _PRIORITIES - 1),
+        )
+
+    def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
+        """Parse what ingress left, run egress and its deparser: the frame, even if it is dropped."""
+        self._externs.now_us = copy.now_us
+        packet.forget_requests()
+        packet.left_by = copy.egress_port
+        recirculate = int(is_recirculating(copy.egress_port))
+        if packet.bypass:
+            return packet.frame[self._behind :], Verdict(recirculate=recirculate)
+        cells = (packet.length + CELL - 1) // CELL
+        told = {
+            "egress_port": copy.egress_port,
+            "enq_qdepth": copy.enq_qdepth * cells,
+            "enq_tstamp": copy.enq_timestamp * _NS,
+            "deq_qdepth": copy.deq_qdepth * cells,
+            "deq_timedelta": copy.deq_timedelta * _NS,
+            "egress_rid": copy.egress_rid,
+            "egress_qid": packet.queue,
+            "egress_cos": packet.cos,
+            "pkt_length": packet.length,
+        }
+        values = self._values(told)
+        packet.variables["standard_metadata"].fields["egress"].fields |= values
+        packet.frame = self._as_bytes(values) + packet.frame[self._behind :]
+        packet.cursor = 0
+        packet.counted = packet.length
+        for name, type_ in self.program.variables.items():
+            packet.variables[name] = blank(type_)
+        _set(packet, EGRESS_PARSER, "global_tstamp", copy.now_us * _NS & (1 << 48) - 1)
+        _set(packet, EGRESS_PARSER, "parser_err", self._number_of_error(packet, self._parse_egress))
+        self._egress(packet)
+        frame = self._emitted(packet, self._deparse)
+        drop = _get(packet, EGRESS_DEPARSER, "drop_ctl")
+        self._tell("egress", port=copy.egress_port, bytes=len(frame))
+        return frame, Verdict(
+            dropped=drop & DROP,
+            clone=int(packet.clone_session is not None and not drop & NO_MIRROR),
+            clone_session=packet.clone_session or 0,
+            recirculate=recirculate,
+        )
+
+    def copy_packet(self, packet: PacketState) -> PacketState:
+        """The same bytes for another egress."""
+        return self._kept(packet, packet.frame)
+
+    def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
+        """The mirror of `packet`: its header and the frame."""
+        del field_list
+        mirror = self._kept(packet, bytes(self._behind) + (packet.mirrored + frame)[:MAX_FRAME])
+        mirror.length = len(mirror.frame) - self._behind
+        mirror.queue = mirror.cos = mirror.bypass = 0
+        return mirror
+
+    def _kept(self, packet: PacketState, frame: bytes) -> PacketState:
+        kept = self._fresh(frame)
+        kept.length = packet.length
+        kept.queue, kept.cos, kept.bypass = packet.queue, packet.cos, packet.bypass
+        return kept
+
+    def _number_of_error(self, packet: PacketState, parse: Any) -> int:
+        try:
+            parse(packet)
+        except ParserError as error:
+            self._tell("error", error.error)
+            return self._errors[self.program.errors.members.index(error.error)]
+        return 0
+
+    def _emitted(self, packet: PacketState, deparse: Any) -> bytes:
+        packet.output, packet.output_bits = 0, 0
+        deparse(packet)
+        headers = packet.output.to_bytes((packet.output_bits + 7) // 8, "big")
+        return (headers + packet.payload)[:MAX_FRAME]
+
+    def _values(self, told: dict[str, int]) -> dict[str, int]:
+        """Return the fields of the header in front of a packet in egress."""
+        return {
+            name: wrapper(type_)(told.get(name, 0))
+            for name, type_ in self._header.fields
+            if not isinstance(type_, ir.VarBits)
+        }
+
+    def _as_bytes(self, values: dict[str, int]) -> bytes:
+        """Return that header."""
+        scratch = PacketState(b"", {})
+        emit(scratch, self._header, HeaderValue(True, values))
+        return scratch.output.to_bytes(self._behind, "big")
+
+
+def _fields(packet: PacketState, struct: tuple[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = packet.variables[struct[0]].fields[struct[1]].fields
+    return fields
+
+
+def _get(packet: PacketState, struct: tuple[str, str], field: str) -> int:
+    return int(_fields(packet, struct)[field])
+
+
+def _set(packet: PacketState, struct: tuple[str, str], field: str, value: int) -> None:
+    _fields(packet, struct)[field] = value

@@ -166,23 +166,14 @@ def _unary(expr: ir.Unary) -> Evaluate:
 def _binary(expr: ir.Binary) -> Evaluate:
     left, right = compile_expression(expr.left), compile_expression(expr.right)
     wrap = wrapper(expr.type)
+    plain = fold.PLAIN.get(expr.op)
+    if plain is not None:
+        return lambda packet: wrap(plain(left(packet), right(packet)))
     match expr.op:
-        case "+":
-            return lambda packet: wrap(left(packet) + right(packet))
-        case "-":
-            return lambda packet: wrap(left(packet) - right(packet))
-        case "*":
-            return lambda packet: wrap(left(packet) * right(packet))
         case "/":
             return lambda packet: wrap(divide(left(packet), right(packet))[0])
         case "%":
             return lambda packet: wrap(divide(left(packet), right(packet))[1])
-        case "&":
-            return lambda packet: left(packet) & right(packet)
-        case "|":
-            return lambda packet: left(packet) | right(packet)
-        case "^":
-            return lambda packet: left(packet) ^ right(packet)
         case "|+|":
             clamp = _clamp(expr.type)
             return lambda packet: clamp(left(packet) + right(packet))
@@ -204,14 +195,9 @@ def _binary(expr: ir.Binary) -> Evaluate:
             return lambda packet: int(equal(left(packet), right(packet)))
         case "!=":
             return lambda packet: int(not equal(left(packet), right(packet)))
-        case "<":
-            return lambda packet: int(left(packet) < right(packet))
-        case "<=":
-            return lambda packet: int(left(packet) <= right(packet))
-        case ">":
-            return lambda packet: int(left(packet) > right(packet))
-        case ">=":
-            return lambda packet: int(left(packet) >= right(packet))
+        case "<" | "<=" | ">" | ">=":
+            compare = fold.COMPARISONS[expr.op]
+            return lambda packet: int(compare(left(packet), right(packet)))
         case "&&":
             return lambda packet: right(packet) if left(packet) else 0
         case "||":

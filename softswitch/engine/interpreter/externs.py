@@ -14,7 +14,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.ir.crc import Crc
 from softswitch.engine.interpreter.expressions import Evaluate, Store, compile_expression, compile_store
 from softswitch.engine.interpreter.storage import PacketState, VarBitsValue, wrapper
-from softswitch.engine.meters import GREEN, Meter
+from softswitch.engine.meters import GREEN, TokenMeter
 from softswitch.engine.pipeline import DROP_PORT, PipelineError
 from softswitch.engine.trace import Event, Trace
 
@@ -90,7 +90,7 @@ class ExternState:
             if counter.table is None
         }
         self.meters = {
-            name: [Meter() for _ in range(meter.size)]
+            name: [TokenMeter() for _ in range(meter.size)]
             for name, meter in program.meters.items()
             if meter.table is None
         }

@@ -133,7 +133,7 @@ def emit(packet: PacketState, header_type: ir.Header, header: HeaderValue) -> No
 
 
 def compile_parser(
-    states: Mapping[str, ir.State],
+    states: Mapping[str, ir.ParserState],
     body: Callable[[tuple[ir.Stmt, ...]], Callable[[PacketState], object]],
     trace: Trace | None = None,
 ) -> Effect:
@@ -259,7 +259,7 @@ class StatementCompiler:
                 return self._apply(statement)
             case ir.Call():
                 return self._call(statement)
-            case ir.Scope():
+            case ir.Inlined():
                 return self.scope(statement.body)
             case ir.Return():
                 return lambda packet: Leave.BODY

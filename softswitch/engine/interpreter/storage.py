@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, assert_never
 
 from softswitch.compiler import ir
-from softswitch.engine.entries import TableEntries, has_part, has_priorities
-from softswitch.engine.meters import Meter
+from softswitch.engine.entries import TableEntries, has_part
+from softswitch.engine.meters import TokenMeter
 from softswitch.engine.pipeline import MAX_FRAME, NoSuchObject
 
 
@@ -217,19 +217,16 @@ class PacketState:
         return window & ((1 << count) - 1)
 
 
-class TableState:
-    """The entries, the default action and the direct counters of one table."""
+class TableState(TableEntries):
+    """The entries of one table, and what they have beside their actions."""
 
     def __init__(self, program: ir.Program, table: ir.Table) -> None:
-        self.table = table
-        self._control = TableEntries(program, table)
-        self._by_priority = has_priorities(table)
+        super().__init__(program, table)
         self._masks = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
-        self._entries: list[ir.ConstEntry] = []
         # What entries have beside their actions; of None, the default action.
         self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
         self._last_hits: dict[ir.ConstEntry | None, int] = {}
-        self._meters: dict[ir.ConstEntry | None, Meter] = {}
+        self._meters: dict[ir.ConstEntry | None, TokenMeter] = {}
         self.cells: dict[ir.ConstEntry, list[int]] = {}
         # With exact keys alone at most one entry matches, so it can be looked up.
         self._exact: dict[tuple[int, ...], ir.ConstEntry] | None = None
@@ -245,7 +242,7 @@ class TableState:
         if self._exact is not None:
             return self._exact.get(bits)
         best: ir.ConstEntry | None = None
-        for entry in self._entries:
+        for entry in self._entries.values():
             matches = all(_matches(*pair) for pair in zip(entry.patterns, bits, strict=True))
             if matches and (best is None or self._rank(entry) > self._rank(best)):
                 best = entry
@@ -257,59 +254,43 @@ class TableState:
         self._counts[entry] = (packets + 1, bytes_ + length)
         self._last_hits[entry] = now_us
 
-    def meter(self, entry: ir.ConstEntry | None) -> Meter:
+    def meter(self, entry: ir.ConstEntry | None) -> TokenMeter:
         """Return the meter of `entry`; None: of the default action."""
-        return self._meters.setdefault(entry, Meter())
+        return self._meters.setdefault(entry, TokenMeter())
 
     def _rank(self, entry: ir.ConstEntry) -> int:
-        if self._by_priority:
+        if self._prioritised:
             return entry.priority
         return sum(pattern.mask.bit_count() for pattern in entry.patterns)  # the longest prefix
 
     # ----------------------------------------------------------------- control plane
 
-    @property
-    def default(self) -> ir.Invocation:
-        """The default action: the one that a miss runs."""
-        return self._control.default
-
-    @property
-    def entries(self) -> list[ir.ConstEntry]:
-        """All entries in the order of their insertion."""
-        return list(self._entries)
-
-    def insert(self, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises BadEntry, EntryExists or TableFull and then changes nothing."""
-        self._control.insert(entry)
+    def insert(self, entry: ir.ConstEntry) -> ir.ConstEntry:
+        """Add an entry; see `TableEntries.insert`."""
+        inserted = super().insert(entry)
         self._refresh()
+        return inserted
 
-    def modify(self, entry: ir.ConstEntry) -> None:
+    def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
         """Give the entry of this match another action; it keeps its place and its counter."""
-        old = self._control.find(entry)
-        new = self._control.modify(entry)
+        old, new = self.find(entry), super().modify(entry)
         for known in (self._counts, self._last_hits, self._meters, self.cells):
             if old in known:
                 known[new] = known.pop(old)  # type: ignore[assignment]  # each its own values
         self._refresh()
+        return new
 
-    def delete(self, entry: ir.ConstEntry) -> None:
+    def delete(self, entry: ir.ConstEntry) -> ir.ConstEntry:
         """Remove the entry of this match."""
-        self._control.delete(entry)
+        deleted = super().delete(entry)
         self._refresh()
-
-    def set_default(self, invocation: ir.Invocation | None) -> None:
-        """Set the default action; None restores the program's own. Raises BadEntry."""
-        self._control.set_default(invocation)
-
-    def find(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with the match of `entry`. Raises NoSuchEntry."""
-        return self._control.find(entry)
+        return deleted
 
     def owner(self, part: str, entry: ir.ConstEntry | None) -> ir.ConstEntry | None:
         """Return the entry that has a part (`has_part`). Raises NoSuchObject or NoSuchEntry."""
         if not has_part(self.table, part):
             raise NoSuchObject(f"table {self.table.name!r} has no {part}")
-        return None if entry is None else self._control.find(entry)
+        return None if entry is None else self.find(entry)
 
     def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
         """Return packets and bytes that hit this entry, or that missed."""
@@ -328,14 +309,14 @@ class TableState:
         self._last_hits[self.owner("idle timeout", entry)] = now_us
 
     def _refresh(self) -> None:
-        self._entries = self._control.entries()
-        kept: list[ir.ConstEntry | None] = [None, *self._entries]
+        entries = self.entries()
+        kept: list[ir.ConstEntry | None] = [None, *entries]
         self._counts = {entry: self._counts.get(entry, (0, 0)) for entry in kept}
         self._last_hits = {entry: self._last_hits[entry] for entry in kept if entry in self._last_hits}
         self._meters = {entry: self._meters[entry] for entry in kept if entry in self._meters}
-        self.cells = {entry: self.cells[entry] for entry in self._entries if entry in self.cells}
+        self.cells = {entry: self.cells[entry] for entry in entries if entry in self.cells}
         if all(key.match == "exact" for key in self.table.keys):
-            self._exact = {tuple(p.value for p in entry.patterns): entry for entry in self._entries}
+            self._exact = {tuple(p.value for p in entry.patterns): entry for entry in entries}
 
 
 def _matches(pattern: ir.Pattern, bits: int) -> bool:

@@ -12,13 +12,14 @@ from typer.testing import CliRunner, Result
 from benchmarks.pages import QUESTIONS, RESULTS, load
 from benchmarks.pages.__main__ import arguments, listing
 from bmv2_topos.harness.page import rows_of
+from ina.cli.commands import for_typer
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.experiment import experiment
 
 
 def call(*given: object) -> Result:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(experiment)
+    app.command()(for_typer(experiment))
     command, *rest = arguments([str(argument) for argument in given])
     assert command == "experiment"
     return CliRunner().invoke(app, rest)
@@ -57,7 +58,8 @@ def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
     done = call("regions", "--check", "--output", tmp_path)
     assert done.exit_code == 1
     assert re.search(
-        r"regions is stale: \w+_s is [0-9.e-]+, but 77 is published \(network .*, seed 1\)", done.output
+        r"regions is stale: \w+_s is [0-9.e-]+, but 77 is published \(network .*, seed 1\)",
+        str(done.exception),
     )
 
 

@@ -11,7 +11,7 @@ from benchmarks.replicas.muri import muri
 from benchmarks.replicas.muri.muri import dense_matching
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import SchedulingError
-from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, run
 from controller.vocabulary import Cluster
 from tests import effort
 from tests.benchmarks.replicas import matching_oracle
@@ -48,7 +48,10 @@ def test_without_a_compiler_it_is_said_what_is_missing(
         dense_matching([[0, 1], [1, 0]])
     source = Source(count=30, load=3, kind="benchmarks.replicas.muri")
     with pytest.raises(
-        RunFailed, match=r"benchmarks\.replicas\.muri:muri-s: the matching of Muri's public simulator: no C"
+        SimulationFailed,
+        match=r"benchmarks\.replicas\.muri:muri-s: the matching of Muri's public simulator: no C",
     ) as caught:
-        run(Task("benchmarks.replicas.muri:muri-s", source, SimulationConfig(Cluster.uniform(1, 2))))
+        run(
+            SimulationTask("benchmarks.replicas.muri:muri-s", source, SimulationConfig(Cluster.uniform(1, 2)))
+        )
     assert caught.value.exit_code == 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core import Action, Run, Start, Stop
+from controller.core import Action, Run, StartRun, StopRun
 from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Policy, Submission, View
 from controller.policies.scheduling import baselines as b
 from controller.policies.scheduling.muri import Muri
@@ -33,11 +33,11 @@ def spec(id: str, iterations: float, gpus: int = 1, stages_s: tuple[float, ...] 
 
 
 def started(actions: list[Action]) -> list[tuple[str, ...]]:
-    return [action.run.jobs for action in actions if isinstance(action, Start)]
+    return [action.run.jobs for action in actions if isinstance(action, StartRun)]
 
 
 def stopped(actions: list[Action]) -> list[tuple[str, ...]]:
-    return [action.run.jobs for action in actions if isinstance(action, Stop)]
+    return [action.run.jobs for action in actions if isinstance(action, StopRun)]
 
 
 def events(controller: Driver) -> list[tuple[str, tuple[str, ...]]]:
@@ -52,7 +52,7 @@ def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
     live.submit(spec("short", 5), 12)
     actions = live.decide(12)
     assert (stopped(actions), started(actions)) == ([("long",)], [("short",)])
-    assert isinstance(actions[0], Stop)
+    assert isinstance(actions[0], StopRun)
     live.ended("short", 17)
     assert started(live.decide(17)) == [("long",)]
     live.ended("long", 105)
@@ -90,7 +90,7 @@ def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logge
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     (start,) = live.decide(0)
-    assert isinstance(start, Start)
+    assert isinstance(start, StartRun)
     assert {*start.run.jobs} == {"a", "b"}
     assert start.run.offsets == (0, 2)
     assert live.log[-1].text == "on GPU 0: 2 interleave, efficiency 0.50"
@@ -247,7 +247,7 @@ class Machine:
             while coming and coming[0][0] <= now_s:
                 self.live.submit(heapq.heappop(coming)[2], now_s)
             for action in self.live.decide(now_s):
-                if isinstance(action, Stop):
+                if isinstance(action, StopRun):
                     del active[action.run.number]
                 else:
                     active[action.run.number] = action.run

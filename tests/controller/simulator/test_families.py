@@ -18,7 +18,7 @@ from controller.policies.scheduling import BadSpec, BadTrace, ExtraMissing, Subm
 from controller.simulator.estimates import expect, read_estimates
 from controller.simulator.policy_run import make
 from controller.simulator.record import measure
-from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, kind_for, run
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
@@ -31,7 +31,7 @@ UNCHECKED = ("benchmarks.replicas.synergy:fifo+opt", "benchmarks.replicas.synerg
 
 def average_s(policy: str, config: SimulationConfig, *, jobs: int = 60, load: float = 3.0) -> float:
     source = Source(count=jobs, load=load, seed=config.seed, kind=kind_for([policy]))
-    return run(Task(policy, source, config, verify=policy not in UNCHECKED)).metrics.avg_jct_s
+    return run(SimulationTask(policy, source, config, verify=policy not in UNCHECKED)).metrics.avg_jct_s
 
 
 def test_names_are_unique_and_lead_to_their_families() -> None:
@@ -123,7 +123,7 @@ def test_tune_finds_room_for_jobs_of_made_up_models(seed: int) -> None:
 
 def test_lucid_needs_nodes_beside_its_profiler() -> None:
     with pytest.raises(
-        RunFailed, match=r"benchmarks\.replicas\.lucid:lucid: the profiler takes 2 of 2 nodes"
+        SimulationFailed, match=r"benchmarks\.replicas\.lucid:lucid: the profiler takes 2 of 2 nodes"
     ) as caught:
         average_s("benchmarks.replicas.lucid:lucid", SimulationConfig(Cluster.uniform(2, 8)), jobs=5)
     assert caught.value.exit_code == 2
@@ -155,14 +155,16 @@ def files(folder: Path, *, labels: tuple[str, str, str] = ("", "", "")) -> Simul
 def test_lucids_own_sharing_scores_count_if_there_are_any(tmp_path: Path) -> None:
     averages = []
     for labels in ((",label", ",1", ",0"), (",label", ",2", ",2")):
-        task = Task(
+        task = SimulationTask(
             "benchmarks.replicas.lucid:lucid", Source(tmp_path / "log.csv"), files(tmp_path, labels=labels)
         )
         averages.append(run(task).metrics.avg_jct_s)
     # the only GPU that does not profile: both at once, at 0.9 and 0.6, or one after the other
     assert averages == [(math.ceil(1001 / 0.9) + math.ceil(901 / 0.6)) / 2, (1001 + 1001 + 901) / 2]
     files(tmp_path, labels=(",label", ",1", ",3"))
-    with pytest.raises(RunFailed, match=r"profiles.csv:3: column label: 3; a sharing score is 0, 1 or 2"):
+    with pytest.raises(
+        SimulationFailed, match=r"profiles.csv:3: column label: 3; a sharing score is 0, 1 or 2"
+    ):
         run(task)
 
 
@@ -180,12 +182,12 @@ def test_profiles_and_pairs_belong_together_but_sharing_needs_pairs_only(tmp_pat
 def test_sharing_knows_configurations_and_says_which_job_it_does_not(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     config = files(tmp_path)
-    task = Task("sharing:sharing", Source(tmp_path / "log.csv"), replace(config, cluster=SMALL))
+    task = SimulationTask("sharing:sharing", Source(tmp_path / "log.csv"), replace(config, cluster=SMALL))
     assert run(task).metrics.jobs == 2
     (tmp_path / "log.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
     (tmp_path / "other.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
     with pytest.raises(
-        RunFailed, match="job '1' trains 'odd/d/1/fp', for which --pairs lacks some pairs"
+        SimulationFailed, match="job '1' trains 'odd/d/1/fp', for which --pairs lacks some pairs"
     ) as caught:
         run(replace(task, source=Source(tmp_path / "other.csv")))
     assert caught.value.exit_code == 2
@@ -201,12 +203,12 @@ def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
     trace = tmp_path / "jobs.csv"
     trace.write_text("name,arrival_s,duration_s,gpus,model\n1,0,3000,1,A\n2,0,3000,1,B\n")
     config = SimulationConfig(Cluster.uniform(1, 1), pairs=pairs, settings=KNOWN)
-    found = run(Task("sharing:sharing", Source(trace), config)).metrics
+    found = run(SimulationTask("sharing:sharing", Source(trace), config)).metrics
     # B at 0.75 ends at 4,000 s; A at 0.5 has done 2,000 s by then
     assert found.avg_jct_s == pytest.approx((4000 + 5000) / 2)
     pairs.write_text("[]")
-    with pytest.raises(RunFailed, match="not a table of Gavel's throughputs") as caught:
-        run(Task("sharing:fifo", Source(trace), replace(config, seed=1)))
+    with pytest.raises(SimulationFailed, match="not a table of Gavel's throughputs") as caught:
+        run(SimulationTask("sharing:fifo", Source(trace), replace(config, seed=1)))
     assert caught.value.exit_code == 2
 
 
@@ -301,8 +303,8 @@ def test_a_trace_gets_the_estimates_of_its_background(tmp_path: Path) -> None:
     trace.write_text("name,arrival_s,duration_s,gpus\na,0,100,1\nb,0,100,1\nc,0,10,1\n")
     estimates.write_text("name,estimate_s\na,50\nb,60\nc,70\n")
     cluster = Cluster.uniform(1, 1)
-    plain = run(Task("qssf", Source(trace), SimulationConfig(cluster)))
-    told = run(Task("qssf", Source(trace), SimulationConfig(cluster, estimates=estimates)))
+    plain = run(SimulationTask("qssf", Source(trace), SimulationConfig(cluster)))
+    told = run(SimulationTask("qssf", Source(trace), SimulationConfig(cluster, estimates=estimates)))
     assert plain.metrics.avg_jct_s == pytest.approx((10 + 110 + 210) / 3)
     assert told.metrics.avg_jct_s == pytest.approx((100 + 200 + 210) / 3)
 
@@ -402,10 +404,13 @@ def test_lucids_figures_on_c1000() -> None:
     )
     source = Source(log / "cluster_full_log.csv")
     for name, figures in LUCID.items():
-        found = run(Task(f"benchmarks.replicas.lucid:{name}", source, config, verify=True)).metrics
+        found = run(SimulationTask(f"benchmarks.replicas.lucid:{name}", source, config, verify=True)).metrics
         assert (found.avg_jct_s, found.makespan_s) == (pytest.approx(figures[0], abs=0.5), figures[1])
     other = replace(config, estimates=log / "Philly_lgb.csv")
-    assert round(run(Task("benchmarks.replicas.lucid:qssf", source, other)).metrics.avg_jct_s) == 23_717
+    assert (
+        round(run(SimulationTask("benchmarks.replicas.lucid:qssf", source, other)).metrics.avg_jct_s)
+        == 23_717
+    )
 
 
 @traces

@@ -14,10 +14,10 @@ from controller.errors import BadSpec
 from controller.policies.memory.policy import Answer, Question, Standing
 from controller.policies.placement.flows import flows_of
 from controller.simulator.network.average import Work, average, run_lengths
-from controller.simulator.network.fluid import Fluid, Phases, Runner, phases_of
+from controller.simulator.network.fluid import Fluid, FluidJob, Phases, phases_of
 from controller.simulator.network.generate import generate
 from controller.simulator.network.log import Promises
-from controller.simulator.network.run import Simulated, metrics_of, simulate_network
+from controller.simulator.network.run import NetworkTask, Simulated, metrics_of, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics, shapes
 from controller.vocabulary.files import read_topology
@@ -37,7 +37,7 @@ def a_job(name: str, *servers: str, **more: object) -> Job:
 
 def run(jobs: list[Job], topology: Topology, **settings: object) -> Simulated:
     chosen = NetworkSettings(**{"placement": "netpack", **LATE, **settings})  # type: ignore[arg-type]
-    return simulate_network(jobs, topology, "fifo-backfill", chosen, keep_log=True, verify=True)
+    return simulate_network(NetworkTask(jobs, topology, "fifo-backfill", chosen, keep_log=True, verify=True))
 
 
 def ends(found: Simulated) -> dict[str, float]:
@@ -126,8 +126,8 @@ def test_members_of_a_group_pay_for_what_contention_adds() -> None:
         for name in "ab"
     ]
     settings = NetworkSettings(**LATE)
-    alone = simulate_network(jobs[:1], topology, "muri-s", settings)
-    both = simulate_network(jobs, topology, "muri-s", settings)
+    alone = simulate_network(NetworkTask(jobs[:1], topology, "muri-s", settings))
+    both = simulate_network(NetworkTask(jobs, topology, "muri-s", settings))
     assert max(ends(both).values()) > max(ends(alone).values())
     assert all(each.completed for each in both.result.jobs)
 
@@ -139,14 +139,16 @@ def test_every_scheduler_runs_with_every_kind_of_policy(scheduler: str) -> None:
     topology = fabrics.leaf_spine(2, 2, 4, fabrics.Parts(gpus=2, slots=512))
     jobs = generate(7, topology, seed=2, gap_s=3.0, deadlines=0.5, slack=3.0)
     settings = NetworkSettings(placement="netpack", memory="deadline", routing="grid")
-    found = simulate_network(jobs, topology, scheduler, settings, verify=True)
+    found = simulate_network(NetworkTask(jobs, topology, scheduler, settings, verify=True))
     assert {each.spec.name for each in found.result.jobs} == {job.name for job in jobs}
 
 
 def test_a_replica_with_a_clock_of_its_own_is_refused() -> None:
     jobs = generate(3, fabrics.star(2), seed=3)
     with pytest.raises(BadSpec, match="has no network"):
-        simulate_network(jobs, fabrics.star(2), "benchmarks.replicas.muri:srtf", NetworkSettings())
+        simulate_network(
+            NetworkTask(jobs, fabrics.star(2), "benchmarks.replicas.muri:srtf", NetworkSettings())
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -226,7 +228,7 @@ def test_on_average_is_near_what_the_phases_say() -> None:
 
 def test_a_fluid_ends_where_its_phases_do() -> None:
     phases = Phases(2.0, (1.0, 2.0), (10.0, 10.0), latency_s=0.25)
-    fluid = Fluid(0.0, {"a": Runner(phases, 3, 0.0)})
+    fluid = Fluid(0.0, {"a": FluidJob(phases, 3, 0.0)})
     fluid.run(lambda senders: dict.fromkeys(senders, 10.0), math.inf)
     assert fluid.now_s == pytest.approx(3 * phases.iteration_s(10.0))
     assert phases.iteration_s(10.0) == pytest.approx(3.5)
@@ -235,7 +237,9 @@ def test_a_fluid_ends_where_its_phases_do() -> None:
 def test_workers_that_no_server_has_room_for_are_refused() -> None:
     job = Job(name="wide", workers=2, gpus_per_worker=3, layers_bytes=(1,), compute_s=1.0, iterations=1)
     with pytest.raises(BadSpec, match="no room for it"):
-        simulate_network([job], fabrics.star(3, fabrics.Parts(gpus=2)), "fifo", NetworkSettings())
+        simulate_network(
+            NetworkTask([job], fabrics.star(3, fabrics.Parts(gpus=2)), "fifo", NetworkSettings())
+        )
 
 
 def _array(values: tuple[float, ...]) -> object:
@@ -253,19 +257,20 @@ def test_earliest_deadline_first_is_told_of_deadlines() -> None:
     ]
     missed = {
         scheduler: [
-            each.spec.name for each in simulate_network(jobs, topology, scheduler, NetworkSettings()).missed
+            each.spec.name
+            for each in simulate_network(NetworkTask(jobs, topology, scheduler, NetworkSettings())).missed
         ]
         for scheduler in ("edf", "srsf")
     }
     assert missed == {"edf": [], "srsf": ["due"]}
-    alone = simulate_network(jobs[1:], topology, "edf", NetworkSettings())
+    alone = simulate_network(NetworkTask(jobs[1:], topology, "edf", NetworkSettings()))
     assert 200 < alone.result.jobs[0].finish_s < 206
 
 
 def test_a_deadline_counts_from_the_jobs_own_arrival() -> None:
     topology = fabrics.star(2, fabrics.Parts(gpus=1))
     late = Job(name="late", workers=1, compute_s=1.0, iterations=10, arrival_s=100.0, deadline_s=11.0)
-    found = simulate_network([late], topology, "fifo-backfill", NetworkSettings())
+    found = simulate_network(NetworkTask([late], topology, "fifo-backfill", NetworkSettings()))
     assert not found.missed
     (ended,) = found.result.jobs
     assert ended.spec.deadline_s == 11.0
@@ -288,11 +293,11 @@ def test_broken_promises_are_counted_among_the_missed_deadlines() -> None:
     cluster = fabrics.star(32, fabrics.Parts(gpus=1, slots=3000))
     jobs = generate(60, cluster, seed=3, gap_s=20.0, deadlines=0.6, slack=1.3)
     found = simulate_network(
-        jobs, cluster, "srsf", NetworkSettings(memory="deadline", placement="gpu-balance")
+        NetworkTask(jobs, cluster, "srsf", NetworkSettings(memory="deadline", placement="gpu-balance"))
     )
     metrics = metrics_of(found)
     missed = {each.spec.name for each in found.missed}
     assert metrics.broken == len(missed & found.lost)
     assert 0 < metrics.broken < metrics.missed
-    shared = simulate_network(jobs, cluster, "srsf", NetworkSettings(placement="gpu-balance"))
+    shared = simulate_network(NetworkTask(jobs, cluster, "srsf", NetworkSettings(placement="gpu-balance")))
     assert metrics_of(shared).broken == 0

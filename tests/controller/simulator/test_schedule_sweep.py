@@ -18,7 +18,7 @@ from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec
 from controller.simulator.plots import cdf, means
 from controller.simulator.pool import run_all
-from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.simulator.runs import SimulationFailed, SimulationTask, Source, run
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
@@ -98,12 +98,12 @@ def test_what_fails_in_another_process_fails_here_as_well(processes: int) -> Non
     around = SimulationConfig(Cluster.uniform(1, 4))
     source = Source(count=10, kind="benchmarks.replicas.muri")
     tasks = [
-        Task("srtf", source, around),
-        Task("muri-s", source, around),
-        Task("benchmarks.replicas.muri:srtf", source, around),
+        SimulationTask("srtf", source, around),
+        SimulationTask("muri-s", source, around),
+        SimulationTask("benchmarks.replicas.muri:srtf", source, around),
     ]
-    tasks[1] = Task("muri-s", Source(TRACE), around)
-    with pytest.raises(RunFailed, match="asks for 16 GPUs; the cluster has 4") as caught:
+    tasks[1] = SimulationTask("muri-s", Source(TRACE), around)
+    with pytest.raises(SimulationFailed, match="asks for 16 GPUs; the cluster has 4") as caught:
         run_all(tasks, processes=processes)
     assert caught.value.exit_code == 2
 
@@ -111,7 +111,8 @@ def test_what_fails_in_another_process_fails_here_as_well(processes: int) -> Non
 def test_progress_reaches_the_end_and_never_goes_back() -> None:
     seen: dict[int, list[float]] = {}
     tasks = [
-        Task(name, Source(count=30), SimulationConfig(Cluster.uniform(1, 8))) for name in ("fifo", "srtf")
+        SimulationTask(name, Source(count=30), SimulationConfig(Cluster.uniform(1, 8)))
+        for name in ("fifo", "srtf")
     ]
     for processes in (1, 2):
         seen.clear()
@@ -131,8 +132,8 @@ def test_no_task_no_outcome_and_no_negative_processes() -> None:
 
 
 def test_an_unknown_policy_is_a_matter_of_usage() -> None:
-    with pytest.raises(RunFailed, match="'nobody' is unknown") as caught:
-        run(Task("nobody", Source(count=1), SimulationConfig(Cluster.uniform(1, 8))))
+    with pytest.raises(SimulationFailed, match="'nobody' is unknown") as caught:
+        run(SimulationTask("nobody", Source(count=1), SimulationConfig(Cluster.uniform(1, 8))))
     assert caught.value.exit_code == 2
     with pytest.raises(BadSpec, match="a load of inf"):
         Source(load=float("inf"))

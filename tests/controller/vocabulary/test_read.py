@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import networkx
@@ -14,16 +15,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.errors import BadSpec
 from controller.simulator import generate as scheduling
 from controller.simulator.network import generate
-from controller.vocabulary import Cluster, Topology, fabrics, graphs, named, schema, shapes, tree
+from controller.vocabulary import (
+    CATALOG,
+    BadSpec,
+    Cluster,
+    Job,
+    Straggler,
+    Topology,
+    dump_topology,
+    fabrics,
+    find_topology,
+    float32_bytes,
+    graphs,
+    named,
+    parse_topology,
+    schema,
+    shapes,
+    tree,
+)
 from controller.vocabulary.documents import parse, read
 from controller.vocabulary.files import (
     jobs_of,
+    parse_jobs,
     read_jobs,
     read_topology,
     topology_of,
+    unused,
     write_jobs,
 )
 from tests import effort
@@ -349,3 +368,274 @@ def test_aliases_that_repeat_each_other_end(monkeypatch: pytest.MonkeyPatch) -> 
         parse(bomb, "a.yaml")
     with pytest.raises(BadSpec, match="brackets are too deep"):
         parse("a: &a [*a]", "a.yaml")
+
+
+def test_a_job_with_everything() -> None:
+    (job,) = parse_jobs(
+        """
+        [[job]]
+        name = "vision"
+        workers = 8
+        command = "python train.py --epochs '3'"
+        preempt = true
+        window = 256
+        slots = 0
+        congestion = "a2tp"
+        numbers = "fixed"
+        priority = 7
+        arrival_s = 1
+        iterations = 20
+        layers_bytes = [40, 80]
+        compute_s = 0.5
+        jitter = 0.1
+        straggler = { rank = 3, compute_s = 2 }
+        """
+    )
+    assert job == Job(
+        name="vision",
+        workers=8,
+        command=("python", "train.py", "--epochs", "3"),
+        preempt=True,
+        window=256,
+        slots=0,
+        congestion="a2tp",
+        numbers="fixed",
+        priority=7,
+        arrival_s=1.0,
+        iterations=20,
+        layers_bytes=float32_bytes((10, 20)),
+        compute_s=0.5,
+        jitter=0.1,
+        straggler=Straggler(3, 2.0),
+    )
+
+
+def test_jobs_have_names_even_without() -> None:
+    jobs = parse_jobs("[[job]]\nworkers = 1\n[[job]]\nworkers = 2\ncommand = ['a', 'b c']")
+    assert [(job.name, job.workers) for job in jobs] == [("job1", 1), ("job2", 2)]
+    assert jobs[1].command == ("a", "b c")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workers = 3", "jobs.toml:1: unknown key 'workers'; known are name, root"),
+        ("", "jobs.toml: no jobs; want at least one [[job]]"),
+        ("[job]\nworkers = 1", "jobs.toml:1: job: want a list of tables, such as [[job]] in TOML"),
+        ("[[job]]\nname = 'a'", "jobs.toml:1: job 'a': workers is missing"),
+        ("[[job]]\nworkers = 0", "jobs.toml:2: job 'job1': workers = 0: want a whole number, 1 to"),
+        ("[[job]]\nworkers = true", "job 'job1': workers = true: want a whole number"),
+        ("[[job]]\nworker = 1", "job 'job1': unknown key 'worker'; did you mean 'workers'?"),
+        ("[[job]]\nxyz = 1", "job 'job1': unknown key 'xyz'; known are name, workers, gpus_per_worker"),
+        ("[[job]]\nworkers = 1\ncompute_s = -1", "compute_s = -1: want seconds, from 0"),
+        ("[[job]]\nworkers = 1\ncompute_s = nan", "compute_s = nan: want seconds"),
+        ("[[job]]\nworkers = 1\ncongestion = 'tcp'", "want one of 'fixed', 'aimd', 'a2tp'"),
+        (
+            "[[job]]\nworkers = 1\nlayers_bytes = [1, 0]",
+            "layers_bytes = [1, 0]: element 1, 0: want a whole number",
+        ),
+        ("[[job]]\nworkers = 1\ncommand = ''", "want the program and its arguments"),
+        ("[[job]]\nworkers = 1\npreempt = 1", "preempt = 1: want true or false"),
+        ("[[job]]\nworkers = 1\npriority = 256", "priority = 256: want a whole number, 0 to 255"),
+        (
+            "[[job]]\nworkers = 2\nstraggler = { rank = 2, compute_s = 1.5 }",
+            "straggler: rank 2: the job has ranks 0 to 1",
+        ),
+        ("[[job]]\nworkers = 2\nstraggler = 1", "straggler = 1: want { rank = 0, compute_s = 0.01 }"),
+        (
+            "[[job]]\nname = 'a'\nworkers = 1\n[[job]]\nname = 'a'\nworkers = 1",
+            "jobs.toml:5: job 'a': an earlier job has this name",
+        ),
+        ("[[job]]\nworkers = ", "jobs.toml: not TOML: "),
+        ("[[job]]\nworkers = 1\nstart_s = 1", "job1': start_s is not a key: want arrival_s"),
+        ("[[job]]\nworkers = 1\nsubmit_s = 1", "job1': submit_s is not a key: want arrival_s"),
+        ("[[job]]\nworkers = 1\njob_id = 1", "jobs.toml:3: job 'job1': job_id is not a key: want name"),
+        ("[[job]]\nworkers = 1\ntensors = [1]", "job 'job1': tensors is not a key: want layers_bytes"),
+        ("[[job]]\nworkers = 1\ngpus = 1", "job 'job1': gpus is not a key: want gpus_per_worker"),
+        ("[[job]]\nworkers = 1.5", "job 'job1': workers = 1.5: want a whole number"),
+    ],
+)
+def test_errors_name_file_job_key_value_and_what_would_be_right(text: str, message: str) -> None:
+    with pytest.raises(BadSpec) as caught:
+        parse_jobs(text, source="jobs.toml")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["own.py:Rule", "package.module:Rule", "lib/own.so:rule", "a2tp"])
+def test_a_congestion_control_may_be_ones_own(name: str) -> None:
+    (job,) = parse_jobs(f"[[job]]\nworkers = 1\ncongestion = '{name}'")
+    assert job.congestion == name
+
+
+@pytest.mark.parametrize("name", ["own.py:", ":Rule", "own.py", "own.py:a rule", "5"])
+def test_what_names_no_rule_is_refused_with_what_would(name: str) -> None:
+    with pytest.raises(
+        BadSpec, match=r"or one of your own: path\.py:Name, package\.module:Name or path\.so:function"
+    ):
+        parse_jobs(f"[[job]]\nworkers = 1\ncongestion = '{name}'")
+
+
+def test_a_reader_says_what_it_needs(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text("[[job]]\nworkers = 1\n")
+    assert read_jobs(file)[0].command is None
+    with pytest.raises(BadSpec, match=r"jobs\.toml:1: job 'job1': command is missing"):
+        read_jobs(file, require=("command",))
+
+
+def test_a_file_from_windows(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text('[[job]]\nname = "é"\nworkers = 2\n', encoding="utf-8-sig", newline="\r\n")
+    assert [job.name for job in read_jobs(file)] == ["é"]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadSpec, match=r"none\.toml: cannot be read: No such file"):
+        read_jobs(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
+def test_the_examples_are_job_files(file: Path) -> None:
+    assert read_jobs(file)
+
+
+def test_a_whole_number_is_one_however_it_is_written() -> None:
+    (job,) = parse_jobs("[[job]]\nworkers = 1e1\niterations = 2e3\nwindow = 16.0\nlayers_bytes = [4e3]")
+    assert (job.workers, job.iterations, job.window, job.layers_bytes) == (10, 2000, 16, (4000,))
+    assert all(type(each) is int for each in (job.workers, job.iterations, job.window, *job.layers_bytes))
+
+
+def test_a_head_inside_a_text_of_several_lines_is_none() -> None:
+    text = '[[job]]\nworkers = 1\ncommand = """\na\n[[job]]\nname = 3\n"""\n[[job]]\nworkers = 0\n'
+    with pytest.raises(BadSpec, match=r"jobs\.toml:9: job 'job2': workers = 0"):
+        parse_jobs(text, source="jobs.toml")
+
+
+def test_what_a_command_does_not_use_is_told() -> None:
+    document = parse("[[job]]\nworkers = 1\noverlap = 0.5\nwindow = 3\n[[server]]\nname = 'a'", "f.toml")
+    assert unused(document, "sim") == ["job.overlap"]
+    assert unused(document, "place") == ["job.window"]
+
+
+def test_a_duration_says_how_many_iterations() -> None:
+    (job,) = parse_jobs("[[job]]\nworkers = 1\nduration_s = 10\ncompute_s = 0.5")
+    assert (job.iterations, job.duration_s) == (20, 10)
+    with pytest.raises(BadSpec, match="duration_s: iterations already determines it"):
+        parse_jobs("[[job]]\nworkers = 1\nduration_s = 10\niterations = 5")
+
+
+GOOD = """\
+name: office
+link_defaults: {rate_bps: 1e9, delay_s: 50e-6}
+switch:
+  - s1
+  - {name: s2, slots: 0}
+server: [h1, on, {name: p1, role: fallback}]
+link:
+  - [h1, s1]
+  - [on, s2]
+  - {a: s1, b: s2, rate_bps: 10e9, loss: 0.01}
+  - [p1, s1]
+"""
+
+
+def test_a_file_says_what_it_means() -> None:
+    topology = parse_topology(GOOD)
+    assert (topology.name, topology.root) == ("office", "s1")
+    assert [switch.aggregates for switch in topology.switches] == [True, False]
+    assert [host.role for host in topology.servers] == ["worker", "worker", "fallback"]
+    assert topology.rack_of["on"] == "s2"
+    assert [(link.rate_bps, link.delay_s, link.loss) for link in topology.links[1:3]] == [
+        (1e9, 50e-6, 0.0),
+        (10e9, 50e-6, 0.01),
+    ]
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_what_is_written_is_read_again(name: str) -> None:
+    topology = named(name)
+    assert parse_topology(dump_topology(topology)) == topology
+
+
+@pytest.mark.parametrize(
+    "name", ["0E0", "1e5", ".5", "nUll", "True", "on", "~", "\u0663", "1_0", "- a", "a: b"]
+)
+def test_names_that_look_like_something_else_are_read_again(name: str) -> None:
+    base = parse_topology("switch: [s]\nserver: [h]\nlink: [[h, s]]")
+    hosts, links = (replace(base.servers[0], name=name),), (replace(base.links[0], a=name),)
+    topology = Topology(base.switches, hosts, links)
+    assert parse_topology(dump_topology(topology)) == topology
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=9)
+
+
+@given(
+    st.lists(names, min_size=2, max_size=2, unique=True),
+    st.floats(0, 1e12),
+    st.floats(0, 1),
+    st.integers(1, 1 << 32),
+)
+def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, loss: float, queue: int) -> None:
+    host, switch = nodes
+    base = parse_topology("switch: [s]\nserver: [h]\nlink: [[h, s]]")
+    link = replace(base.links[0], a=host, b=switch, rate_bps=rate, loss=loss, queue_packets=queue)
+    hosts, switches = (replace(base.servers[0], name=host),), (replace(base.switches[0], name=switch),)
+    topology = Topology(switches, hosts, (link,))
+    assert parse_topology(dump_topology(topology)) == topology
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("loss: 0.01", "loss: 2", "x.yaml:10: link: loss = 2: want a probability, from 0 to 1"),
+        ("loss: 0.01", "los: 2", "x.yaml:10: link: unknown key 'los'; did you mean 'loss'?"),
+        ("loss: 0.01", "queue_packets: 0", "x.yaml:10: link: queue_packets = 0: want a whole number, 1 to"),
+        (
+            "rate_bps: 1e9",
+            "rate_bps: fast",
+            'x.yaml:2: link_defaults: rate_bps = "fast": want bits per second',
+        ),
+        ("delay_s: 50e-6", "delay_s: nan", 'x.yaml:2: link_defaults: delay_s = "nan": want seconds'),
+        ("[h1, s1]", "[h1, s9]", "x.yaml:8: link: unknown node 's9'; known are s1, s2, h1, on, p1"),
+        ("[h1, s1]", "[h1]", "x.yaml:8: link: has 1 ends; want two, as [h1, s1]"),
+        ("[h1, s1]", "{a: h1}", "x.yaml:8: link: b is missing"),
+        ("[h1, s1]", "[h1, h1]", "x.yaml:8: link h1-h1: both ends are the same node"),
+        (
+            "role: fallback",
+            "role: boss",
+            "x.yaml:6: server 'p1': role = \"boss\": want one of 'worker', 'fallback', 'traffic'",
+        ),
+        ("slots: 0", "slots: -1", "x.yaml:5: switch 's2': slots = -1: want a whole number, 0 to"),
+        ("slots: 0", "aggregates: false", "x.yaml:5: switch 's2': aggregates is not a key: want slots = 0"),
+        ("name: office", "root: h1", "x.yaml:1: the root 'h1' is not a switch; want one of s1, s2"),
+        ("name: office", "root: s3", "x.yaml:1: the root 's3' is not a switch; want one of s1, s2"),
+        ("name: office", "? [1]\n: 2", "x.yaml:1: a key is no text"),
+        ("name: office", "name: [", "x.yaml:"),
+        ("server: [h1, on,", "server: h1\nroot: [s1,", "x.yaml:7: root = "),
+        (
+            "server: [h1, on, {name: p1, role: fallback}]",
+            "server: h1",
+            'x.yaml:6: server = "h1": want a list',
+        ),
+        ("switch:", "switches:", "x.yaml:3: switches is not a key: want switch"),
+        ("server:", "hosts:", "x.yaml:6: hosts is not a key: want server"),
+        ("link:\n", "links:\n", "x.yaml:7: links is not a key: want link"),
+        ("switch:", "swich:", "x.yaml:3: unknown key 'swich'; did you mean 'switch'?"),
+        ("name: office", "link_defaults: {}", "x.yaml:2: the key 'link_defaults' appears twice"),
+        (GOOD, "name: a", "x.yaml: switch is missing"),
+        (GOOD, "", "x.yaml: switch is missing"),
+        (GOOD, "- 1", "x.yaml: want a table at the top, not [1]"),
+    ],
+)
+def test_what_is_wrong_is_named_with_line_and_what_would_be_right(old: str, new: str, message: str) -> None:
+    with pytest.raises(BadSpec) as caught:
+        parse_topology(GOOD.replace(old, new, 1), source="x.yaml")
+    assert str(caught.value).startswith(message)
+
+
+def test_a_file_is_named_by_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text(GOOD)
+    assert find_topology(str(tmp_path / "a.yml")).name == "office"
+    with pytest.raises(BadSpec, match=r"b\.yaml: cannot be read: No such file"):
+        find_topology(str(tmp_path / "b.yaml"))

@@ -22,7 +22,7 @@ from hostlib.fallback import FallbackJob, FallbackSettings
 from hostlib.fallback.core import FallbackCore
 from hostlib.fallback.server import FallbackLink
 from tests.hostlib.fallback.packets import ENDPOINTS, LANES, TREES
-from tests.hostlib.fallback.test_twins import any_packet
+from tests.hostlib.fallback.test_core import any_packet
 
 Counts = dict[str, int]
 

@@ -14,7 +14,7 @@ from ina.bench.pipeline import Traffic, admit_jobs
 from softswitch.compiler import compile_source, ir
 from softswitch.engine.build import FLAGS, build_c, load
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from softswitch.engine.pipeline import PipelineError
 from tests.programs import p4src_program
 from tests.softswitch.differential.traffic import snapshot

@@ -11,7 +11,7 @@ import pytest
 
 from bmv2_topos.testbeds.netns.errors import NotHere
 from bmv2_topos.testbeds.netns.namespaces import existing
-from ina.bench.veth import FRAME, PATIENCE_S, Passed, VethBench, bench_veth, keep_full
+from ina.bench.veth import FRAME, PATIENCE_S, VethBench, VethPassed, bench_veth, keep_full
 from ina.bench.veth_bed import check
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
@@ -62,8 +62,8 @@ def test_what_is_lost_is_counted_and_makes_room_after_a_while() -> None:
     assert lost == link.dropped > 0
 
 
-def case(switch: str, frames: int, cpu_s: float) -> Passed:
-    return Passed(switch, "x", frames, FRAME, 0, 2.0, cpu_s)  # type: ignore[arg-type]
+def case(switch: str, frames: int, cpu_s: float) -> VethPassed:
+    return VethPassed(switch, "x", frames, FRAME, 0, 2.0, cpu_s)  # type: ignore[arg-type]
 
 
 def test_ratios_are_of_the_same_case() -> None:

@@ -18,7 +18,7 @@ OUTSIDE = {
         *("_executor.start", "_executor.grant", "_executor.stop", "_executor.forget"),
         *("_network.admit", "_network.remove"),
     },
-    "fallback_jobs.py": {"_fallbacks.serve"},
+    "fallback_jobs.py": {"fallbacks.serve"},
     "ledger.py": {
         "_store.append",
         "_store.hold",

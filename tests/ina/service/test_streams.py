@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from ina.service.api import logs, streams
+from ina.service.api import streams
+from ina.service.api.history import FRESH_S, MOST, Shared
 from ina.service.api.problems import Problem
-from ina.service.api.shared import FRESH_S, MOST, Shared
 from ina.service.client import Client
 from ina.service.tokens import Person, Role
 from tests.ina.service.bed import TIMEOUT_S, Bed, job
@@ -177,7 +177,7 @@ def test_pieces_of_a_log_make_the_whole_and_cut_no_character(
     path = tmp_path_factory.getbasetemp() / "whole.log"
     path.write_bytes(text.encode("utf-8", "replace"))
     found, offset = "", 0
-    while (piece := logs.piece(path, offset, most))["next"] > offset:
+    while (piece := streams.piece(path, offset, most))["next"] > offset:
         found += piece["text"]
         offset = piece["next"]
     assert found == text.encode("utf-8", "replace").decode()
@@ -192,7 +192,7 @@ def test_any_bytes_of_a_log_are_read_to_the_end(
     path.write_bytes(data)
     offset = 0
     for _ in range(len(data) + 1):
-        offset = logs.piece(path, offset, most)["next"]
+        offset = streams.piece(path, offset, most)["next"]
     assert offset == len(data)
 
 
@@ -203,7 +203,7 @@ def test_a_log_that_was_begun_anew_is_followed_from_its_begin(tmp_path: Path) ->
     async def run() -> list[bytes]:
         over: list[bool] = []
         pieces = []
-        async for piece in logs.following(path, 0, lambda: bool(over), poll_s=0.001):
+        async for piece in streams.following(path, 0, lambda: bool(over), poll_s=0.001):
             pieces.append(piece)
             if len(pieces) == 1:
                 path.write_text("new\n")

@@ -14,9 +14,9 @@ import pytest
 
 from controller.vocabulary import Job
 from ina.runtime.agents import Agents, RemoteWorkers
-from ina.service.api import peers
+from ina.service.api import guard
 from ina.service.api.access import as_user
-from ina.service.api.peers import uid_of
+from ina.service.api.guard import uid_of
 from ina.service.api.problems import Problem
 from ina.service.effects import _command
 from ina.service.tokens import Person, Role, Tokens
@@ -84,12 +84,12 @@ sys.stdin.read()
 
 
 @as_root
-@pytest.mark.parametrize(("most", "made"), [(1000, peers.PER_PEER + peers.UNASKED + 9), (100, 60)])
+@pytest.mark.parametrize(("most", "made"), [(1000, guard.PER_PEER + guard.UNASKED + 9), (100, 60)])
 def test_a_user_cannot_take_all_connections(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, most: int, made: int
 ) -> None:
     """Each has a limit; and of all connections some are kept for root."""
-    monkeypatch.setattr(peers, "MOST", most)
+    monkeypatch.setattr(guard, "MOST", most)
     port = bed.url.rpartition(":")[2]
     python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
     as_nobody = ["setpriv", "--reuid=nobody", "--clear-groups", python, "-c"]

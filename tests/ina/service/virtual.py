@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
 from controller import Fleet, SwitchSession
-from controller.p4runtime_shim.ports import PortEnds, Told
+from controller.p4runtime_shim.ports import PortEnds, SwitchReport
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.service import plain
@@ -162,14 +162,14 @@ class World:
         """Return controllers of all switches that know nothing yet."""
         return Fleet({name: self.connect(name) for name in self.switches})
 
-    def watch(self, address: str) -> Told | None:
+    def watch(self, address: str) -> SwitchReport | None:
         """Return what a switch tells of itself: those with even numbers their revisions, too."""
         switch = self.switches[address]
         if switch.gone:
             return None
         links = self.cluster.ports[address]
         ports = {port: PortEnds(up=(link.a, link.b) not in self.cut) for port, link in links.items()}
-        return Told(ports, switch.revision if int(address[1:]) % 2 == 0 else None)
+        return SwitchReport(ports, switch.revision if int(address[1:]) % 2 == 0 else None)
 
     # ------------------------------------------------------------------ an executor
 

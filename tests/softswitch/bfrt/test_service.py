@@ -11,7 +11,7 @@ from p4src.messages import bfruntime, status_pb2
 from softswitch.bfrt import BfrtService
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
-from softswitch.p4runtime import serve
+from softswitch.p4runtime import Loading, serve
 from tests.softswitch.tofino.programs import frame, preprocessed
 
 PORTS = (0, 1, 4)
@@ -77,7 +77,7 @@ class Bench:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     with Switch({port: MemoryPort() for port in PORTS}) as switch:
-        service = serve(switch, source=PROGRAM, backend="interpreter")
+        service = serve(switch, source=PROGRAM, loading=Loading(backend="interpreter"))
         drivers = BfrtService(service.device, name="Tofino")
         client = Client(drivers.address, "tofino")
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from softswitch.compiler import ir
 from softswitch.engine.build import FLAGS, build_c
 from softswitch.engine.compiled import CompiledPipeline
-from softswitch.engine.emit_c.program import emit_c
+from softswitch.engine.emit_c import emit_c
 from softswitch.engine.interpreter import interpreter
 from softswitch.engine.pipeline import Pipeline
 from tests.softswitch.differential.traffic import Bench, Sent, snapshot

@@ -18,8 +18,9 @@
     direct TABLE [prio=N] PATTERN ... = PACKETS BYTES
 
 A pattern is ``value``, ``value/prefix``, ``value&&&mask``, ``low..high`` or ``_``. Names of tables and
-actions may be cut to their last parts; ``#`` starts a comment. ``python -m
-tests.softswitch.differential.script FOLDER...`` writes the ``expect`` lines anew as the interpreter has them.
+actions may be cut to their last parts; ``#`` starts a comment. A feature's script is the comment at the end
+of its program. ``python -m tests.softswitch.differential.script FEATURE.p4...`` writes the ``expect`` lines
+anew as the interpreter has them.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from softswitch.compiler import compile_file, ir
-from softswitch.engine.interpreter.pipeline import Interpreter
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import Pipeline
 from tests.softswitch.differential.traffic import Bench, Sent
+
+_PACKETS, _END = "\n/* packets\n", "*/\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,14 +227,18 @@ def updated(text: str, sent: Mapping[int, list[Sent]]) -> str:
     return "\n".join(out) + "\n"
 
 
-def main(folders: list[str]) -> None:
-    """Rewrite the expectations of the given feature folders."""
-    for folder in map(Path, folders):
-        path = folder / "packets.txt"
-        text = path.read_text()
-        runner = Runner(Interpreter(compile_file(folder / "program.p4")))
+def packets_of(feature: Path) -> str:
+    """Return the script of a feature: the comment at the end of its program."""
+    return feature.read_text().partition(_PACKETS)[2].removesuffix(_END)
+
+
+def main(features: list[str]) -> None:
+    """Rewrite the expectations of the given features."""
+    for path in map(Path, features):
+        program, text = path.read_text().partition(_PACKETS)[0], packets_of(path)
+        runner = Runner(Interpreter(compile_file(path)))
         runner.run(read(text), check=False)
-        path.write_text(updated(text, runner.sent))
+        path.write_text(program + _PACKETS + updated(text, runner.sent) + _END)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@ import pytest
 
 from softswitch.engine.build import load
 from tests.programs import program_of
-from tests.softswitch.differential.script import Runner, read
+from tests.softswitch.differential.script import Runner, packets_of, read
 from tests.softswitch.differential.traffic import snapshot
 
-FEATURES = sorted(path.parent for path in (Path(__file__).parent.parent / "features").glob("*/program.p4"))
+FEATURES = sorted((Path(__file__).parent.parent / "features").glob("*.p4"))
 
 
-@pytest.mark.parametrize("folder", FEATURES, ids=lambda folder: folder.name)
-def test_feature_does_what_its_script_says_on_both_back_ends(folder: Path) -> None:
-    program = program_of(folder / "program.p4")
-    lines = list(read((folder / "packets.txt").read_text()))
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.stem)
+def test_feature_does_what_its_script_says_on_both_back_ends(feature: Path) -> None:
+    program = program_of(feature)
+    lines = list(read(packets_of(feature)))
     assert any(line.command == "expect" for line in lines)
     oracle = Runner(load(program, backend="interpreter"))
     compiled = Runner(load(program, backend="compiled"))

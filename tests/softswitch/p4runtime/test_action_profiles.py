@@ -18,7 +18,7 @@ from softswitch.p4runtime.errors import (
     ResourceExhausted,
     Unimplemented,
 )
-from softswitch.p4runtime.state import Backend, Bundle, prepare
+from softswitch.p4runtime.state import Backend, Bundle, Loading, prepare
 from tests.softswitch.lowering import source
 
 LOCALS = """
@@ -62,7 +62,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 def bundle(request: pytest.FixtureRequest, text: str) -> Bundle:
     backend: Backend = request.param
     info = p4info(compile_once(text))
-    return prepare(p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode()), backend=backend)
+    return prepare(
+        p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode()), Loading(backend=backend)
+    )
 
 
 def profile_id(bundle: Bundle, name: str) -> int:
@@ -212,7 +214,7 @@ def test_a_largest_group_is_what_the_annotation_says(tmp_path: Path) -> None:
     found = {p.preamble.alias: (p.max_group_size, list(p.preamble.annotations)) for p in info.action_profiles}
     assert found == {"profile": (0, []), "selector": (2, [])}
     config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode())
-    bundle = prepare(config, backend="interpreter")
+    bundle = prepare(config, Loading(backend="interpreter"))
     action_profiles.write_member(bundle, INSERT, member(bundle, "C.selector", 1, "C.to", 1))
     assert isinstance(refused(bundle, INSERT, group(bundle, 1, m1=3)), ResourceExhausted)
     larger = group(bundle, 1, m1=2)

@@ -13,7 +13,7 @@ import pytest
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.switch import Switch
-from softswitch.p4runtime import Service, serve
+from softswitch.p4runtime import Service, Serving, serve
 from softswitch.p4runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -21,14 +21,14 @@ from softswitch.p4runtime.errors import (
     PermissionDenied,
     ResourceExhausted,
 )
-from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, Standing
+from softswitch.p4runtime.roles import MAX_STREAMS, Arbitration, Notification, StreamStanding
 from tests.softswitch.p4runtime.clients import Client, Names, Source, Stream, config
 from tests.softswitch.p4runtime.test_service import exact, probe
 
-PRIMARY, BACKUP, NO_PRIMARY = Standing.PRIMARY, Standing.BACKUP, Standing.NO_PRIMARY
+PRIMARY, BACKUP, NO_PRIMARY = StreamStanding.PRIMARY, StreamStanding.BACKUP, StreamStanding.NO_PRIMARY
 
 
-def told(client: str, standing: Standing, highest: int | None) -> Notification:
+def told(client: str, standing: StreamStanding, highest: int | None) -> Notification:
     return Notification(client, "", standing, highest)
 
 
@@ -202,7 +202,7 @@ def test_a_service_closes_while_streams_are_open(
 
 def test_a_port_in_use_is_refused(service: Service, switch: Switch) -> None:
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{service.port}"):
-        serve(switch, address=f"127.0.0.1:{service.port}")
+        serve(switch, serving=Serving(address=f"127.0.0.1:{service.port}"))
 
 
 # ---------------------------------------------------------------------- packets

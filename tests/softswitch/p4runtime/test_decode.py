@@ -12,23 +12,23 @@ from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import InvalidArgument, PermissionDenied, RequestError
-from softswitch.p4runtime.schema import Action, Field, Param, Schema, Table
+from softswitch.p4runtime.schema import ActionInfo, FieldInfo, ParamInfo, Schema, TableSchema
 from softswitch.p4runtime.translate import decode, encode
 
-SET = Action(0x01000001, "set", (Param(1, "port", 9), Param(2, "mac", 48)))
-DROP = Action(0x01000002, "drop", ())
-ONLY_DEFAULT = Action(0x01000003, "only_default", ())
-ONLY_ENTRIES = Action(0x01000004, "only_entries", ())
-ELSEWHERE = Action(0x01000005, "elsewhere", ())
+SET = ActionInfo(0x01000001, "set", (ParamInfo(1, "port", 9), ParamInfo(2, "mac", 48)))
+DROP = ActionInfo(0x01000002, "drop", ())
+ONLY_DEFAULT = ActionInfo(0x01000003, "only_default", ())
+ONLY_ENTRIES = ActionInfo(0x01000004, "only_entries", ())
+ELSEWHERE = ActionInfo(0x01000005, "elsewhere", ())
 
-ACL = Table(
+ACL = TableSchema(
     id=0x02000001,
     name="acl",
     fields=(
-        Field(1, "exact", "exact", 16),
-        Field(2, "ternary", "ternary", 32),
-        Field(3, "range", "range", 16),
-        Field(4, "optional", "optional", 8),
+        FieldInfo(1, "exact", "exact", 16),
+        FieldInfo(2, "ternary", "ternary", 32),
+        FieldInfo(3, "range", "range", 16),
+        FieldInfo(4, "optional", "optional", 8),
     ),
     actions={SET.id: "", DROP.id: "", ONLY_DEFAULT.id: "default_only", ONLY_ENTRIES.id: "table_only"},
     const_entries=False,
@@ -36,7 +36,9 @@ ACL = Table(
     direct_counter=None,
     size=16,
 )
-ROUTES = Table(0x02000002, "routes", (Field(1, "dst", "lpm", 32),), {DROP.id: ""}, False, False, None, 16)
+ROUTES = TableSchema(
+    0x02000002, "routes", (FieldInfo(1, "dst", "lpm", 32),), {DROP.id: ""}, False, False, None, 16
+)
 SCHEMA = Schema(
     tables={t.id: t for t in (ACL, ROUTES)},
     actions={a.id: a for a in (SET, DROP, ONLY_DEFAULT, ONLY_ENTRIES, ELSEWHERE)},
@@ -84,7 +86,7 @@ def action(id_: int, *params: tuple[int, bytes]) -> Any:
         (ROUTES, [lpm(b"\x0a\0\0\1", 8)], "bits beyond the prefix must be 0"),
     ],
 )
-def test_a_bad_match_is_refused(table: Table, matches: list[Any], message: str) -> None:
+def test_a_bad_match_is_refused(table: TableSchema, matches: list[Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         translate.match_key(table, matches)
 
@@ -143,7 +145,7 @@ def test_an_unknown_table_is_named_for_what_it_is() -> None:
 
 
 @st.composite
-def patterns(draw: st.DrawFn, field: Field) -> ir.Pattern:
+def patterns(draw: st.DrawFn, field: FieldInfo) -> ir.Pattern:
     full = (1 << field.width) - 1
     values = st.integers(0, full)
     if field.match == "exact":
@@ -164,7 +166,7 @@ def patterns(draw: st.DrawFn, field: Field) -> ir.Pattern:
 
 
 @st.composite
-def entries(draw: st.DrawFn, table: Table) -> ir.ConstEntry:
+def entries(draw: st.DrawFn, table: TableSchema) -> ir.ConstEntry:
     chosen = draw(st.sampled_from([SET, DROP] if SET.id in table.actions else [DROP]))
     return ir.ConstEntry(
         tuple(draw(patterns(f)) for f in table.fields),
@@ -174,7 +176,7 @@ def entries(draw: st.DrawFn, table: Table) -> ir.ConstEntry:
 
 
 @given(st.sampled_from([ACL, ROUTES]).flatmap(lambda t: st.tuples(st.just(t), entries(t))))
-def test_what_is_encoded_decodes_to_the_same(case: tuple[Table, ir.ConstEntry]) -> None:
+def test_what_is_encoded_decodes_to_the_same(case: tuple[TableSchema, ir.ConstEntry]) -> None:
     table, entry = case
     message = translate.table_entry(SCHEMA, table, entry)
     assert translate.table(SCHEMA, message.table_id) is table

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.p4runtime.errors import InvalidArgument
-from softswitch.p4runtime.schema import Param, Schema
+from softswitch.p4runtime.schema import ParamInfo, Schema
 from softswitch.p4runtime.translate import from_packet_out, to_packet_in
 
-FIELDS = (Param(1, "port", 9), Param(2, "queue", 5), Param(3, "padding", 2))
+FIELDS = (ParamInfo(1, "port", 9), ParamInfo(2, "queue", 5), ParamInfo(3, "padding", 2))
 SCHEMA = Schema(packet_headers={"packet_out": FIELDS, "packet_in": FIELDS})
 
 

@@ -34,7 +34,7 @@ from softswitch.p4runtime.errors import (
     ResourceExhausted,
     Unimplemented,
 )
-from softswitch.p4runtime.state import Backend, Bundle, Subscription, prepare
+from softswitch.p4runtime.state import Backend, Bundle, Loading, Subscription, prepare
 from tests import effort
 from tests.softswitch.lowering import source
 from tests.softswitch.p4runtime.clients import Client, Source, Stream, errors
@@ -72,7 +72,7 @@ def bundle(request: pytest.FixtureRequest, text: str, clock: Clock) -> Bundle:
     backend: Backend = request.param
     info = p4info(compile_once(text))
     config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text.encode())
-    return prepare(config, backend=backend, now_us=clock)
+    return prepare(config, Loading(backend=backend), now_us=clock)
 
 
 def send(pipeline: Pipeline, key: int, now_us: int = 0, length: int = 4) -> bytes:
@@ -359,7 +359,7 @@ def set_bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     file.write_text(TEXT)
     text = preprocess_file(file)
     config = p4.ForwardingPipelineConfig(p4info=p4info(compile_once(text)), p4_device_config=text.encode())
-    return prepare(config, backend=backend)
+    return prepare(config, Loading(backend=backend))
 
 
 def set_id(set_bundle: Bundle, name: str) -> int:

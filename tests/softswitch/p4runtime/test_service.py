@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages import p4runtime_pb2_grpc
 from softswitch.engine.switch import Switch
-from softswitch.p4runtime import Tls, entities, private_socket, serve
+from softswitch.p4runtime import Serving, Tls, entities, private_socket, serve
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.state import Device
 from tests.certificates import make
@@ -435,7 +435,7 @@ def version(port: int, credentials: Any) -> str:
 def test_a_server_with_a_certificate(certificates: Path) -> None:
     tls = Tls(certificates / "server.pem", certificates / "server.key")
     with Switch({}) as switch:
-        service = serve(switch, address="localhost:0", tls=tls)
+        service = serve(switch, serving=Serving(address="localhost:0", tls=tls))
         ca = (certificates / "ca.pem").read_bytes()
         assert version(service.port, grpc.ssl_channel_credentials(ca)) == "1.4.1"
         service.close()
@@ -445,7 +445,7 @@ def test_clients_must_show_a_certificate_if_a_ca_for_them_is_given(certificates:
     ca = certificates / "ca.pem"
     tls = Tls(certificates / "server.pem", certificates / "server.key", client_ca=ca)
     with Switch({}) as switch:
-        service = serve(switch, address="localhost:0", tls=tls)
+        service = serve(switch, serving=Serving(address="localhost:0", tls=tls))
         key, chain = ((certificates / f"client.{kind}").read_bytes() for kind in ("key", "pem"))
         with pytest.raises(grpc.RpcError) as error:
             version(service.port, grpc.ssl_channel_credentials(ca.read_bytes()))
@@ -467,7 +467,7 @@ def version_at(address: str) -> str:
 
 def test_a_private_socket_serves_and_leaves_nothing() -> None:
     with Switch({}) as switch, private_socket() as address:
-        service = serve(switch, address=address)
+        service = serve(switch, serving=Serving(address=address))
         assert (service.address, service.port) == (address, None)
         folder = Path(address.removeprefix("unix:")).parent
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -481,7 +481,7 @@ def test_a_long_temporary_folder_is_no_hindrance(tmp_path: Path, monkeypatch: py
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with Switch({}) as switch, private_socket() as address:
-        service = serve(switch, address=address)
+        service = serve(switch, serving=Serving(address=address))
         assert version_at(address) == "1.4.1"
         service.close()
 
@@ -489,7 +489,7 @@ def test_a_long_temporary_folder_is_no_hindrance(tmp_path: Path, monkeypatch: py
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_connect() -> None:
     with Switch({}) as switch, private_socket() as address:
-        service = serve(switch, address=address)
+        service = serve(switch, serving=Serving(address=address))
         path = address.removeprefix("unix:")
         as_us = subprocess.run([sys.executable, "-c", CONNECT, path], check=False)
         as_nobody = subprocess.run(
@@ -506,9 +506,9 @@ def test_another_user_cannot_connect() -> None:
 
 def test_a_socket_in_use_is_not_taken_away() -> None:
     with Switch({}) as switch, Switch({}) as other, private_socket() as address:
-        service = serve(switch, address=address)
+        service = serve(switch, serving=Serving(address=address))
         with pytest.raises(OSError, match=f"cannot listen on {address}: another process does"):
-            serve(other, address=address)
+            serve(other, serving=Serving(address=address))
         assert version_at(address) == "1.4.1"
         service.close()
 
@@ -518,9 +518,9 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     file.write_text("precious")
     with Switch({}) as switch:
         with pytest.raises(OSError, match="the file exists and is not a socket"):
-            serve(switch, address=f"unix:{file}")
+            serve(switch, serving=Serving(address=f"unix:{file}"))
         with pytest.raises(OSError, match="has 1 to 107 bytes"):
-            serve(switch, address=f"unix:/tmp/{'x' * 200}")
+            serve(switch, serving=Serving(address=f"unix:/tmp/{'x' * 200}"))
     assert file.read_text() == "precious"
 
 
@@ -529,7 +529,7 @@ def test_a_folder_that_is_not_there_is_told_by_us_alone(
 ) -> None:
     """gRPC would complain on standard error first, in its own words."""
     with Switch({}) as switch, pytest.raises(OSError, match="there is no folder"):
-        serve(switch, address=f"unix:{tmp_path}/missing/s1")
+        serve(switch, serving=Serving(address=f"unix:{tmp_path}/missing/s1"))
     assert capfd.readouterr() == ("", "")
 
 

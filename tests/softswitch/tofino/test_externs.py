@@ -22,7 +22,7 @@ from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch, SwitchError
 from softswitch.engine.tofino import NO_GROUP, group_number
 from softswitch.p4runtime.errors import InvalidArgument
-from softswitch.p4runtime.state import Device
+from softswitch.p4runtime.state import Device, Loading
 from tests.softswitch.differential.compare import Pair
 from tests.softswitch.differential.script import parse_entry
 from tests.softswitch.differential.traffic import Sent
@@ -39,14 +39,14 @@ def test_programs_for_other_architectures_are_refused(architecture: str) -> None
     request = p4.SetForwardingPipelineConfigRequest
     message = f"it is for architecture {architecture}, and the switch runs {other} only"
     with Switch({1: MemoryPort()}) as switch:
-        device = Device(switch, backend="interpreter", architecture=other)
+        device = Device(switch, Loading(backend="interpreter", architecture=other))
         with pytest.raises(PipelineError, match=message):
             device.preload(source)
         with pytest.raises(InvalidArgument, match=message):
             device.configure(request.VERIFY_AND_COMMIT, config)
         assert device.running is None
         for wanted in (architecture, None):
-            device = Device(switch, backend="interpreter", architecture=wanted)
+            device = Device(switch, Loading(backend="interpreter", architecture=wanted))
             device.configure(request.VERIFY_AND_COMMIT, config)
             assert device.running is not None
 

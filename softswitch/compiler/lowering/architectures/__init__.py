@@ -2,5 +2,279 @@
 
 Each gives an `Architecture` (`unit`).
 
-`packages` has what they have in common: packages, their blocks, and the parameters of these.
+Here is what they have in common: packages, their blocks, and the parameters of these. Of packages that no
+architecture here has, arguments are checked against parameters ("Package types"), and nothing is lowered.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.blocks import Application, lower_control, lower_main_parser
+from softswitch.compiler.lowering.check import type_at
+from softswitch.compiler.lowering.instances import make_block
+from softswitch.compiler.lowering.passing import bind, is_optional
+from softswitch.compiler.lowering.subroutines import formals_of
+from softswitch.compiler.lowering.unit import Body, CodePlace, Instance, Stage, Unit, constant_body
+from softswitch.compiler.lowering.values import (
+    Block,
+    BlockDef,
+    ExternDef,
+    Formal,
+    Local,
+    PacketValue,
+    PassedValues,
+    Run,
+    Scope,
+    Signature,
+    TypeName,
+    Value,
+)
+
+Stored = Callable[["BlockSlot", str, ir.Position], tuple[t.Type, ir.Expr]]
+"""Gives the type of the storage that a parameter of a slot stands for, and its place."""
+_Types = dict[str, t.Type]
+_BlockType = ast.ControlTypeDecl | ast.ParserTypeDecl
+
+
+def package_of(unit: Unit, decl: ast.Instantiation) -> ast.PackageDecl:
+    """Return the declaration of an instance's package."""
+    assert isinstance(decl.type, ast.NamedType)
+    symbol = unit.globals.lookup(decl.type.name, decl.type.pos, absolute=decl.type.absolute)
+    assert isinstance(symbol, Signature)
+    assert isinstance(symbol.decl, ast.PackageDecl)
+    return symbol.decl
+
+
+def check_package(unit: Unit, decl: ast.Instantiation) -> None:
+    """Check the instantiation of a package. Raises CompileError, or Unsupported if it cannot be checked."""
+    assert isinstance(decl.type, ast.NamedType)
+    package = package_of(unit, decl)
+    names = [param.name for param in package.type_params]
+    body = constant_body(unit, unit.globals)
+    given = [type_at(body, arg) for arg in decl.type.args]
+    if len(given) not in (0, len(names)):
+        raise CompileError(f"{len(given)} type arguments for {package.name}", decl.type.pos, f"{len(names)}")
+    bound: _Types = {
+        name: type_ for name, type_ in zip(names, given, strict=False) if not isinstance(type_, t.Infer)
+    }
+    by_name = {arg.name for arg in decl.args}
+    params = [
+        param
+        for place, param in enumerate(package.params)
+        if place < len(decl.args) or param.name in by_name or not is_optional(param)
+    ]
+    args = bind(f"package {package.name}", params, decl.args, decl.pos)
+    for param, arg in zip(params, args, strict=True):
+        if arg is not param.default:
+            _check_argument(unit, names, bound, param, arg)
+
+
+def _check_argument(
+    unit: Unit, names: Sequence[str], bound: _Types, param: ast.ParamDecl, arg: ast.Expr
+) -> None:
+    if not isinstance(arg, ast.CallExpr) or not isinstance(arg.callee, ast.Name):
+        return
+    found = unit.globals.find(arg.callee.name)
+    if not isinstance(found, BlockDef):
+        return
+    kind = "parser" if isinstance(found.decl, ast.ParserDecl) else "control"
+    wanted = unit.globals.find(param.type.name) if isinstance(param.type, ast.NamedType) else None
+    name = found.decl.name
+    if not isinstance(wanted, Signature):
+        if isinstance(param.type, ast.NamedType) and param.type.name in names:
+            return
+        raise CompileError(
+            f"{kind} {name!r} for parameter {param.name!r}", arg.pos, "an argument of its type"
+        )
+    _check_construction(unit, found, arg)
+    block = wanted.decl
+    if isinstance(block, ast.PackageDecl) or isinstance(block, ast.ParserTypeDecl) != (kind == "parser"):
+        expected = {ast.PackageDecl: "package", ast.ParserTypeDecl: "parser"}.get(type(block), "control")
+        raise CompileError(
+            f"{kind} {name!r} for parameter {param.name!r}", arg.pos, f"a {expected} of type {block.name}"
+        )
+    if not found.decl.type_params:
+        assert isinstance(param.type, ast.NamedType)
+        _check_package_shape(unit, names, bound, param.type, block, found, arg.pos)
+
+
+def _check_construction(unit: Unit, found: BlockDef, arg: ast.CallExpr) -> None:
+    before = set(unit.instantiated)
+    try:
+        make_block(constant_body(unit, unit.globals), found, arg.args, arg.pos)
+    finally:
+        unit.instantiated = before  # its body is yet to be checked
+
+
+def _check_package_shape(
+    unit: Unit,
+    names: Sequence[str],
+    bound: _Types,
+    ref: ast.NamedType,
+    wanted: _BlockType,
+    found: BlockDef,
+    pos: ir.Position,
+) -> None:
+    """Compare the parameters of a block with those of its type, whose type parameters this may bind."""
+    own = constant_body(unit, Scope(found.scope))
+    have = [(param.direction, type_at(own, param.type)) for param in found.decl.params]
+    if all(param.default is not None or is_optional(param) for param in wanted.params[len(have) :]):
+        wanted = replace(wanted, params=wanted.params[: len(have)])
+    patterns = _resolved(unit, names, bound, ref, wanted)
+    message = f"{found.decl.name!r} does not fit the type {wanted.name}"
+    if [direction for direction, _ in have] != [direction for direction, _ in patterns]:
+        raise CompileError(message, pos, _shown(patterns))
+    for (_, pattern), (_, type_) in zip(patterns, have, strict=True):
+        t.infer(pattern, type_, bound)
+    for (_, pattern), (_, type_) in zip(_resolved(unit, names, bound, ref, wanted), have, strict=True):
+        if not t.is_open(pattern) and not t.same(pattern, type_):
+            raise CompileError(message, pos, _shown(_resolved(unit, names, bound, ref, wanted)))
+
+
+def _resolved(
+    unit: Unit, names: Sequence[str], bound: _Types, ref: ast.NamedType, wanted: _BlockType
+) -> list[tuple[str, t.Type]]:
+    """Return directions and types of a block type's parameters, with what is `bound` of the package's."""
+    outer = Scope(unit.globals)
+    for name in names:
+        outer.declare(name, TypeName(bound.get(name, t.TypeVar(name)), wanted.pos))
+    args = [type_at(constant_body(unit, Scope(outer)), arg) for arg in ref.args]
+    if len(args) not in (0, len(wanted.type_params)):
+        raise Unsupported(f"{wanted.name} with {len(args)} type arguments", ref.pos)
+    inner = Scope(unit.globals)
+    for number, param in enumerate(wanted.type_params):
+        open_type = t.TypeVar(f"{wanted.name}.{param.name}")
+        type_ = open_type if not args or isinstance(args[number], t.Infer) else args[number]
+        inner.declare(param.name, TypeName(type_, param.pos))
+    body = constant_body(unit, Scope(inner))
+    return [(param.direction, type_at(body, param.type)) for param in wanted.params]
+
+
+def _shown(params: Sequence[tuple[str, t.Type]]) -> str:
+    return f"({', '.join(f'{direction} {t.describe(type_)}'.strip() for direction, type_ in params)})"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSlot:
+    """One block of a pipeline: each parameter as (direction, storage), and the gress where there are two."""
+
+    stage: Stage
+    kind: str
+    params: tuple[tuple[str, str], ...]
+    gress: str = ""
+
+    def __str__(self) -> str:
+        return self.stage.name.lower().replace("_", " ")
+
+
+def block_of(unit: Unit, slot: BlockSlot, arg: ast.Expr) -> Block:
+    """Return the parser or control that an argument of a package is.
+
+    Args:
+        unit: The compilation.
+        slot: What it is for.
+        arg: The argument.
+
+    Raises CompileError.
+    """
+    body = constant_body(unit, unit.globals)
+    match arg:
+        case ast.CallExpr(ast.Name(name, absolute, pos=pos), (), args):
+            symbol = unit.globals.lookup(name, pos, absolute=absolute)
+            block = make_block(body, symbol, args, pos) if isinstance(symbol, BlockDef) else None
+        case ast.Name(name, absolute, pos=pos):
+            symbol = unit.globals.lookup(name, pos, absolute=absolute)
+            item = symbol.item if isinstance(symbol, Local) else None
+            block = item.block if isinstance(item, Instance) else None
+        case _:
+            block = None
+    found = "parser" if block is not None and isinstance(block.decl, ast.ParserDecl) else "control"
+    if block is None or found != slot.kind:
+        raise CompileError(f"this is no {slot.kind} for {slot}", arg.pos, f"a {slot.kind}, such as Name()")
+    return block
+
+
+def block_scope(unit: Unit, block: Block) -> Scope:
+    """Return the scope in which a block is declared."""
+    definition = unit.globals.find(block.decl.name)
+    assert isinstance(definition, BlockDef)
+    return definition.scope
+
+
+def formals_of_block(unit: Unit, block: Block) -> list[Formal]:
+    """Return the parameters of a block."""
+    return formals_of(unit, block.decl.params, block_scope(unit, block))
+
+
+def check_shape(slot: BlockSlot, block: Block, formals: list[Formal], *, least: int, of: str = "") -> None:
+    """Compare the number and directions of a block's parameters with the architecture's.
+
+    Args:
+        slot: The block in the architecture.
+        block: The program's.
+        formals: Its parameters.
+        least: How many of them there have to be.
+        of: What the slot is one of, for a message.
+
+    Where there are two gresses, a block may declare that it only reads its headers. Raises CompileError.
+    """
+    decl = block.decl
+    wanted = f"({', '.join(f'{direction} {what}'.strip() for direction, what in slot.params)})"
+    if not least <= len(formals) <= len(slot.params):
+        raise CompileError(
+            f"{slot.kind} {decl.name!r} has {len(formals)} parameters as {slot}{of}", decl.pos, wanted
+        )
+    for formal, (direction, what) in zip(formals, slot.params, strict=False):
+        reads = slot.gress and what == "hdr" and formal.direction == "in"
+        if formal.direction != direction and not reads:
+            how = formal.direction or "without direction"
+            raise CompileError(f"parameter {formal.name!r} of {decl.name!r} is {how}", formal.pos, wanted)
+
+
+def lower_block(
+    unit: Unit,
+    slot: BlockSlot,
+    block: Block,
+    formals: list[Formal],
+    stored: Stored,
+    bodies: dict[Stage, tuple[ir.Stmt, ...]],
+) -> None:
+    """Lower a block of a pipeline: a parser becomes states of the unit, a control an entry of `bodies`."""
+    values = {
+        formal.name: _value(unit, slot, block, formal, what, stored)
+        for formal, (_, what) in zip(formals, slot.params, strict=False)
+    }
+    caller = Body(unit, unit.globals, CodePlace.CONSTANT, slot.stage, block.decl.name)
+    passed = PassedValues(values, ())
+    applied = Application(block, block_scope(unit, block), block.decl.name, formals, passed)
+    with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
+        if slot.kind == "parser":
+            lower_main_parser(caller, applied)
+        else:
+            body = lower_control(caller, applied, repeats=False)
+            bodies[slot.stage] = body.finished(block.pos)
+
+
+def _value(unit: Unit, slot: BlockSlot, block: Block, formal: Formal, what: str, stored: Stored) -> Value:
+    """Return the value that a parameter stands for: a packet, or a storage."""
+    wanted: t.Type = t.ExternType(what)
+    if not what.startswith("packet_"):
+        wanted, place = stored(slot, what, formal.pos)
+    if not t.same(formal.type, wanted):
+        raise CompileError(
+            f"parameter {formal.name!r} of {block.decl.name!r} is {t.describe(formal.type)}",
+            formal.pos,
+            t.describe(wanted),
+        )
+    if isinstance(wanted, t.ExternType):
+        symbol = unit.globals.lookup(what, formal.pos)
+        assert isinstance(symbol, ExternDef)
+        return PacketValue(wanted, symbol.decl)
+    why = f"{formal.name!r} is an `in` parameter" if formal.direction == "in" else ""
+    return Run(wanted, place, formal.direction != "in", why)

@@ -14,8 +14,8 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architectures.packages import (
-    Slot,
+from softswitch.compiler.lowering.architectures import (
+    BlockSlot,
     block_of,
     check_shape,
     formals_of_block,
@@ -82,12 +82,12 @@ _CHECKSUM = (("inout", "hdr"), ("inout", "meta"))
 _PIPELINE = (("inout", "hdr"), ("inout", "meta"), _STANDARD)
 
 SLOTS = (
-    Slot(Stage.PARSER, "parser", (("", "packet_in"), ("out", "hdr"), ("inout", "meta"), _STANDARD)),
-    Slot(Stage.VERIFY, "control", _CHECKSUM),
-    Slot(Stage.INGRESS, "control", _PIPELINE),
-    Slot(Stage.EGRESS, "control", _PIPELINE),
-    Slot(Stage.COMPUTE, "control", _CHECKSUM),
-    Slot(Stage.DEPARSER, "control", (("", "packet_out"), ("in", "hdr"))),
+    BlockSlot(Stage.PARSER, "parser", (("", "packet_in"), ("out", "hdr"), ("inout", "meta"), _STANDARD)),
+    BlockSlot(Stage.VERIFY, "control", _CHECKSUM),
+    BlockSlot(Stage.INGRESS, "control", _PIPELINE),
+    BlockSlot(Stage.EGRESS, "control", _PIPELINE),
+    BlockSlot(Stage.COMPUTE, "control", _CHECKSUM),
+    BlockSlot(Stage.DEPARSER, "control", (("", "packet_out"), ("in", "hdr"))),
 )
 
 
@@ -108,7 +108,7 @@ class Storages:
         only = struct.fields.get(WHOLE)
         return only if isinstance(only, t.HeaderType) else struct
 
-    def stored(self, slot: Slot, name: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
+    def stored(self, slot: BlockSlot, name: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
         """Return that type, and the storage as an expression of it."""
         struct, type_ = self._struct(name), self.type(name)
         whole = ir.Var(struct.ir, name, pos)

@@ -20,8 +20,8 @@ from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import Decision
 from controller.policies.scheduling.errors import BadDecision
 from controller.simulator.generate import generate
-from controller.simulator.network.log import Log
-from controller.simulator.network.run import Simulated, simulate_network
+from controller.simulator.network.log import NetworkLog
+from controller.simulator.network.run import NetworkTask, Simulated, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Job, Topology, Tree, fabrics
@@ -44,12 +44,12 @@ def job(name: str, workers: int, iterations: int = 100, **more: object) -> Job:
 
 def run(jobs: list[Job], topology: Topology, scheduler: str = "joint") -> Simulated:
     settings = NetworkSettings(placement=SCHEDULER, period_s=0.0)
-    return simulate_network(jobs, topology, scheduler, settings, keep_log=True, verify=True)
+    return simulate_network(NetworkTask(jobs, topology, scheduler, settings, keep_log=True, verify=True))
 
 
 def places(found: Simulated) -> dict[str, list[tuple[str, ...]]]:
     """Return the servers that each job has had, one after the other."""
-    assert isinstance(found.log, Log)
+    assert isinstance(found.log, NetworkLog)
     had: dict[str, list[tuple[str, ...]]] = {}
     for _, name, placed in found.log.places:
         had.setdefault(name, []).append(placed.hosts)
@@ -69,7 +69,7 @@ def test_who_is_urgent_takes_the_fast_links_from_who_is_not() -> None:
     assert not found.missed
     assert "h1" not in places(found)["due"][0]
     blind = simulate_network(
-        [wide, due], MIXED, "edf", NetworkSettings(placement="locality-fast-links", period_s=0.0)
+        NetworkTask([wide, due], MIXED, "edf", NetworkSettings(placement="locality-fast-links", period_s=0.0))
     )
     assert [each.spec.name for each in blind.missed] == ["due"], "on the slow link that was left"
 

@@ -80,7 +80,7 @@ def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -
         rack = question.topology.switch[question.topology.rack_of[each.fallback]] if each.fallback else None
         try:
             one = each if each.fallback else replace(each, mode="exclusive")
-            laid_out = deployment_of(question.topology, one, tree, slots=8)
+            laid_out = replace(deployment_of(question.topology, one, tree), slots=8)
         except BadSpec:
             assert tree.root not in tree.aggregators or (rack is not None and not rack.aggregates)
             continue
@@ -204,9 +204,8 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
     one = job("a", "h1", "h3", "h4", fallback="h2")
     question = Question(topology, (one,))
     tree = check(question, ROUTINGS["grid"](question))["a"]
-    routed = deployment_of(
-        topology, one, tree, window=4, regions=dict.fromkeys(tree.aggregators, Region(16, 8))
-    )
+    regions = dict.fromkeys(tree.aggregators, Region(16, 8))
+    routed = replace(deployment_of(topology, one, tree, regions=regions), window=4)
     assert isinstance(routed, Deployment)
     fabric.cable(routed.root)
     admission = Fleet(fabric.controllers).admit(routed)

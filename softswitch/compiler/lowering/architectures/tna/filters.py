@@ -178,7 +178,7 @@ def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instant
 def execute_lpf(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit what a low-pass filter makes of a value."""
     del method
-    found, value = _Found(body, base, values, expr), _value(body, values, expr)
+    found, value = _FilterCells(body, base, values, expr), _value(body, values, expr)
     pos, result = expr.pos, base.type.args[0]
     assert isinstance(result, ir.Bits)
     rises = found.compare(">", value, found.cell["average"])
@@ -201,7 +201,7 @@ def execute_wred(body: Body, base: Object, method: str, values: list[Value], exp
     """Emit whether a packet is dropped for the average of a value."""
     del method
     what, pos = base.details, expr.pos
-    found, value = _Found(body, base, values, expr), _value(body, values, expr)
+    found, value = _FilterCells(body, base, values, expr), _value(body, values, expr)
     assert isinstance(what, Filter)
     found.approach(value, found.cell["gain"])
     found.write()
@@ -233,7 +233,7 @@ def _value(body: Body, values: list[Value], expr: ast.CallExpr) -> ir.Expr:
     return variable
 
 
-class _Found:
+class _FilterCells:
     """The cells of one filter while a packet passes it, in variables."""
 
     def __init__(self, body: Body, base: Object, values: list[Value], expr: ast.CallExpr) -> None:

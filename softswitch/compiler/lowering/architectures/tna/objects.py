@@ -20,8 +20,8 @@ from softswitch.compiler.lowering.architectures.tna.filters import (
     table_of,
 )
 from softswitch.compiler.lowering.architectures.tna.stateful import (
-    Action,
-    Cells,
+    RegisterAction,
+    RegisterCells,
     direct_cells,
     initial_values,
     leaves,
@@ -101,15 +101,14 @@ def _register(making: Making) -> Object:
     initial = initial_values(first, type_, making.decl.pos)
     size = cells(body, making.args["size"]) if "size" in making.args else 1
     make_register(body, type_, size, made.name, making.decl, making.annotations, initial)
-    return replace(made, details=Cells(type_))
+    return replace(made, details=RegisterCells(type_))
 
 
 def _direct_register(making: Making) -> Object:
     made, body = making.object, making.body
     type_ = made.type.args[0]
     first = known(body, making.args["initial_value"], type_) if "initial_value" in making.args else None
-    lowered = t.lowered(type_)
-    assert lowered is not None
+    lowered = t.stored(type_)
     made = replace(made, colour=body.unit.variable(f"{made.name}.cell", lowered))
     return replace(made, details=direct_cells(made, type_, initial_values(first, type_, making.decl.pos)))
 
@@ -125,7 +124,7 @@ def _action(making: Making) -> Object:
             raise Unsupported(f"{name!r} of a register's action", functions[name].pos, "apply")
     register = making.other("reg", "Register", "DirectRegister")
     making.body.unit.instantiated.add(id(functions["apply"]))
-    details = Action(register, functions["apply"], Scope(making.body.scope))
+    details = RegisterAction(register, functions["apply"], Scope(making.body.scope))
     return replace(making.object, details=details)
 
 

@@ -21,10 +21,10 @@ from softswitch.compiler.lowering.subroutines import formals_of, lower_body
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import (
     Formal,
-    Group,
+    GroupValue,
     Nothing,
     Object,
-    Passed,
+    PassedValues,
     Run,
     Scope,
     Value,
@@ -53,7 +53,7 @@ def check_accesses(
         refuse: Raise CompileError for the first.
     """
     register_of = {part: name for name, array in arrays.items() for part in array.parts}
-    counting = _Counting(actions, tables, register_of)
+    counting = _Meetings(actions, tables, register_of)
     total: Counter[str] = Counter()
     for body in blocks:
         total += counting.of(body)
@@ -65,7 +65,7 @@ def check_accesses(
             remark(f"{message}: a chip lets it do so once", arrays[name].pos)
 
 
-class _Counting:
+class _Meetings:
     def __init__(
         self, actions: Mapping[str, ir.Action], tables: Mapping[str, ir.Table], register_of: Mapping[str, str]
     ) -> None:
@@ -85,7 +85,7 @@ class _Counting:
                     total += self.of(then) | self.of(otherwise)
                 case ir.Switch(_, cases):
                     total += self._most(inner for _, inner in cases)
-                case ir.Scope(inner) | ir.Loop(inner):
+                case ir.Inlined(inner) | ir.Loop(inner):
                     total += self.of(inner)
                 case ir.Call(action=action):
                     total += self.of(self._actions[action].body)
@@ -103,14 +103,14 @@ class _Counting:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class RegisterCells:
     """What a register holds, as the source has it."""
 
     type: t.Type
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Action:
+class RegisterAction:
     """An action on a register: its ``apply``, in the scope that it was declared in."""
 
     register: Object
@@ -120,7 +120,7 @@ class Action:
 
 def leaves(value: Value, pos: ir.Position) -> list[Value]:
     """Return the scalars that a value consists of, in order."""
-    if isinstance(value, Group) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
+    if isinstance(value, GroupValue) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
         return [leaf for part in parts_of(value, pos) for leaf in leaves(part, pos)]
     return [value]
 
@@ -128,7 +128,7 @@ def leaves(value: Value, pos: ir.Position) -> list[Value]:
 def call_register(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit ``read`` or ``write`` of a register. Raises CompileError."""
     cells = base.details
-    assert isinstance(cells, Cells)
+    assert isinstance(cells, RegisterCells)
     match method:
         case "read":
             index = _index(body, values[0] if values else None, expr.pos)
@@ -143,7 +143,7 @@ def call_register(body: Body, base: Object, method: str, values: list[Value], ex
 def execute(body: Body, base: Object, values: list[Value], expr: ast.CallExpr) -> Value:
     """Emit ``execute``: its first argument is the index, the others get the further results."""
     action = base.details
-    assert isinstance(action, Action)
+    assert isinstance(action, RegisterAction)
     direct = action.register.type.name == "DirectRegister"
     formals = formals_of(body.unit, action.apply.prototype.params, action.scope)
     index: ir.Expr = ir.Const(t.BIT32, 0, expr.pos)
@@ -154,7 +154,9 @@ def execute(body: Body, base: Object, values: list[Value], expr: ast.CallExpr) -
         targets, index = values[1:], _index(body, values[0] if values else None, expr.pos)
         cell = _read(body, action.register, action.register.type.args[0], index, expr.pos)
     results = [_result(body, formal, expr.pos) for formal in formals[1:]]
-    passed = Passed({formal.name: value for formal, value in zip(formals, (cell, *results), strict=True)}, ())
+    passed = PassedValues(
+        {formal.name: value for formal, value in zip(formals, (cell, *results), strict=True)}, ()
+    )
     mark = len(body.out)
     own = Scope(action.scope)
     own.declare("this", Variable(base, base.pos))
@@ -189,7 +191,7 @@ def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
             case ir.If(_, then, otherwise):
                 if _changes((*then, *otherwise), expr):
                     return True
-            case ir.Scope(inner):
+            case ir.Inlined(inner):
                 if _changes(inner, expr):
                     return True
     return False
@@ -235,8 +237,7 @@ def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tup
 
 
 def _direct(register: Object, type_: t.Type, pos: ir.Position) -> Run:
-    lowered = t.lowered(type_)
-    assert lowered is not None
+    lowered = t.stored(type_)
     return Run(type_, ir.Var(lowered, register.colour, pos), writable=True)
 
 

@@ -9,8 +9,8 @@ from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.verify import check_stored
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.architectures.packages import (
-    Slot,
+from softswitch.compiler.lowering.architectures import (
+    BlockSlot,
     block_of,
     check_shape,
     formals_of_block,
@@ -40,7 +40,7 @@ INTRINSIC = {
 
 _IN, _OUT = ("", "packet_in"), ("", "packet_out")
 SLOTS = (
-    Slot(
+    BlockSlot(
         Stage.PARSER,
         "parser",
         (
@@ -49,7 +49,7 @@ SLOTS = (
         ),
         "ingress",
     ),
-    Slot(
+    BlockSlot(
         Stage.INGRESS,
         "control",
         (
@@ -58,13 +58,13 @@ SLOTS = (
         ),
         "ingress",
     ),
-    Slot(
+    BlockSlot(
         Stage.INGRESS_DEPARSER,
         "control",
         (_OUT, ("inout", "hdr"), ("in", "meta"), ("in", "ingress_for_deparser"), ("in", "ingress")),
         "ingress",
     ),
-    Slot(
+    BlockSlot(
         Stage.EGRESS_PARSER,
         "parser",
         (
@@ -73,7 +73,7 @@ SLOTS = (
         ),
         "egress",
     ),
-    Slot(
+    BlockSlot(
         Stage.EGRESS,
         "control",
         (
@@ -82,7 +82,7 @@ SLOTS = (
         ),
         "egress",
     ),
-    Slot(
+    BlockSlot(
         Stage.DEPARSER,
         "control",
         (
@@ -113,11 +113,10 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields
         "standard_metadata": t.StructType("intrinsic", types, _struct("intrinsic", types)),
     }
 
-    def stored(slot: Slot, what: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
+    def stored(slot: BlockSlot, what: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
         root, field = (what, slot.gress) if what in ("hdr", "meta") else ("standard_metadata", what)
         type_ = own[root].fields[field]
-        lowered = t.lowered(type_)
-        assert lowered is not None
+        lowered = t.stored(type_)
         return type_, ir.Member(lowered, ir.Var(own[root].ir, root, pos), field, pos)
 
     unit.states, states = {}, unit.states
@@ -146,7 +145,7 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields
     return fields
 
 
-def _closed(states: Mapping[str, ir.State]) -> dict[str, ir.State]:
+def _closed(states: Mapping[str, ir.ParserState]) -> dict[str, ir.ParserState]:
     """Return the states with ``accept`` for ``reject``, as p4c's back end has it: both end a parser.
 
     A select without a case that fits is an error, and so is a frame that ends too early.
@@ -157,7 +156,7 @@ def _closed(states: Mapping[str, ir.State]) -> dict[str, ir.State]:
             (key, "accept" if target == "reject" else target) for key, target in state.transition.cases
         )
         transition = ir.Transition(state.transition.subjects, cases, state.transition.pos)
-        changed[state.name] = ir.State(state.name, state.body, transition, state.pos)
+        changed[state.name] = ir.ParserState(state.name, state.body, transition, state.pos)
     return changed
 
 

@@ -1,0 +1,204 @@
+"""Traces of the published schedulers' simulators: what the columns of each mean.
+
+Muri: milliseconds, three stage times per job; stage 0 is loading and preprocessing, 1 GPU, 2 network. A job
+takes iterations times iteration time; `duration` is that of the original trace. Tiresias: seconds. Synergy's
+replay traces and Gavel's, which are tab-separated, have no header. How long a step of Gavel's jobs takes is
+in ``simulation_throughputs.json``, which must lie beside the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.policies.scheduling.kinds import alone, throughputs
+from controller.policies.scheduling.model import Submission
+from controller.simulator.traces.rows import (
+    SMALLEST,
+    JobCheck,
+    Named,
+    TraceRow,
+    brief,
+    collect,
+    read_rows,
+    read_text,
+)
+from controller.vocabulary import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A format of one job a line.
+
+    Attributes:
+        columns: Those that it must have, or, if it is `headless`, all of them in their order.
+        named: The columns that errors name.
+        job: Makes a job of a row.
+        headless: It has no header line.
+    """
+
+    columns: tuple[str, ...]
+    named: Named
+    job: Callable[[TraceRow], Submission]
+    headless: bool = False
+
+    def read(
+        self, path: Path, cluster: Cluster | None = None, known: JobCheck | None = None
+    ) -> list[Submission]:
+        """Return the jobs of `path`. Raises BadTrace."""
+        rows = read_rows(path, self.columns, header=self.columns if self.headless else ())
+        return collect(rows, self.job, self.named, cluster, known)
+
+
+SIZES = (1, 2, 4, 8, 16, 32)
+RESTART_S = {
+    "vgg16": (7, 7, 8, 9, 9, 10),
+    "vgg19": (7, 7, 8, 9, 10, 10),
+    "resnet18": (4, 5, 5, 7, 7, 7),
+    "shufflenet_v2_x1_0": (4, 4, 5, 5, 7, 8),
+    "bert": (10, 10, 10, 10, 10, 10),
+    "gpt2": (10, 10, 10, 10, 10, 10),
+    "a2c": (38, 39, 39, 46, 46, 46),
+    "dqn": (5, 5, 6, 6, 8, 8),
+}
+"""Seconds that the authors measured for a start, by model, on 1, 2, 4, 8, 16 and 32 GPUs."""
+
+RESTART_ELSE_S = 10.0
+
+
+def restart_s(model: str, gpus: int) -> float:
+    """Return the cost in seconds of starting `model` on `gpus` GPUs: that of the next measured size."""
+    if model not in RESTART_S:
+        return RESTART_ELSE_S
+    return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])
+
+
+def _muri(row: TraceRow) -> Submission:
+    model, gpus = row.text("model_name"), row.whole("num_gpu", least=1)
+    stages = tuple(row.number(f"resource_time_{number}") / 1000 for number in range(3))
+    if sum(stages) < SMALLEST:
+        raise row.fail("resource_time_0", "all stage times are 0; want at least one above 0")
+    return Submission(
+        name=row.text("job_id"),
+        arrival_s=row.number("submit_time") / 1000,
+        gpus=gpus,
+        iterations=row.number("iterations", positive=True),
+        iteration_s=row.number("iteration_time", positive=True) / 1000,
+        stages_s=stages,
+        model=model,
+        restart_s=restart_s(model, gpus),
+        estimate_s=row.number("duration", positive=True) / 1000,
+        opportunistic=row.has("priority") and row.whole("priority") > 0,
+        batch=row.whole("batch_size") if row.has("batch_size") else 0,
+    )
+
+
+def _tiresias(row: TraceRow) -> Submission:
+    iterations = row.number("iterations", positive=True)
+    return Submission(
+        name=row.text("job_id"),
+        arrival_s=row.number("submit_time"),
+        gpus=row.whole("num_gpu", least=1),
+        iterations=iterations,
+        iteration_s=row.number("duration", positive=True) / iterations,
+        model=row.text("model_name"),
+    )
+
+
+ITERATION_S = {
+    "alexnet": 0.60,
+    "shufflenet": 0.615,
+    "res18": 0.64,
+    "m5": 0.60,
+    "mobilenet": 0.71,
+    "res50": 0.78,
+    "deepspeech": 0.757,
+    "transformer": 0.67,
+    "gnmt": 0.12,
+    "lstm": 0.011,
+}
+"""Seconds per iteration with a fair share of CPUs and memory, three CPUs to a GPU."""
+
+
+def _synergy(row: TraceRow) -> Submission:
+    model = row.text("model")
+    if model not in ITERATION_S:
+        raise row.fail(
+            "model", f"{brief(repr(model))} is unknown; known are {', '.join(sorted(ITERATION_S))}"
+        )
+    return Submission(
+        name=row.text("id"),
+        arrival_s=row.number("arrival_s"),
+        gpus=row.whole("gpus", least=1),
+        iterations=row.number("iterations", positive=True),
+        iteration_s=ITERATION_S[model],
+        model=model,
+    )
+
+
+_TRACE = Named(gpus="num_gpu", submit="submit_time", id="job_id", model="model_name")
+TABLES = {
+    "muri": Table(
+        (
+            *("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "iteration_time"),
+            *("resource_time_0", "resource_time_1", "resource_time_2"),
+        ),
+        _TRACE,
+        _muri,
+    ),
+    "tiresias": Table(
+        ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration"), _TRACE, _tiresias
+    ),
+    "synergy": Table(
+        ("id", "model", "arrival_s", "iterations", "gpus"),
+        Named(gpus="gpus", submit="arrival_s", id="id", model="model"),
+        _synergy,
+        headless=True,
+    ),
+}
+"""By the names of the formats."""
+
+GAVEL = ("type", "command", "option", "data", "steps", "arrival_s", "gpus")
+"""Columns of Gavel's traces: the option of the steps, and whether a data directory is needed, among them."""
+THROUGHPUTS = "simulation_throughputs.json"
+
+
+def read_gavel(
+    path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, gpu: str = "v100"
+) -> list[Submission]:
+    """Return the jobs of a trace, named by their lines.
+
+    Args:
+        path: The trace; ``simulation_throughputs.json`` must be beside it.
+        cluster: If given, a job larger than this is an error.
+        known: If given, raises for a job whose speed is unknown.
+        gpu: Kind of GPU that the jobs run on.
+
+    Raises BadTrace.
+    """
+    rows = read_rows(path, GAVEL, header=GAVEL, delimiter="\t")
+    beside = path.with_name(THROUGHPUTS)
+    table = throughputs(read_text(beside), gpu, source=str(beside))
+
+    def job(row: TraceRow) -> Submission:
+        kind, gpus = row.text("type"), row.whole("gpus", least=1)
+        steps_per_s = _steps_per_s(table, kind, gpus)
+        if not steps_per_s:
+            raise row.fail("type", f"{brief(repr(kind))} is not in {THROUGHPUTS}")
+        return Submission(
+            name=str(row.line),
+            arrival_s=row.number("arrival_s"),
+            gpus=gpus,
+            iterations=row.number("steps", positive=True),
+            iteration_s=1.0 / steps_per_s,
+            model=kind,
+        )
+
+    return collect(rows, job, Named(gpus="gpus", submit="arrival_s", model="type"), cluster, known)
+
+
+def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
+    """Return the measured figure, or, if only one GPU was measured, that times `gpus`; 0: unknown."""
+    return alone(table, kind, gpus) or alone(table, kind, 1) * gpus

@@ -1,0 +1,278 @@
+"""``ina schedule live``: real jobs under a scheduling policy, on this machine and one switch."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from controller.core import Core, Entry, Submitted
+from controller.policies.by_kind import AllocationSettings
+from controller.policies.registry import family
+from controller.policies.scheduling import RESOURCES, JobState, Submission
+from controller.simulator.files import whole
+from controller.simulator.network.generate import from_trace
+from controller.simulator.record import EndedJob
+from controller.simulator.runs import row_of, write_jobs
+from controller.simulator.traces import read
+from controller.switches.model import SwitchInfo
+from controller.vocabulary import Job, Topology, documents, fabrics, jobs_of
+from controller.vocabulary.schema import LIVE
+from ina.cli import job_files, options
+from ina.cli.allocation.common import load_cluster
+from ina.cli.allocation.simulate import NetworkPolicies
+from ina.cli.declared import Declared
+from ina.cli.errors import USAGE, Failure, verdict
+from ina.cli.live import print_output
+from ina.cli.plain import Listing, Reply, Result, say
+from ina.cli.schedule import inputs
+from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.profiling import measure
+from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.service.live import serving
+from ina.service.policies import SHARING, Policies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSettings:
+    """Jobs that run as a policy decides, and on what."""
+
+    jobs: Annotated[
+        Path,
+        Declared(
+            "--jobs",
+            metavar="FILE",
+            help="Read the jobs from this file, as for 'ina schedule plan'; each needs a 'command' "
+            "for its workers.",
+        ),
+    ]
+    policy: inputs.Policy = "muri-s"
+    gpus: Annotated[
+        int,
+        Declared(
+            min=1,
+            max=8,
+            help="Run on this many GPUs of this machine; a job has one worker process on each of its GPUs.",
+        ),
+    ] = 2
+    profile: Annotated[
+        int,
+        Declared(
+            min=0,
+            metavar="ITERATIONS",
+            help="Measure the stage times of jobs that give none first, over this many iterations; "
+            "0: do not measure.",
+        ),
+    ] = 0
+    asking: options.AskingOptions
+    settings: inputs.Settings = None
+    cluster: Annotated[
+        Path | None,
+        Declared(
+            parser=Path,  # and not looked for: it may name a topology
+            metavar="FILE",
+            help="Give jobs servers, trees and slots of this network, a file as for 'ina cluster simulate';"
+            " --gpus is ignored then. Default: no network.",
+        ),
+    ] = None
+    on_cluster: NetworkPolicies
+    slots: Annotated[
+        int,
+        Declared(
+            metavar="PACKETS",
+            min=2,
+            help="Allocate this many slots of the switch to each job, one packet each. "
+            "With --cluster: as many as the memory policy decides.",
+        ),
+    ] = 256
+    rate_bps: options.Rate = 0.0
+    jobs_csv: inputs.JobsCsv = None
+
+
+def live(asked: LiveSettings) -> Reply:
+    """Run jobs when and where a policy decides, with gradients summed in the switch.
+
+    The policy decides as in a simulation, from the progress that jobs report (hostlib.interleave). Jobs of a
+    group take turns on storage, CPU, GPU and network. A job that was stopped resumes from its last
+    checkpoint. A GPU is a worker process here; at most four jobs share one, and further jobs wait. Prints
+    every decision with its reason. Exits with status 1 if a job failed.
+
+    Examples:
+        ina schedule live --jobs examples/schedule/live.toml --gpus 2
+
+        ina schedule live --jobs examples/schedule/live.toml --gpus 2 --policy srtf --json
+
+        ina schedule live --jobs examples/schedule/live.toml --cluster examples/cluster/racks.toml --policy
+        srtf
+
+        ina schedule live --jobs jobs.toml --profile 10 --interval 60 --retries 2
+    """
+    name = inputs.parse_policy(asked.policy)
+    if family(name).startswith("synergy"):
+        raise Failure(
+            f"--policy {name}: it grants CPUs and memory, which 'ina schedule live' cannot do", USAGE
+        )
+    network, allocation = None, None
+    if asked.cluster is not None:
+        network = load_cluster(asked.cluster, LIVE)
+        allocation = AllocationSettings(**asdict(asked.on_cluster))
+    there = network or fabrics.star(1, fabrics.Parts(gpus=asked.gpus))
+    policies = Policies(name, allocation, interval_s=asked.asking.interval, retries=asked.asking.retries)
+    servers = policies.servers(there)
+    policies = replace(policies, settings=inputs.parse_settings(asked.settings, [name]))
+    policies.core(there)  # says what is wrong with them before anything is started
+    submissions = read(asked.jobs, servers)
+    command = "schedule live" if asked.cluster is None else LIVE
+    job_files.note(command, asked.jobs)
+    core = _decided(asked, submissions, there, network, policies)
+    if asked.jobs_csv is not None:
+        with whole(asked.jobs_csv) as draft:
+            write_jobs(draft, [({"policy": name}, [row_of(EndedJob.of(job)) for job in completed(core)])])
+    unused_keys = job_files.unused_keys(command, asked.jobs, asked.cluster)
+    return _reply(name, core, len(submissions), unused_keys)
+
+
+def _decided(
+    asked: LiveSettings,
+    submissions: Sequence[Submission],
+    there: Topology,
+    network: Topology | None,
+    policies: Policies,
+) -> Core:
+    """Run the jobs, and return the core that decided.
+
+    What happens is news, on a terminal and with --json too; the table is the result.
+    """
+    specs = {each.name: _spec(asked.jobs, each, asked.slots) for each in submissions}
+    impairments = options.FaultOptions(rate_bps=asked.rate_bps, queue=asked.slots).impairments()
+    largest = max(each.gpus for each in submissions) if network else asked.gpus
+    fabric_spec = FabricSpec("shared" if network else "exclusive", impairments=impairments)
+    with open_fabric(fabric_spec, [largest] * min(SHARING, len(submissions))) as fabric:
+        if network is not None:
+            _check_slots(network, fabric.offers)
+        if asked.profile:
+            submissions = [_profiled(fabric, each, specs[each.name], asked.profile) for each in submissions]
+        events = submitted(submissions, asked.jobs, network, specs)
+        with serving(
+            there, policies, fabric, specs, on_output=print_output, describe=lambda error: verdict(error)[0]
+        ) as service:
+            asyncio.run(service.run(events, on_entry=_print))
+            return service.core
+
+
+def _check_slots(network: Topology, offers: SwitchInfo) -> None:
+    """Refuse switches with more slots than the one that stands for each of them has."""
+    for switch in network.switches:
+        if switch.slots > offers.slots:
+            raise Failure(
+                f"--cluster: switch {switch.name} has {switch.slots:,} slots; the program of live"
+                f" jobs has {offers.slots:,}: want at most that many",
+                USAGE,
+            )
+
+
+def submitted(
+    submissions: Sequence[Submission], path: Path, network: Topology | None, specs: Mapping[str, LaunchSpec]
+) -> list[Submitted]:
+    """Return the events of these submissions, with what a network has to know of each job if there is one.
+
+    Args:
+        submissions: The jobs as schedulers see them.
+        path: Their file.
+        network: The network; None: there is none.
+        specs: What their workers run.
+    """
+    jobs: Sequence[Job] = [spec.job for spec in specs.values()]
+    if network is not None:
+        described = path.suffix in documents.FORMATS
+        jobs = jobs_of(documents.read(path), network) if described else from_trace(submissions)
+    known = {job.name: replace(job, command=specs[job.name].job.command) for job in jobs}
+    return [Submitted(each.arrival_s, each, known[each.name]) for each in submissions]
+
+
+def completed(core: Core) -> list[JobState]:
+    """Return the jobs that have ended successfully, in order of their ends."""
+    return [each.job for each in core.over if each.outcome == "completed"]
+
+
+def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
+    try:
+        command = shlex.split(job.extra.get("command", ""))
+    except ValueError as error:  # a quote that is not closed
+        raise Failure(f"{path}: the command of job {job.name!r}: {error}", USAGE) from error
+    if not command:
+        raise Failure(f"{path}: job {job.name!r} has no command: want one for its workers", USAGE)
+    return LaunchSpec(job=Job(name=job.name, workers=job.gpus, command=tuple(command), slots=slots))
+
+
+def _profiled(fabric: SwitchFabric, job: Submission, spec: LaunchSpec, iterations: int) -> Submission:
+    """Return the job with its stage times, measured unless the file gives them."""
+    if job.stages_s:
+        return job
+    found = measure(fabric, spec, iterations, print_output)
+    parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
+    line = f"{job.name}: {parts} s of {found.iteration_s:.4f} s per iteration"
+    say(line)
+    return replace(job, stages_s=found.stages_s, iteration_s=found.iteration_s)
+
+
+def _print(entry: Entry) -> None:
+    line = f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}"
+    say(line)
+
+
+def _reply(policy: str, core: Core, submitted: int, unused_keys: list[str]) -> Reply:
+    assert core.log is not None
+    entries = core.log.entries
+    ended = {job.spec.name: job for job in completed(core)}
+    times = {
+        name: {
+            "arrival_s": job.spec.arrival_s,
+            "start_s": job.start_s,
+            "finish_s": job.finish_s,
+            "waited_s": job.waited_s,
+            "jct_s": EndedJob.of(job).jct_s,
+            "slowdown": EndedJob.of(job).slowdown,
+            "starts": job.starts,
+            "preemptions": job.preemptions,
+        }
+        for name, job in ended.items()
+    }
+    jct_s = [each["jct_s"] or 0.0 for each in times.values()]
+    metrics = {
+        "jobs": submitted,
+        "ended": len(ended),
+        "failed": sum(each.outcome == "failed" for each in core.over),
+        "retries": sum(entry.event == "retried" for entry in entries),
+        "avg_jct_s": sum(jct_s) / len(jct_s) if jct_s else None,
+        "median_jct_s": statistics.median(jct_s) if jct_s else None,
+        "avg_slowdown": statistics.fmean(each["slowdown"] or 0.0 for each in times.values())
+        if times
+        else None,
+        "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
+    }
+    setup = {"policy": policy, "log": [asdict(entry) for entry in entries]}
+    result = Result("schedule live", setup, metrics, times, unused_keys=unused_keys)
+    rows = [
+        (
+            name,
+            *(f"{each[key]:.2f} s" for key in ("arrival_s", "waited_s", "jct_s")),
+            f"{each['slowdown']:.2f}",
+            str(each["starts"]),
+            str(each["preemptions"]),
+        )
+        for name, each in times.items()
+    ]
+    failure = ""
+    if core.refused:
+        first = ": ".join(next(iter(core.refused.items())))
+        failure = f"{len(core.refused)} of {submitted} jobs were refused; {first}"
+    elif failed := [each for each in core.over if each.outcome == "failed"]:
+        what = f"{failed[0].job.spec.name}: {failed[0].reason}"
+        failure = f"{len(failed)} of {submitted} jobs failed; {what}"
+    columns = ["job", "arrived", "waited", "JCT", "slowdown", "starts", "preempted"]
+    return Reply(result, [Listing(f"{policy}, live", columns, rows)], failure)

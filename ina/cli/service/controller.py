@@ -1,0 +1,315 @@
+"""``ina controller``: the controller as a service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ina.cli.commands import for_typer, group, register
+from ina.cli.declared import Declared
+from ina.cli.errors import USAGE, Failure
+from ina.cli.options import AskingOptions
+from ina.runtime.quickly import quickly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """A controller: its cluster, its policies, and whom it serves."""
+
+    state: Annotated[
+        Path | None,
+        Declared(
+            writable=True,
+            metavar="DIR",
+            help="Keep all jobs and decisions in this directory; a controller that is started again "
+            "continues from it.",
+        ),
+    ] = None
+    testbed: Annotated[
+        str | None,
+        Declared(
+            metavar="NAME",
+            help="Use the servers and switches of this testbed ('ina topo up', program shared). Default: the "
+            "only one.",
+        ),
+    ] = None
+    cluster: Annotated[
+        Path | None,
+        Declared(
+            metavar="FILE",
+            help="Use the machines and switches of this cluster file, by their addresses, instead of a "
+            "testbed; 'ina reload' and SIGHUP read it again. INA_TOKEN has the secret of its fallback "
+            "servers.",
+        ),
+    ] = None
+    program: Annotated[
+        str,
+        Declared(
+            metavar="NAME",
+            help="With --cluster: have switches without a program run this one, whose jobs share slots.",
+        ),
+    ] = "shared"
+    lanes: Annotated[
+        int | None,
+        Declared(
+            metavar="COUNT",
+            help="With --cluster: 32-bit values of a packet. Default: as many as the running switches use.",
+        ),
+    ] = None
+    target: Annotated[
+        str,
+        Declared(
+            metavar="KIND",
+            help="With --cluster: what the switches are, embedded or bmv2, for which p4c compiles.",
+        ),
+    ] = "embedded"
+    switch_ca: Annotated[
+        Path | None,
+        Declared(
+            metavar="FILE",
+            help="With --cluster: connect to switches over TLS, and accept only certificates signed by "
+            "this CA (PEM).",
+        ),
+    ] = None
+    switch_cert: Annotated[
+        Path | None,
+        Declared(metavar="FILE", help="With --switch-ca: present this client certificate (PEM)."),
+    ] = None
+    switch_key: Annotated[
+        Path | None,
+        Declared(
+            metavar="FILE",
+            help="With --switch-cert: use the certificate's private key in this file (PEM).",
+        ),
+    ] = None
+    listen: Annotated[
+        str,
+        Declared(
+            metavar="ADDRESS",
+            help="Serve people at HOST:PORT (port 0: any free port), or unix:PATH. Where other machines can "
+            "reach it, TLS and tokens are needed.",
+        ),
+    ] = "127.0.0.1:9580"
+    tls_cert: Annotated[
+        Path | None, Declared(metavar="FILE", help="Serve over TLS with this certificate (PEM).")
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        Declared(
+            metavar="FILE", help="With --tls-cert: use the certificate's private key in this file (PEM)."
+        ),
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        Declared(
+            metavar="NAME",
+            help="Schedule jobs by this policy of 'ina schedule policies'. Default: joint, which also places "
+            "them and chooses trees, up to 32 servers; edf beyond.",
+        ),
+    ] = None
+    placement: Annotated[
+        str | None,
+        Declared(metavar="NAME", help="Place jobs by this policy. Default: the scheduler, or netpack."),
+    ] = None
+    routing: Annotated[
+        str | None,
+        Declared(
+            metavar="NAME",
+            help="Choose trees by this policy. Default: ecmp-everywhere; with joint shortest-path, which "
+            "leaves trees to it.",
+        ),
+    ] = None
+    memory: Annotated[
+        str | None, Declared(metavar="NAME", help="Divide slots by this policy. Default: shared.")
+    ] = None
+    period: Annotated[
+        float,
+        Declared(
+            min=0,
+            metavar="SECONDS",
+            help="Divide memory anew at this interval; 0: only when jobs start, end or move.",
+        ),
+    ] = 60.0
+    asking: AskingOptions
+    policies_file: Annotated[
+        Path | None,
+        Declared(
+            "--policies",
+            metavar="FILE",
+            help="Take policies from this file, instead of the options: scheduler, placement, routing, "
+            "memory, period_s, interval_s, retries and a table of the scheduler's settings. 'ina reload' and "
+            "SIGHUP read it again.",
+        ),
+    ] = None
+    executor: Annotated[
+        str | None,
+        Declared(
+            metavar="KIND",
+            help="Have workers be started by this machine (local), by ssh (ssh), by Slurm (slurm) or by Ray "
+            "(ray); see docs/executors.md. Default: local on a testbed, ssh with --cluster.",
+        ),
+    ] = None
+    launch_with: Annotated[
+        str,
+        Declared(
+            metavar="COMMAND",
+            help="With --executor ssh: start commands on machines with this command; {host} is replaced by "
+            "the machine's name, {address} by its address, {command} by the command.",
+        ),
+    ] = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
+    licence: Annotated[
+        str,
+        Declared(
+            metavar="NAME",
+            help="With --executor slurm: have each job take one of this licence of Slurm for each slot of "
+            "its own. Default: none.",
+        ),
+    ] = ""
+    pass_env: Annotated[
+        list[str] | None,
+        Declared(
+            metavar="NAME",
+            help="Pass this environment variable on to the commands of jobs, besides those that "
+            "docs/security.md lists; give it several times for several, or a pattern such as 'HF_*'.",
+        ),
+    ] = None
+    keep_jobs: Annotated[
+        int,
+        Declared(
+            metavar="COUNT",
+            min=0,
+            help="Keep up to this many jobs that are over in lists, with their logs. 'ina show' also finds "
+            "older ones.",
+        ),
+    ] = 10_000
+    keep_days: Annotated[
+        float,
+        Declared(metavar="DAYS", help="Keep a job for this long after its end, if --keep-jobs allows."),
+    ] = 30.0
+    take_over: Annotated[
+        bool,
+        Declared(
+            "--take-over",
+            help="Own switches that belong to another controller; its jobs are removed from them.",
+        ),
+    ] = False
+    log: Annotated[
+        str,
+        Declared(
+            metavar="KIND",
+            help="Write each decision and each problem to standard error as a line of text or json.",
+        ),
+    ] = "text"
+
+    def check(self) -> None:
+        """Raise Failure for settings that contradict each other, or need another."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
+        if self.cluster is not None and self.testbed is not None:
+            raise Failure("--cluster and --testbed are mutually exclusive", USAGE)
+        of_cluster = {
+            "--program": self.program != "shared",
+            "--lanes": self.lanes is not None,
+            "--target": self.target != "embedded",
+            "--switch-ca": self.switch_ca is not None,
+        }
+        if self.cluster is None and any(of_cluster.values()):
+            option = next(option for option, given in of_cluster.items() if given)
+            raise Failure(
+                f"{option} needs --cluster: a testbed's switches are as 'ina topo up' made them", USAGE
+            )
+        if self.target not in ("embedded", "bmv2"):
+            raise Failure(f"--target {self.target}: want embedded or bmv2", USAGE)
+        if self.launched not in ("local", "ssh", "slurm", "ray"):
+            raise Failure(f"--executor {self.launched}: want local, ssh, slurm or ray", USAGE)
+        if self.licence and self.launched != "slurm":
+            raise Failure(f"--licence {self.licence} needs --executor slurm", USAGE)
+        if self.log not in ("text", "json"):
+            raise Failure(f"--log {self.log}: want text or json", USAGE)
+
+    @property
+    def launched(self) -> str:
+        """Kind of the executor."""
+        return self.executor or ("local" if self.cluster is None else "ssh")
+
+
+def controller(context: typer.Context, asked: ControllerSettings) -> None:
+    """Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md."""
+    if context.invoked_subcommand is not None:
+        return
+    if asked.state is None:
+        raise Failure("give --state DIR, where the controller keeps its state", USAGE)
+    asked.check()
+    try:
+        with quickly():
+            from ina.cli.service.serving import serve
+    except ImportError as error:
+        raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
+    serve(asked, asked.state.absolute())  # what it starts has other working directories
+
+
+app = group(
+    "controller",
+    "Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md.",
+    epilog="""Examples:
+
+  ina controller --state /var/lib/ina --testbed lab
+
+  INA_TOKEN=$(cat secret) ina controller --state /var/lib/ina --cluster lab.toml
+
+  ina controller --state state --memory deadline-lazy --routing grid
+
+  ina controller token add alice --state /var/lib/ina
+
+  ina controller backup ina.backup --state /var/lib/ina
+
+  ina controller --state /var/lib/ina --listen 10.0.0.1:9580 --tls-cert cert.pem --tls-key key.pem
+""",
+)
+app.callback(invoke_without_command=True)(for_typer(controller))
+_tokens = group(
+    "token",
+    "Add, list and remove the tokens by which people are known.",
+    epilog="""Examples:
+
+  ina controller token add alice --state /var/lib/ina
+
+  ina controller token add admin --role operator --state /var/lib/ina > admin.token
+
+  ina controller token remove alice --state /var/lib/ina
+""",
+)
+register(app, "token", _tokens, "Add, list and remove the tokens by which people are known.")
+for _group, _name, _place, _line in (
+    (_tokens, "add", "service.state:add", "Add a token for a tenant, and print it."),
+    (_tokens, "list", "service.state:list_", "List the tenants that have tokens, and their roles."),
+    (_tokens, "remove", "service.state:remove", "Remove a tenant's token; it is refused at once."),
+    (
+        app,
+        "backup",
+        "service.state:backup",
+        "Copy a state with its tokens into one file, while a controller may use it.",
+    ),
+    (
+        app,
+        "restore",
+        "service.state:restore",
+        "Put a backup in the place of a state that no controller uses; what was there is kept beside it.",
+    ),
+    (
+        app,
+        "adopt",
+        "service.state:adopt",
+        "Go on from a state that lacks events which it has had, as after 'restore'.",
+    ),
+    (
+        app,
+        "forget",
+        "service.state:forget",
+        "End all that runs of a state, and begin anew at the next start; what was there is kept beside it.",
+    ),
+):
+    register(_group, _name, _place, _line)

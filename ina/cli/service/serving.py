@@ -1,0 +1,165 @@
+"""Serves as ``ina controller`` until a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from controller.policies.by_kind import AllocationSettings
+from ina.cli.errors import Interrupted
+from ina.cli.options import TlsOptions
+from ina.cli.plain import say
+from ina.cli.service.controller import ControllerSettings
+from ina.service import logs, notify
+from ina.service.api import Address, Certificate, speaking
+from ina.service.daemon import Daemon
+from ina.service.engines import EngineChoice
+from ina.service.machines import MachineSite, read_cluster
+from ina.service.policies import Policies, read_policies
+from ina.service.reload import Files, reloading
+from ina.service.retention import DAY_S, Retention
+from ina.service.serve import opened
+from ina.service.site import Site, TestbedSite
+from ina.service.tokens import Tokens
+
+
+def serve(asked: ControllerSettings, folder: Path) -> None:
+    """Serve with these settings, which are checked, and the state in a folder. Ends with Interrupted."""
+    address = Address.parse(asked.listen)
+    engine = EngineChoice(asked.launched, asked.licence, asked.launch_with, tuple(asked.pass_env or ()))  # type: ignore[arg-type]  # checked
+    retention = Retention(asked.keep_jobs, asked.keep_days * DAY_S)
+    around = AllocationSettings(period_s=asked.period)
+    site = _site(asked)
+    policies = _policies(asked, around, len(site.cluster.servers))
+    given = policies if asked.policies_file is None else read_policies(asked.policies_file, policies)
+    files = Files(
+        asked.cluster and asked.cluster.absolute(),
+        asked.policies_file and asked.policies_file.absolute(),
+        policies,
+    )
+    logs.write_to(sys.stderr, "json" if asked.log == "json" else "text")
+
+    async def until_signalled() -> int:
+        """Serve until a signal comes, and return its number."""
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        service_there = opened(
+            folder,
+            site,
+            given,
+            engine=engine,
+            retention=retention,
+            take_over=asked.take_over,
+            on_wait=lambda holder: say(f"ina: {holder} uses this state; waiting until it has ended"),
+        )
+        async with service_there as service:
+            with _signals(ended):
+                if files.policies is not None or files.cluster is not None:
+                    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloading(service, files))
+                await _answering(service, address, _certificate(asked), folder, files, ended)
+        return ended.result()
+
+    raise Interrupted(asyncio.run(until_signalled()))
+
+
+async def _answering(
+    service: Daemon,
+    address: Address,
+    certificate: Certificate | None,
+    folder: Path,
+    files: Files,
+    ended: asyncio.Future[int],
+) -> None:
+    """Run a service and answer people until it has ended, or a signal has come."""
+    running = asyncio.create_task(service.run())
+    try:
+        async with speaking(
+            service,
+            address,
+            Tokens(folder),
+            certificate=certificate,
+            reload=lambda: files.reload(service),
+        ) as url:
+            say(f"ina: controller at {url}")
+            beside = [
+                asyncio.create_task(_log_decisions(service)),
+                asyncio.create_task(notify.follow(service, url)),
+            ]
+            either: set[asyncio.Future[Any]] = {running, ended}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+def _certificate(asked: ControllerSettings) -> Certificate | None:
+    if asked.tls_cert is None or asked.tls_key is None:
+        return None
+    return Certificate(asked.tls_cert, asked.tls_key)
+
+
+def _site(asked: ControllerSettings) -> Site:
+    if asked.cluster is None:
+        return TestbedSite.find(asked.testbed)
+    tls = TlsOptions(tls_ca=asked.switch_ca, tls_cert=asked.switch_cert, tls_key=asked.switch_key).tls("")
+    cluster = read_cluster(asked.cluster)
+    return MachineSite(
+        cluster=cluster, program=asked.program, lanes=asked.lanes, target=asked.target, tls=tls
+    )
+
+
+def _policies(asked: ControllerSettings, around: AllocationSettings, servers: int) -> Policies:
+    """Return the policies that the options name."""
+    names = {
+        "scheduler": asked.scheduler,
+        "placement": asked.placement,
+        "routing": asked.routing,
+        "memory": asked.memory,
+    }
+    return Policies.by_default(
+        servers,
+        {kind: name for kind, name in names.items() if name is not None},
+        around,
+        interval_s=asked.asking.interval,
+        retries=asked.asking.retries,
+    )
+
+
+async def _log_decisions(service: Daemon) -> None:
+    """Write down the decisions from now on: earlier ones were, when they were taken."""
+    while service.ready:
+        await asyncio.sleep(0.01)
+    await logs.follow(service, sum(service.counted().values()))
+
+
+@contextlib.contextmanager
+def _signals(ended: asyncio.Future[int]) -> Iterator[None]:
+    """Have the signals that end a command end the service in good order."""
+    loop = asyncio.get_running_loop()
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def end(number: int) -> None:
+        if not ended.done():
+            ended.set_result(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])

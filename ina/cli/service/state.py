@@ -1,0 +1,127 @@
+"""``ina controller token``, ``backup``, ``restore``, ``adopt``, ``forget``: the state of a controller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from ina.cli.declared import Declared
+from ina.cli.plain import Listing, Reply, plural, say
+from ina.service import recovery
+from ina.service.tokens import Role, Tokens
+
+State = Annotated[
+    Path,
+    Declared(
+        writable=True,
+        metavar="DIR",
+        help="Use the state in this directory, as 'ina controller --state' does.",
+    ),
+]
+Tenant = Annotated[str, Declared(argument=True, metavar="NAME", help="Name the tenant.")]
+
+
+def add(
+    name: Tenant,
+    state: State,
+    role: Annotated[
+        Role,
+        Declared(
+            help="Let the tenant submit jobs, see and end them (submitter), or see and end all jobs, drain "
+            "and audit (operator)."
+        ),
+    ] = Role.SUBMITTER,
+    user: Annotated[
+        str,
+        Declared(
+            metavar="USER",
+            help="Run the tenant's commands as this user of the machine; only a controller that is root can. "
+            "Default: as the controller's own user; one that is root runs none.",
+        ),
+    ] = "",
+) -> None:
+    """Add a token for a tenant, and print it.
+
+    It cannot be shown again: only its hash is kept. It counts at once; from the first token on, a controller
+    asks everybody for one.
+
+    Examples:
+        ina controller token add alice --state /var/lib/ina
+
+        ina controller token add admin --role operator --state /var/lib/ina > admin.token
+    """
+    print(Tokens(state).add(name, role, user))
+
+
+def list_(state: State) -> Reply:
+    """List the tenants that have tokens, and their roles.
+
+    Examples:
+        ina controller token list --state /var/lib/ina
+    """
+    grants = Tokens(state).grants()
+    found = [{"name": each.name, "role": each.role.value, "user": each.user} for each in grants]
+    columns = ["tenant", "role", "user"]
+    return Reply(
+        {"tokens": found},
+        [Listing(plural(len(found), "token"), columns, [[*each.values()] for each in found])],
+    )
+
+
+def remove(name: Tenant, state: State) -> None:
+    """Remove a tenant's token; it is refused at once.
+
+    Examples:
+        ina controller token remove alice --state /var/lib/ina
+    """
+    Tokens(state).remove(name)
+
+
+def backup(
+    file: Annotated[
+        Path,
+        Declared(argument=True, writable=True, metavar="FILE", help="Write the backup to this new file."),
+    ],
+    state: State,
+) -> None:
+    """Copy a state with its tokens into one file, while a controller may use it.
+
+    Examples:
+        ina controller backup ina.backup --state /var/lib/ina
+    """
+    recovery.back_up(state.absolute(), file.absolute())
+
+
+def restore(
+    file: Annotated[Path, Declared(argument=True, metavar="FILE", help="Restore this file of 'backup'.")],
+    state: State,
+) -> None:
+    """Put a backup in the place of a state that no controller uses; what was there is kept beside it.
+
+    Runs that it knows go on. At the next start runs that it does not know are ended, and jobs that may have
+    been done since fail: 'ina retry' runs them from where they last saved.
+
+    Examples:
+        ina controller restore ina.backup --state /var/lib/ina
+    """
+    last = recovery.restore(file.absolute(), state.absolute())
+    say(f"ina: {state} goes on from event {last}")
+
+
+def adopt(state: State) -> None:
+    """Go on from a state that lacks events which it has had, as after 'restore'.
+
+    Examples:
+        ina controller adopt --state /var/lib/ina
+    """
+    say(f"ina: {state} goes on from event {recovery.adopt(state.absolute())}")
+
+
+def forget(state: State) -> None:
+    """End all that runs of a state, and begin anew at the next start; what was there is kept beside it.
+
+    Examples:
+        ina controller forget --state /var/lib/ina
+    """
+    ended = recovery.forget(state.absolute())
+    say(f"ina: {plural(len(ended), 'run')} ended; {state} begins anew")
