@@ -156,9 +156,6 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
     node_gpus = config.cluster.servers[0].gpus
     options = replace(resolved(LucidOptions, config), node_gpus=node_gpus, seed=config.seed)
 
-    def unstable(job: JobState) -> bool:
-        return _variation(job.spec) >= options.unstable_at
-
     def measure(job: JobState) -> GpuUsage:
         return usage_of(job.spec, config)
 
@@ -168,7 +165,7 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
         return packing_tree(config, usage).predict(usage)
 
     if name == "online":
-        return OnlineLucid(options, measure=measure, analyse=analyse, unstable=unstable)
+        return OnlineLucid(options, measure=measure, analyse=analyse)
     sharing = Sharing(options.capacity or None)
     return LucidPolicy(
         options,
@@ -176,17 +173,7 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
         measure=measure,
         analyse=analyse,
         sharing=lambda now_s, idle: sharing,
-        unstable=unstable,
     )
-
-
-def _variation(spec: Submission) -> float:
-    """Return the coefficient of variation of a job's GPU use, unknown to policies until it shares GPUs."""
-    text = spec.extra.get("gpu_util_cv") or "0"
-    try:
-        return float(text)
-    except ValueError:
-        raise BadSpec(f"job {spec.name!r}: gpu_util_cv {text!r} is not a number") from None
 
 
 class _MadeUpSpeed(PairSpeed):

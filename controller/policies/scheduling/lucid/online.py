@@ -103,7 +103,6 @@ class OnlineLucid:
     Args:
         measure: Returns the usage that the profiler reads.
         analyse: The packing analyser.
-        unstable: As for `LucidPolicy`.
     """
 
     name = "lucid"
@@ -114,7 +113,6 @@ class OnlineLucid:
         *,
         measure: Callable[[JobState], GpuUsage],
         analyse: Callable[[GpuUsage], Size],
-        unstable: Callable[[JobState], bool] = lambda job: False,
     ) -> None:
         self._options = options
         self._measure = measure
@@ -132,7 +130,6 @@ class OnlineLucid:
             measure=self._profile,
             analyse=analyse,
             sharing=self._sharing,
-            unstable=unstable,
             forecast_gpus=self._gpus.forecast,
         )
 

@@ -17,6 +17,7 @@ from controller.policies.scheduling.lucid.binder import (
     choose,
 )
 from controller.policies.scheduling.lucid.usage import GpuUsage, Size
+from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.vocabulary import Cluster
 
@@ -52,7 +53,8 @@ class LucidPolicy:
     Jobs with few GPUs are profiled first, on separate nodes and for a limited time; jobs that end meanwhile
     are done, the others start again. Then jobs start in the order of expected duration times GPUs, are never
     preempted, and share their GPUs with at most one other job, where the binder allows it. Jobs that are too
-    large to be profiled are measured while they run, and can be joined from then on.
+    large to be profiled are measured while they run, and can be joined from then on. Where a job's use of its
+    GPUs varies too much, the one that joined last starts again alone, and never shares again.
 
     Args:
         options: Without a profiler jobs are not profiled but known from the start.
@@ -60,8 +62,6 @@ class LucidPolicy:
         measure: Returns the usage that the profiler reads.
         analyse: The packing analyser.
         sharing: The dynamic strategy: how much sharing there is at a time and a fraction of idle GPUs.
-        unstable: Whether a sharing job varies so much that the one that joined last has to leave; that one
-            starts again, and never shares again.
         forecast_gpus: GPUs expected to be asked for in the next intervals, for the profiler's scaling.
     """
 
@@ -75,7 +75,6 @@ class LucidPolicy:
         measure: Measure,
         analyse: Callable[[GpuUsage], Size],
         sharing: Callable[[float, float], Sharing] = lambda now_s, idle: Sharing.DEFAULT,
-        unstable: Callable[[JobState], bool] = lambda job: False,
         forecast_gpus: Forecast = lambda now_s: (),
     ) -> None:
         self._options = options
@@ -83,7 +82,6 @@ class LucidPolicy:
         self._measure = measure
         self._analyse = analyse
         self._sharing = sharing
-        self._unstable = unstable
         self._forecast_gpus = forecast_gpus
         self._nodes: DividedNodes | None = None
         self._most_gpus: int | None = None  # that a job can have beside the profiler
@@ -178,7 +176,7 @@ class LucidPolicy:
     def _evict(self, decision: Decision) -> list[JobState]:
         evicted = []
         for group in {id(g): g for g in self._running.values() if len(g.jobs) > 1}.values():
-            if any(self._unstable(job) for job in group.jobs):
+            if any(_variation(job.spec) >= self._options.unstable_at for job in group.jobs):
                 *stay, last = group.jobs
                 for job in stay:
                     self._running[job.order] = Group((job,), group.gpus, reason="its partner was evicted")
@@ -252,6 +250,15 @@ class LucidPolicy:
             self._running[member.order] = shared
         decision.notes.append((known.job.spec.name, f"shares with {host.jobs[0].spec.name}: {reason}"))
         return True
+
+
+def _variation(spec: Submission) -> float:
+    """Return the coefficient of variation of a job's GPU use, unknown to policies until it shares GPUs."""
+    text = spec.extra.get("gpu_util_cv") or "0"
+    try:
+        return float(text)
+    except ValueError:
+        raise BadSpec(f"job {spec.name!r}: gpu_util_cv {text!r} is not a number") from None
 
 
 class _Hosts:

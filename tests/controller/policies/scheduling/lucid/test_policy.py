@@ -177,14 +177,15 @@ def test_with_sharing_off_the_head_of_the_queue_blocks() -> None:
 
 def test_an_unstable_pair_is_parted_and_the_newcomer_begins_anew_alone() -> None:
     cluster = Cluster.uniform(1, 1)
-    bad: set[str] = set()
-    policy = Watched(lucid(unstable=lambda j: j.spec.name in bad))
-    specs = [job("a", "tiny"), job("b", "tiny", at=10), job("tick", "jumbo", at=50, gpus=1, lasts_s=5000)]
+    policy = Watched(lucid())
+    varies: dict[str, str] = {}
+    late = replace(job("b", "tiny", at=10), extra=varies)
+    specs = [job("a", "tiny"), late, job("tick", "jumbo", at=50, gpus=1, lasts_s=5000)]
     original = policy.policy.decide
 
     def decide(view: View) -> Decision:
         if view.now_s >= 50:
-            bad.add("b")
+            varies["gpu_util_cv"] = "0.5"
         return original(view)
 
     policy.policy.decide = decide  # type: ignore[method-assign]
