@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import Final
@@ -123,7 +124,7 @@ def tables(rows: Sequence[ResultRow]) -> str:
         if mix == ALONE:
             alone.append([f"{loss:.1%}", f"{slots}", *relative, _traffic(of, ATP)])
             continue
-        payers = [by_job(mix, lambda job, of=of, name=name: fmean(times(of, name, job))) for name in others]
+        payers = [by_job(mix, partial(_mean_time, of, name)) for name in others]
         took.append([mix, f"{slots}", *relative])
         pays.append([mix, f"{slots}", *(f"{job}, {ratio:.2f}" for job, ratio in payers)])
         sent.append([mix, f"{slots}", *(_traffic(of, name) for name in SCHEMES)])
@@ -137,6 +138,10 @@ def tables(rows: Sequence[ResultRow]) -> str:
         ),
     }
     return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts.items())
+
+
+def _mean_time(rows: Sequence[ResultRow], choice: str, name: str) -> float:
+    return fmean(times(rows, choice, name))
 
 
 def _traffic(rows: Sequence[ResultRow], choice: str) -> str:

@@ -137,7 +137,12 @@ def scenarios(quick: bool) -> Iterator[Call]:
     """Return all runs."""
     for case in cases():
         if not quick or case.name in QUICK:
-            labels = {"case": case.name, "memory": case.memory, "jobs": len(case.jobs), "slots": case.slots}
+            labels: ResultRow = {
+                "case": case.name,
+                "memory": case.memory,
+                "jobs": len(case.jobs),
+                "slots": case.slots,
+            }
             elements = sum(job.workers * job.iterations * sum(job.tensors) for job in case.jobs)
             yield Call(labels=labels, call=partial(both_ways, case), elements=elements)
 

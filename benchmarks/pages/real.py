@@ -126,7 +126,7 @@ def measured(found: Report | Times) -> ResultRow:
         "time": found.ina_s,
         "processor": found.processor_s,
         "gloo": found.gloo_s,
-        **found.blocks_s,
+        **{str(block): of for block, of in found.blocks_s.items()},
     }
     return {
         **{f"{name}_s": median(of) for name, of in times.items() if of},
