@@ -86,7 +86,11 @@ class Setting:
 def option(about: str, default: Any, least: float = 0.0, most: float = math.inf) -> Any:
     """Return a field of `Options`: a number that users may set, its description and its range.
 
-    A default that is an integer makes it a whole number, one that is a bool a choice of 0 and 1.
+    Args:
+        about: What it does, for ``--help`` and errors.
+        default: Its value unless a user sets it. An integer: whole numbers; a bool: 0 or 1.
+        least: The smallest value that is allowed.
+        most: The largest.
     """
     whole = isinstance(default, int)
     setting = Setting(about, int(default) if whole else default, least, most, whole)

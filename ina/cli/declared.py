@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from ina.cli.errors import USAGE, Failure
-from ina.cli.plain import Reply
+from ina.cli.plain import Reply, print_json
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
@@ -56,11 +56,23 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
     def call(**given: Any) -> None:
         answer = command(**_arguments(command, given))
         if answer is not None:
-            answer.print(json=given["json"])
+            print_reply(answer, json=given["json"])
 
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
+
+
+def print_reply(reply: Reply, *, json: bool) -> None:
+    """Print what a command found: the object or the parts. Raises Failure."""
+    if json:
+        print_json(reply.found)
+    else:
+        from ina.cli.output import show  # tables need a library that many processes never import
+
+        show(reply.parts)
+    if reply.failure:
+        raise Failure(reply.failure)
 
 
 @functools.cache

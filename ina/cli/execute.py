@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+from ina.cli.declared import print_reply
 from ina.cli.errors import Failure, Interrupted, verdict
 from ina.cli.live import Live
 from ina.cli.plain import Listing, Reply, Result, count, plural, rate, say, seconds
@@ -55,7 +56,7 @@ def execute(
     interrupted = report.interrupt
     answer = Reply(_result(fabric, specs, switch, report, unused_keys), _parts(fabric, report))
     with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # a terminal that is gone
-        answer.print(json=as_json)
+        print_reply(answer, json=as_json)
     if interrupted is not None and not isinstance(interrupted, Interrupted):
         raise interrupted  # by none of the signals that ask the command to end
     _fail(report.ends, interrupted, report.elapsed_s)

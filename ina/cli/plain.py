@@ -9,7 +9,6 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ina.cli.errors import Failure
 from ina.cli.screen import screen, visible
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORECASE)
@@ -71,17 +70,6 @@ class Reply:
     parts: Iterable[Listing | str] = ()
     failure: str = ""
 
-    def print(self, *, json: bool) -> None:
-        """Print the object or the parts. Raises Failure."""
-        if json:
-            print_json(self.found)
-        else:
-            from ina.cli.output import show  # tables need a library that many processes never import
-
-            show(self.parts)
-        if self.failure:
-            raise Failure(self.failure)
-
 
 def print_json(found: Result | Mapping[str, object]) -> None:
     """Print the JSON object of ``--json``."""
@@ -100,10 +88,8 @@ def _finite(value: object) -> object:
 
 def say(text: str) -> None:
     """Print text in whole lines to standard error."""
-    from ina.cli.output import err
-
     with screen.message(sys.stderr):
-        err.print(visible(text), soft_wrap=True)
+        print(visible(text), file=sys.stderr)
 
 
 _ROUNDED = 0.9995

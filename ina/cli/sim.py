@@ -283,7 +283,7 @@ def sim(asked: SimSettings) -> Reply:
 
         ina sim examples/sim.toml --program exclusive --slots 512
 
-        ina sim examples/sim.toml --program mine/shared.p4
+        ina sim examples/sim.toml --program p4src/shared.p4
 
         ina sim examples/sim.toml --tree 2x4 --link-loss 0.01 --seed 7
 

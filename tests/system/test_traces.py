@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bmv2_topos.trace.captures import CaptureError
+from ina.cli.declared import print_reply
 from ina.cli.errors import USAGE, Failure
 from ina.cli.trace import trace
 from tests.system.command import ROOT, good, here, ina, refused, report
@@ -37,7 +38,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(capsys: pytest.CaptureFixture[str], *captures: Path, **options: Any) -> Any:
-    trace(list(captures), **options).print(json=True)
+    print_reply(trace(list(captures), **options), json=True)
     return json.loads(capsys.readouterr().out)
 
 

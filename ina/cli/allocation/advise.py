@@ -21,11 +21,11 @@ from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
+from ina.cli import schedule_inputs as inputs
 from ina.cli.allocation import common
 from ina.cli.declared import Declared
 from ina.cli.output import Bars
 from ina.cli.plain import Listing, Reply, Result, count, plural
-from ina.cli.schedule import inputs
 
 
 def advise(

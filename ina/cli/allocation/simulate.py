@@ -16,11 +16,11 @@ from controller.simulator.network.speed import Model as ContentionModel
 from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.pool import run_each
 from controller.simulator.runs import Row, row_of, write_jobs
+from ina.cli import schedule_inputs as inputs
 from ina.cli.allocation import common
 from ina.cli.declared import Declared
 from ina.cli.output import Bars, check_plots
 from ina.cli.plain import Aside, Listing, Reply, Result, count, plural, seconds
-from ina.cli.schedule import inputs
 
 OWN = (
     "or one of your own: path.py:NAME, or a name that an installed package offers. Compares "

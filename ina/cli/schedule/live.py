@@ -23,13 +23,13 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology, documents, fabrics, jobs_of
 from controller.vocabulary.schema import LIVE
 from ina.cli import job_files, options
+from ina.cli import schedule_inputs as inputs
 from ina.cli.allocation.common import load_cluster
 from ina.cli.allocation.simulate import NetworkPolicies
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
 from ina.cli.plain import Listing, Reply, Result, say
-from ina.cli.schedule import inputs
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.profiling import measure
 from ina.runtime.spec import FabricSpec, LaunchSpec

@@ -23,11 +23,11 @@ from controller.simulator.runs import known_to
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
 from ina.cli import job_files
+from ina.cli import schedule_inputs as inputs
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import check_plots
 from ina.cli.plain import Listing, Reply, plural
-from ina.cli.schedule import inputs
 
 if TYPE_CHECKING:
     from controller.policies.scheduling.lucid.estimates import DurationModel

@@ -20,11 +20,11 @@ from controller.simulator.pool import run_all, run_on_ray
 from controller.simulator.runs import Outcome, Point, SimulationTask, points_of, run, sweep_tasks, write_rows
 from controller.simulator.traces.rows import brief
 from ina.cli import options
+from ina.cli import schedule_inputs as inputs
 from ina.cli.declared import Declared, check_output
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bars, check_plots
 from ina.cli.plain import Aside, Listing, Reply, count, plural, say, seconds
-from ina.cli.schedule import inputs
 
 NUMBERS = ("metrics.json", "curves.json", "jobs.csv")
 PLOTS = ("jct.svg", "utilisation.svg")
