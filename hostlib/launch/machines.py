@@ -4,20 +4,12 @@ Each rank tells the first one which machine it is on, and a random challenge. Th
 admit the job, with its ranks by machine, and publishes the configurations with all challenges, sealed with
 the secret of ``INA_TOKEN``: what carries them, such as torch's store, is open to all who can connect. A rank
 refuses an answer without its challenge, which is one of an earlier launch.
-
-A sealed text is encrypted and authenticated with AES-256-GCM (NIST SP 800-38D) of the package cryptography,
-under a key derived from the secret by HKDF-SHA256 (RFC 5869) and a random nonce of 96 bits. HKDF does not
-slow down guessing: the secret must be random. Sealing alone does not stop a replay of an older text: so what
-is sealed names what it answers.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import hmac
-import importlib
 import json
 import os
 import secrets
@@ -35,71 +27,9 @@ from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.io.interfaces import known_as
 from hostlib.launch.hosting import MEETING_S, admit
 from hostlib.launch.launched_rank import LaunchedRank, slurm_meeting
+from hostlib.launch.sealed import proof, require, seal, unseal
 from hostlib.settings import EMBEDDED, Settings
 from hostlib.version import version
-
-_NONCE_BYTES: Final = 12
-_KEY_BYTES: Final = 32
-_VERSION: Final = b"ina sealed 1"
-"""Authenticated with every text, so that another layout is refused instead of misread."""
-
-
-def seal(text: str, secret: str) -> str:
-    """Encrypt a text for `unseal` with the same secret.
-
-    Returns:
-        Nonce, ciphertext and tag, in hexadecimal digits.
-
-    Raises:
-        ConfigError: the package `cryptography` is missing.
-    """
-    nonce = secrets.token_bytes(_NONCE_BYTES)
-    sealed: bytes = _cipher(secret).encrypt(nonce, text.encode(), _VERSION)
-    return (nonce + sealed).hex()
-
-
-def unseal(sealed: str, secret: str) -> str:
-    """Decrypt what `seal` returned.
-
-    Raises:
-        ConfigError: the package `cryptography` is missing.
-        RendezvousError: it was sealed with another secret, changed, or cut off.
-    """
-    cipher = _cipher(secret)
-    invalid_tag = _module("cryptography.exceptions").InvalidTag
-    try:
-        raw = bytes.fromhex(sealed)
-        opened: bytes = cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _VERSION)
-    except (invalid_tag, ValueError) as error:
-        raise RendezvousError(
-            "the first rank's message was sealed with another INA_TOKEN than this rank's, or was changed"
-        ) from error
-    return opened.decode()
-
-
-def proof(text: str, secret: str) -> str:
-    """Return a text, in hexadecimal digits, that shows knowledge of the secret and authenticates `text`."""
-    return hmac.new(secret.encode(), b"said " + text.encode(), hashlib.sha256).hexdigest()
-
-
-@functools.lru_cache(maxsize=4)
-def _cipher(secret: str) -> Any:
-    hashes = _module("cryptography.hazmat.primitives.hashes")
-    hkdf = _module("cryptography.hazmat.primitives.kdf.hkdf")
-    aead = _module("cryptography.hazmat.primitives.ciphers.aead")
-    key = hkdf.HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=_VERSION).derive(secret.encode())
-    return aead.AESGCM(key)
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            "jobs on several machines need the package cryptography, which cannot be imported "
-            f"({error}): pip install 'ina[machines]' on all of them"
-        ) from error
-
 
 LEAST_SECRET: Final = 16
 _LINE_BYTES: Final = 1 << 20
@@ -187,7 +117,7 @@ def check(settings: Settings, *, first: bool) -> None:
             f"the ranks are on several machines, and INA_TOKEN has {len(settings.token)} characters: it must "
             f"be a secret of {LEAST_SECRET} or more, the same on all (openssl rand -hex 32)"
         )
-    _module("cryptography.hazmat.primitives.ciphers.aead")
+    require()
 
 
 def meet(

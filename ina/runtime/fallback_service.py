@@ -32,7 +32,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from hostlib.launch.machines import proof
+from hostlib.launch.sealed import proof
 from hostlib.meet import Lines, MessageError, encode
 from hostlib.version import version
 from ina.runtime.errors import BadRun

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hostlib.launch.machines import proof
+from hostlib.launch.sealed import proof
 from hostlib.meet import MessageError, encode
 from hostlib.version import version
 from ina.runtime.errors import ProcessFailed

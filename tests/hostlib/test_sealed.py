@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from hostlib import ConfigError, RendezvousError
 from hostlib.launch.launched_rank import LaunchedRank
-from hostlib.launch.machines import RankArrival, TcpChannel, by_machine, launched, meet, proof, seal, unseal
+from hostlib.launch.machines import RankArrival, TcpChannel, by_machine, launched, meet
+from hostlib.launch.sealed import proof, seal, unseal
 from hostlib.settings import Settings
 
 SECRET = "known to all ranks, and to no others"
