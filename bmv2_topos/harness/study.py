@@ -12,6 +12,7 @@ import inspect
 import itertools
 import math
 import re
+import reprlib
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ SEED: Final = "seed"
 VARIANT: Final = "variant"
 FULL: Final = "full"
 """The variant without any ablation."""
+MOST_SEEDS: Final = 1_000_000
+MOST_NUMBER: Final = 2**53
+"""Largest integer that every reader of JSON keeps exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +81,15 @@ class Study:
 
     def _wrong_kinds(self) -> Iterator[str]:
         for name in ("title", "question", "about", "limits"):
-            if not isinstance(of := getattr(self, name), str):
-                yield f"{name} is {of!r}; it must be a text"
+            if not (isinstance(of := getattr(self, name), str) and _is_written(of)):
+                yield f"{name} is {of!r}; {_TEXT}"
         for name in ("sweep", "measure", "ablations"):
             if not isinstance(of := getattr(self, name), Mapping):
                 yield f"{name} is {kind(of)}; it must be a dict"
-            elif bad := [each for each in of if not (isinstance(each, str) and each.strip())]:
-                yield f"{name} has the name {bad[0]!r}; it must be a text"
+            elif bad := [
+                each for each in of if not (isinstance(each, str) and each.strip() and _is_written(each))
+            ]:
+                yield f"{name} has the name {_shown(bad[0])}; {_TEXT}"
         for name, of in self.ablations.items():
             if not isinstance(of, Mapping):
                 yield f"ablation {name!r} is {kind(of)}; it must be a dict of parameters"
@@ -109,18 +115,20 @@ class Study:
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
                 yield f"sweep: {name} is {values!r}; it must be a list of one value or more"
             elif bad := [value for value in values if not _is_label(value)]:
-                yield f"sweep: {name} has {bad[0]!r}, {_LABEL}"
+                yield f"sweep: {name} has {_shown(bad[0])}, {_LABEL}"
             elif len({*values}) < len(values):
                 yield f"sweep: {name} has a value twice: {', '.join(map(str, values))}"
         for ablation, changes in self.ablations.items():
             for name, value in changes.items():
-                if name in (*self.sweep, SEED) and not _is_label(value):
-                    yield f"ablation {ablation!r}: {name} is {value!r}, {_LABEL}"
+                if not (_is_label(value) if name in (*self.sweep, SEED) else _is_written(str(value))):
+                    yield f"ablation {ablation!r}: {name} is {_shown(value)}, {_LABEL}"
         for name, of in taken.items():
             if of.default is of.empty and of.kind is not of.VAR_KEYWORD and name not in (*self.sweep, SEED):
                 yield f"run takes {name!r}, which has no default and is not in sweep"
-        if self.seeds < 1:
-            yield f"seeds is {self.seeds}; it must be 1 or more"
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            yield f"seeds is {_shown(self.seeds)}; it must be from 1 to {MOST_SEEDS}"
+        if abs(self.first_seed) > MOST_NUMBER - MOST_SEEDS:
+            yield f"first_seed is {_shown(self.first_seed)}; rows hold numbers up to 2**53"
         if self.seeds > 1 and not self._takes_seed():
             yield f"seeds is {self.seeds}, and run takes no parameter 'seed'"
         if not self.measure:
@@ -167,6 +175,10 @@ class Study:
         for name, value in row.items():
             if value is not None and not isinstance(value, int | float | str):
                 raise TypeError(f"measure {name!r} is {value!r}; it must be a number, a text or None")
+            if isinstance(value, int):
+                float(value)  # raises OverflowError here, where the run and the line are named
+            elif isinstance(value, str):
+                value.encode()  # UnicodeEncodeError likewise
         return row
 
     # ------------------------------------------------------------------ the page
@@ -272,14 +284,31 @@ def _text(value: Value) -> str:
 
 
 _LABEL: Final = (
-    "which cannot name a row; values must be finite numbers, texts, true, false or None: give others names,"
-    " and let run look them up"
+    "which cannot name a row; values must be finite numbers (integers up to 2**53), texts, true, false or "
+    "None: give others names, and let run look them up"
 )
 
 
 def _is_label(value: object) -> bool:
     finite = not isinstance(value, float) or math.isfinite(value)
-    return finite and (value is None or isinstance(value, int | float | str))
+    small = not isinstance(value, int) or abs(value) <= MOST_NUMBER
+    written = not isinstance(value, str) or _is_written(value)
+    return finite and small and written and (value is None or isinstance(value, int | float | str))
+
+
+_TEXT: Final = "it must be a text that can be written as UTF-8"
+
+
+def _is_written(text: str) -> bool:
+    """Return whether files can hold a text: lone surrogates have no place in UTF-8."""
+    return not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def _shown(value: object) -> str:
+    """Return a value for a sentence, cut if it is long; Python prints no integer of over 4,300 digits."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return f"{'-' * (value < 0)}an integer of {value.bit_length()} bits"
+    return reprlib.repr(value)
 
 
 def _is_number(value: Value) -> bool:

@@ -187,7 +187,7 @@ def test_jobs_are_served_for_prometheus() -> None:
         assert "ina_jobs 1\n" in text
         assert f"ina_job_slots{{{labels}}} 64\n" in text
         assert f"ina_job_age_seconds{{{labels}}} 12.5\n" in text
-        assert f"ina_job_goodput_bits_per_second{{{labels}}} 1500000000.0\n" in text
+        assert f"ina_job_goodput_bits_per_second{{{labels}}} 1500000000\n" in text
         assert f'ina_job_packets_total{{{labels},outcome="completed"}} 0\n' in text
         described = re.findall(r"^# HELP (\w+) .+\.$", text, re.M)
         assert described == re.findall(r"^# TYPE (\w+) (?:counter|gauge)$", text, re.M)

@@ -233,8 +233,8 @@ def test_a_failure_is_shown_with_its_schedule_and_the_command_that_repeats_it(
     done = run_command("--replay", seed, "--packets", 5)
     assert done.exit_code == 1
     assert draw_schedule(seed).describe() in done.stdout
-    assert f"ina soak --replay {seed}" in done.stderr
-    assert "elements are wrong" in done.stderr
+    assert f"ina soak --replay {seed}" in str(done.exception)
+    assert "elements are wrong" in str(done.exception)
     assert done.stdout.count(" us  ") == 5
 
 

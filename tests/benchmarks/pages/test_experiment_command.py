@@ -50,22 +50,22 @@ def test_a_row_of_each_page_comes_out_as_published(name: str) -> None:
 
 
 def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
-    document = json.loads((RESULTS / "regions.json").read_text())
+    document = json.loads((RESULTS / "memory.json").read_text())
     (columns,) = document["columns"]
     times = {place for place, name in enumerate(columns, 1) if name.endswith("_s")}
     rows = [[77 if at in times else value for at, value in enumerate(row)] for row in document["rows"]]
-    (tmp_path / "regions.json").write_text(json.dumps({**document, "rows": rows}))
-    done = call("regions", "--check", "--output", tmp_path)
+    (tmp_path / "memory.json").write_text(json.dumps({**document, "rows": rows}))
+    done = call("memory", "--check", "--output", tmp_path)
     assert done.exit_code == 1
     assert re.search(
-        r"regions is stale: \w+_s is [0-9.e-]+, but 77 is published \(network .*, seed 1\)",
+        r"memory is stale: \w+_s is [0-9.e-]+, but 77 is published \(.*, seed 1\)",
         str(done.exception),
     )
 
 
 def test_runs_of_one_runner() -> None:
-    refused = refusal("regions", "--runner", "netns", "--quick")
-    assert refused == "regions has no runs of 'netns'; its runners: virtual"
+    refused = refusal("memory", "--runner", "netns", "--quick")
+    assert refused == "memory has no runs of 'netns'; its runners: virtual"
     done = call("scaling", "--runner", "virtual", "--quick", "--json")
     assert {row["runner"] for row in json.loads(done.stdout)["scaling"]} == {"virtual"}
 
