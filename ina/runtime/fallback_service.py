@@ -129,8 +129,8 @@ class FallbackService:
                 self._converse(connection, number)
         finally:
             with self._lock:
-                self._connections -= 1
                 left = self._forget(number)
+                self._connections -= 1  # only now, for those who ask without the lock
             if left:
                 _log.warning("job %s: whoever had it served is gone", ", ".join(map(str, left)))
             self._room.release()
