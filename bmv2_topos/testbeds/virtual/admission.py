@@ -48,8 +48,7 @@ class SlotRequest:
 class VirtualFleet(Fleet):
     """The controller of a topology's switches, and what only experiments do with them.
 
-    `objects` are those of the program that all switches run, `slots` the memory of one that aggregates. With
-    `moves_at_once` a job's region changes for sums that are under way, too: to compare with.
+    `objects` are those of the program that all switches run, `slots` the memory of one that aggregates.
     """
 
     def __init__(
@@ -60,10 +59,8 @@ class VirtualFleet(Fleet):
         objects: ProgramInfo,
         *,
         slots: int,
-        moves_at_once: bool = False,
     ) -> None:
         self._topology = topology
-        self._moves_at_once = moves_at_once
         self.targets = {
             name: PipelineTarget(name, switch, pipelines[name], objects, slots=slots, sole=True)
             for name, switch in switches.items()
@@ -120,12 +117,8 @@ class VirtualFleet(Fleet):
         places = [name for name, held in there.switches.items() if name in regions and not held.transit]
         self.jobs[job] = there
         for name in places:
-            if self._moves_at_once:
-                self.rewrite(name, there.switches[name])
-            else:
-                self.controllers[name].info().require(Feature.MOVES)
-        if not self._moves_at_once:
-            self.settle([(name, job) for name in places])
+            self.controllers[name].info().require(Feature.MOVES)
+        self.settle([(name, job) for name in places])
         return bool(places)
 
     def settle(self, asked: Iterable[tuple[str, int]] = ()) -> None:

@@ -185,8 +185,6 @@ class VirtualSettings:
     """Makes the priorities of jobs that have none in the job file."""
     rehashes: bool = True
     """Salted slots (program atp): what collided gets another slot."""
-    moves_at_once: bool = False
-    """Regions change for all packets at one moment, sums that are under way included: to compare with."""
     make_congestion: Callable[[str], Congestion] | None = None
     """Makes the congestion control of every worker from the name in the job file; None: `hostlib.windows`
     does."""

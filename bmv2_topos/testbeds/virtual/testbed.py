@@ -106,7 +106,6 @@ class VirtualTestbed:
             self.fabric.pipelines,
             settings.objects,
             slots=settings.slots,
-            moves_at_once=settings.moves_at_once,
         )
         if settings.ecn_depth is not None:
             self.fleet.set_ecn_threshold(settings.ecn_depth)

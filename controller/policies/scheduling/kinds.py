@@ -284,7 +284,7 @@ def _speed_on(config: SimulationConfig, kinds: tuple[str, ...]) -> SpeedOn:
 
 POLICIES: Mapping[str, tuple[str, bool]] = {
     "srsf": ("shortest remaining service first, on whatever GPUs come first", False),
-    "fast-first": ("the same, on the fastest GPUs that are free", True),
+    "fast-first": ("shortest remaining service first, on the fastest GPUs that are free", True),
 }
 
 
