@@ -75,7 +75,11 @@ _log = logging.getLogger(__name__)
 
 
 class Daemon:
-    """The service behind `ina.service.service.Service`. Made and used in the thread of its event loop."""
+    """The service. Made and used in the thread of its event loop; jobs are named by their ids.
+
+    Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
+    there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
+    """
 
     def __init__(
         self,
