@@ -239,9 +239,9 @@ class _MeanField:
 
     def _round(self, rate: Floats, sending: Floats, sent_bps: Floats) -> Floats:
         job = self.flows.job
-        own, part = rate[job], sending[job] * self.flows.share
+        own, part = rate[job], sending[job]
         ends = np.isfinite(own)  # else its mean is no product of rate and time
-        mean = np.where(ends, part, self.flows.share), np.where(ends, own, sent_bps[job])
+        mean = np.where(ends, part, 1.0), np.where(ends, own, sent_bps[job])
         out = self._out(own, part, *mean)
         back = np.minimum(out, 1.0)
         best = np.full(len(job), np.inf)
