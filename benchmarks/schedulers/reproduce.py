@@ -31,7 +31,7 @@ FIRST = ("sample", "trace3")
 """The traces that all policies run on, ablations too."""
 PAPER = (*FIRST, "trace3_pr", "trace1", "c1000")
 """The traces that the papers' rules run on."""
-BY_DEADLINE = ("edf", "slack", "on-time")
+BY_DEADLINE = ("edf", "on-time")
 """None of these traces has deadlines: these would be srsf."""
 
 

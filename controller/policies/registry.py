@@ -122,8 +122,6 @@ FAMILIES: Mapping[str, Family] = _Families(
         "synergy": "controller.policies.scheduling.synergy.family",
         "lucid": "controller.policies.scheduling.lucid.family",
         "sharing": "controller.policies.scheduling.sharing.family",
-        "types": "controller.policies.scheduling.kinds",
-        "faults": "controller.policies.scheduling.faults",
     }
 )
 """By what stands before the colon of their policies' names."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from controller.policies.family import Family, Setup, SimulationConfig, declared, resolved
 from controller.policies.joint import Joint
 from controller.policies.scheduling import baselines
-from controller.policies.scheduling.deadlines import OnTime, Slack, edf
+from controller.policies.scheduling.deadlines import OnTime, edf
 from controller.policies.scheduling.gandiva import Gandiva
 from controller.policies.scheduling.gittins import Gittins
 from controller.policies.scheduling.model import RESOURCES
@@ -90,10 +90,6 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         lambda by: _alone(Themis(), by),
     ),
     "edf": ("earliest deadline first; preemptive", lambda by: _alone(edf(by.told), by)),
-    "slack": (
-        "shortest remaining service first, deadlines that would be missed before; ours",
-        lambda by: _alone(Slack(by.told, margin=by.margin), by),
-    ),
     "on-time": (
         "shortest remaining service first, deadlines as late as they allow; ours",
         lambda by: _alone(OnTime(by.told), by),
