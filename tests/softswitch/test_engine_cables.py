@@ -1,4 +1,4 @@
-"""Cables between switches in virtual time: the engine and its oracle in Python send the same frames at the same times."""
+"""Cables between switches in virtual time: those in C send the same frames at the same times as in Python."""
 
 from __future__ import annotations
 
