@@ -1,4 +1,6 @@
 // enum, serialisable enum, error and typedef as values, keys and select labels.
+#include <core.p4>  // for error
+
 typedef bit<16> port_t;
 
 enum bit<8> Kind {
