@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from controller.core import Entry
 from controller.core.reasons import Kind as Kind
-from controller.policies.memory.policy import Standing
+from controller.policies.memory.regions import Standing
 from controller.vocabulary import Job, Region, Topology
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
