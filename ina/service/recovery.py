@@ -20,7 +20,8 @@ from typing import Any
 from ina.service import files
 from ina.service.errors import StoreError
 from ina.service.executor import STOP_S
-from ina.service.store import FILE, RESTORED, WITNESS, Store, copy, locked
+from ina.service.ledger import RESTORED
+from ina.service.store import FILE, WITNESS, Store, copy, locked
 from ina.service.tokens import FILE as TOKENS
 
 TOKENS_FACT = "tokens"

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from controller.core import Entry
 from controller.core.reasons import Kind as Kind
-from controller.policies.memory.policy import Standing
+from controller.policies.memory.regions import Standing
 from controller.vocabulary import Region, Topology
 from ina.service.records import JobRecord
 

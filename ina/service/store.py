@@ -31,8 +31,6 @@ VERSION = 3
 
 FILE = "state.sqlite"
 WITNESS = "witness.json"
-RESTORED = "restored"
-"""A fact of a state: since its last event something else may have happened."""
 WAYS_OUT = (
     "'ina controller restore BACKUP --state {folder}' goes on from a backup, 'ina controller forget --state"
     " {folder}' ends what still runs and begins anew"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from controller.policies.by_kind import policies_of
+from controller.policies.registry import policies_of
 from controller.simulator.files import whole
 from controller.simulator.network.average import TOO_LONG
 from controller.simulator.network.run import NetworkMetrics, NetworkOutcome, NetworkTask, run_network

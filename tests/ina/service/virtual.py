@@ -22,7 +22,7 @@ from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.service import plain
 from ina.service.errors import RunnerGone
-from ina.service.runner import RunOrder, RunStatus
+from ina.service.orders import RunOrder, RunStatus
 from tests.ina.service.reached import reached, summed
 
 T = TypeVar("T")
