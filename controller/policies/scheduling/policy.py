@@ -130,10 +130,6 @@ class JobState:
         """Return the fraction that is done, 0 to 1."""
         return 1.0 - self.iterations_left(now_s) / self.spec.iterations
 
-    def working_since_s(self) -> float:
-        """Return when it begins or began to work: after the cost of its last start."""
-        return self._since_s + self._delay_s
-
     # For the asker only.
 
     def end_s(self) -> float:
