@@ -17,8 +17,8 @@ from bmv2_topos.trace import Sum
 from hostlib.core.congestion import BadLimits, Congestion, Limits, Round, checked
 from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.priority import Urgency
-from hostlib.core.state import NEVER
-from hostlib.core.window import Window
+from hostlib.core.state import NEVER, Counter
+from hostlib.core.window import Exchange, Window
 from hostlib.wire import encodings
 from hostlib.wire.encodings import Encoding
 
@@ -363,9 +363,8 @@ class TrainingWorker:
         priority = self._priority
         if not isinstance(priority, int):
             priority = priority(self._urgency, (layer, training.layers), now)
-        self.window.begin(
-            source, self._sums[: len(source)], tag=layer << 24 ^ len(source), priority=priority, now=now
-        )
+        tag = layer << 24 ^ len(source)
+        self.window.begin(Exchange(source, self._sums[: len(source)], tag, priority=priority), now)
         self._driver.start(now)
 
     def _finish(self, layer: int, now: int) -> None:
