@@ -12,10 +12,10 @@ from controller.core.changes import Changes, renewed
 from controller.core.compose import networked, servers_of, setup_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import JOINT, SIMPLE, AllocationSettings, default_for, policies_of
+from controller.policies.by_kind import JOINT, SIMPLE, AllocationSettings, default_for
 from controller.policies.family import Setup, SimulationConfig
 from controller.policies.memory.demand import READINGS
-from controller.policies.registry import SCHEDULER
+from controller.policies.registry import SCHEDULER, policies_of
 from controller.vocabulary import Cluster, Topology, documents
 
 SHARING = 4

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.state import CoreSettings
-from hostlib.core.window import Window
+from hostlib.core.window import Exchange, Window
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 from tests import effort
@@ -103,7 +103,7 @@ def window_of(kernel: MakeKernel, rank: int = 0) -> Window:
     )
     window = Window(core, kernel())
     source = np.ones(100 * WINDOW * LANES, np.int32)
-    window.begin(source, np.empty_like(source), tag=5, priority=99, now=0)
+    window.begin(Exchange(source, np.empty_like(source), tag=5, priority=99), 0)
     assert emitted(window)["priority"].tolist() == [0] * WINDOW
     return window
 

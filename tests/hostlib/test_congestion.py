@@ -23,7 +23,7 @@ from hostlib.core.congestion import (
     Round,
 )
 from hostlib.core.state import CoreSettings, Counter
-from hostlib.core.window import Kernel, Window
+from hostlib.core.window import Exchange, Kernel, Window
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.test_fallback_window import header, shared_network
@@ -256,7 +256,7 @@ def window_of(kernel: Kernel, control: Recorder, *, framed: bool = True, in_flig
 
 def begin(window: Window, packets: int, now: int = 0) -> None:
     source = np.ones(packets * LANES, np.int32)
-    window.begin(source, np.zeros_like(source), tag=5, now=now)
+    window.begin(Exchange(source, np.zeros_like(source), tag=5), now)
 
 
 def emit(window: Window, now: int = 0) -> NDArray[np.void]:

@@ -15,7 +15,7 @@ from hostlib._native import NativeKernel
 from hostlib.core import Patience
 from hostlib.core.congestion import SPREAD, Congestion, Limits, Round
 from hostlib.core.state import Chain, CoreSettings, Counter, RtoLimits
-from hostlib.core.window import Kernel, Window
+from hostlib.core.window import Exchange, Kernel, Window
 from hostlib.errors import PeerTimeout
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire import encodings
@@ -122,7 +122,7 @@ def test_a_reminder_of_what_nobody_lacks_is_answered_with_the_last_result(make_k
     window = Window(CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0), make_kernel())
     out = np.zeros(64 * window.state.packet_dtype.itemsize, np.uint8)
     source = np.ones(3 * window.settings.window_packets * LANES, np.int32)
-    window.begin(source, np.empty_like(source), tag=5, now=0)
+    window.begin(Exchange(source, np.empty_like(source), tag=5), 0)
     while not window.complete:
         count = window.emit(out, 0)
         packets = out[: count * window.state.packet_dtype.itemsize].view(window.state.packet_dtype).copy()
@@ -148,7 +148,7 @@ def test_a_reminder_of_what_nobody_lacks_is_answered_by_those_who_have_no_sum_to
     window = Window(settings_, make_kernel())
     out = np.zeros(64 * window.state.packet_dtype.itemsize, np.uint8)
     source = np.ones(3 * window.settings.window_packets * LANES, np.int32)
-    window.begin(source, np.empty_like(source), tag=5, target=1, now=0)
+    window.begin(Exchange(source, np.empty_like(source), tag=5, target=1), 0)
     while not window.complete:
         count = window.emit(out, 0)
         sent = out[: count * window.state.packet_dtype.itemsize].view(window.state.packet_dtype)
@@ -319,7 +319,7 @@ def test_priority_and_target_are_in_every_packet(make_kernel: MakeKernel) -> Non
         JOB, 1, 4, 8, LANES, endpoints(1), epoch=0x1FE, tree=Tree.of({0: [-9, 3], 9: [0, 1, 2]})
     )
     window = Window(settings_, make_kernel())
-    window.begin(np.ones(40, np.int32), np.ones(40, np.int32), tag=5, priority=200, target=3, now=0)
+    window.begin(Exchange(np.ones(40, np.int32), np.ones(40, np.int32), tag=5, priority=200, target=3), 0)
     out = np.zeros(2 * PACKET.itemsize, np.uint8)
     assert window.emit(out, 0) == 2
     fields = header(out.tobytes())
@@ -380,7 +380,7 @@ def begun(make_kernel: MakeKernel, dtype: type, packets: int) -> Window:
     settings_ = CoreSettings(*(JOB, 0, 2, 16, LANES, endpoints(0)), window=8, spread=2, fallback=True)
     window = Window(settings_, make_kernel())
     values = np.ones(packets * LANES, dtype)
-    window.begin(values, np.zeros_like(values), tag=5, now=0)
+    window.begin(Exchange(values, np.zeros_like(values), tag=5), 0)
     assert [psn for psn, _ in emitted(window, 0)] == [0, 1, 2, 3]
     return window
 
@@ -425,7 +425,7 @@ def test_time_outs_ask_first_for_the_counted_packet_that_all_others_wait_for(
     )
     window = Window(settings_, make_kernel())
     values = np.ones(16 * LANES, np.int32)
-    window.begin(values, np.zeros_like(values), tag=5, now=0)
+    window.begin(Exchange(values, np.zeros_like(values), tag=5), 0)
     assert len(emitted(window, 0)) == 16
     answered(window, wire.KIND_STATUS, list(range(16)), 1000, bitmap=1)
     asked = []
@@ -489,7 +489,7 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
     source: NDArray[Any] = np.linspace(-200, 200, 5 * LANES)
     source = source.astype(np.int32 if numbers == "int32" else np.float32)
     output = np.zeros_like(source)
-    window.begin(source, output, tag=5, target=target, feedback=numbers in encodings.BLOCKS, now=0)
+    window.begin(Exchange(source, output, tag=5, target=target, feedback=numbers in encodings.BLOCKS), 0)
     now, held, found = 0, b"", []
     out = np.zeros(20 * PACKET.itemsize, np.uint8)
     for fields in sent:

@@ -11,7 +11,7 @@ import pytest
 from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.state import NEVER, PROBES, Chain, CoreSettings, Counter, RtoLimits
-from hostlib.core.window import Window
+from hostlib.core.window import Exchange, Window
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 from tests.hostlib.cases import JOB, LANES, MakeKernel
@@ -144,7 +144,7 @@ def begun_window(make_kernel: MakeKernel, rto: RtoLimits | None = None) -> Windo
     window = Window(settings, make_kernel())
     out = np.zeros(64 * PACKET.itemsize, np.uint8)
     for length, at in ((LANES, 0), (WINDOW * LANES, 10_000_000)):
-        window.begin(np.ones(length, np.int32), np.ones(length, np.int32), tag=0, now=at)
+        window.begin(Exchange(np.ones(length, np.int32), np.ones(length, np.int32), tag=0), at)
         window.emit(out, at)
         if length == LANES:
             window.absorb(result_of(window, window.psns().first), PACKET.itemsize, 1_000_000)
@@ -186,7 +186,7 @@ def test_before_the_first_result_of_a_job_and_without_the_setting_nothing_is_pro
     for rto in (PROBING, SILENT):
         window = Window(CoreSettings(JOB, 0, 2, 32, LANES, endpoints(0), rto), make_kernel())
         assert window.next_timeout() == NEVER
-        window.begin(np.ones(LANES, np.int32), np.ones(LANES, np.int32), tag=0, now=0)
+        window.begin(Exchange(np.ones(LANES, np.int32), np.ones(LANES, np.int32), tag=0), 0)
         window.emit(np.zeros(PACKET.itemsize, np.uint8), 0)
         assert window.next_timeout() == round(1e9 * rto.initial_s)
 
@@ -237,7 +237,7 @@ def window_in_any_state(draw: random.Random, kernel: Any, fallback: bool) -> Win
     )
     window = Window(settings, kernel)
     values = np.ones(PACKETS * LANES, np.int32)
-    window.begin(values, values.copy(), tag=1, now=0)
+    window.begin(Exchange(values, values.copy(), tag=1), 0)
     state, core = window.state, window.state.struct
     core.oldest = draw.randrange(PACKETS - CHAINS)
     core.frontier = core.oldest + CHAINS
