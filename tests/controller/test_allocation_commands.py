@@ -273,6 +273,12 @@ number = 3
 def numbers(question, job):
     return [1] * job.workers
 
+def nans(question, job):
+    return ["h1", *[float("nan")] * (job.workers - 1)]
+
+def text(question, job):
+    return "h1"
+
 def no_standing(question):
     return Answer({}, None)
 
@@ -308,7 +314,13 @@ def no_number(question):
         ("route", "no_trees", "is of type int; it must be a Tree"),
         ("route", "crash", "crash': ZeroDivisionError"),
         ("route", "number", "is of type int; it must be a function"),
-        ("place", "numbers", "it must be a list with the name of each worker's server, or None"),
+        (
+            "place",
+            "numbers",
+            "has 1, of type int; it must be a list with the name of each worker's server, or",
+        ),
+        ("place", "nans", "has nan, of type float; it must be a list with the name of each worker's server"),
+        ("place", "text", "is of type str; it must be a list with the name of each worker's server"),
         ("place", "leave", "leave': SystemExit: 3"),
         ("place", "number", "is of type int; it must be a function"),
     ],
