@@ -665,23 +665,27 @@ static int mismatch(const struct ina_core *core, const uint8_t *header, uint32_t
     return whole ? FINE : COUNT_BAD_BITMAP;
 }
 
+static int64_t drop(struct ina_core *core, int why)
+{
+    core->counters[why]++;
+    return INA_NEVER;
+}
+
 /* Check one packet and take it in. Returns a round trip time, INA_NEVER if it gives none. */
 static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t bytes, int64_t now)
 {
     const uint8_t *header = packet + core->prefix;
     int why = refusal(core, packet, bytes);
-    uint32_t kind = why == FINE ? header[AT(version_kind)] & 0x0f : 0;
-    uint32_t chain = why == FINE ? load32(header + AT(psn)) % core->window : 0;
-    if (why == FINE && kind != KIND_REMINDER)
-        why = mismatch(core, header, chain);
-    if (why != FINE) {
-        core->counters[why]++;
-        return INA_NEVER;
-    }
+    if (why != FINE)
+        return drop(core, why);
+    uint32_t kind = header[AT(version_kind)] & 0x0f, chain = load32(header + AT(psn)) % core->window;
     if (kind == KIND_REMINDER) {
         take_reminder(core, header, chain, now);
         return INA_NEVER;
     }
+    why = mismatch(core, header, chain);
+    if (why != FINE)
+        return drop(core, why);
     if (header[AT(flags)] & FLAG_DISAGREE) {
         note_first(&core->disagree_index, core->index[chain]);
         return INA_NEVER;
