@@ -28,8 +28,8 @@ from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
 from ina.service.network import Network
+from ina.service.orders import RunOrder, RunStatus
 from ina.service.policies import Policies
-from ina.service.runner import RunOrder, RunStatus
 from ina.service.store import Store
 from ina.service.threads import Threads
 from ina.service.tokens import Tokens

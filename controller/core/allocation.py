@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from controller.core.allocator import Allocator
 from controller.core.desired import Place
-from controller.policies.by_kind import AllocationPolicies, AllocationSettings
-from controller.policies.memory.policy import Answer, Question
-from controller.policies.registry import SCHEDULER
+from controller.policies.by_kind import SCHEDULER, AllocationPolicies, AllocationSettings
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.policy import Decision, Group, JobState
 from controller.vocabulary import Cluster, Job, Topology
 from controller.vocabulary import Cluster as Servers
 from controller.vocabulary.files import check_job
+
+if TYPE_CHECKING:  # a core without a network needs none of it
+    from controller.core.allocator import Allocator
+    from controller.policies.memory.policy import Answer, Question
 
 # ---------------------------------------------------------------------------
 # Servers, switches and links that are down, and the GPUs that are unavailable because of them.

@@ -12,14 +12,14 @@ import numpy as np
 
 from controller.core.changes import first_hop
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationPolicies, AllocationSettings, policies_of
+from controller.policies.by_kind import AllocationPolicies, AllocationSettings
 from controller.policies.memory import policy as memory
 from controller.policies.memory.demand import demand, rate_of
 from controller.policies.placement import policy as placement
 from controller.policies.placement.flows import FlowState, Pools, flows_of, steady_state
 from controller.policies.placement.trees import tree_of
 from controller.policies.placement.waterfill import JobFlows
-from controller.policies.registry import SCHEDULER
+from controller.policies.registry import SCHEDULER, policies_of
 from controller.policies.routing import policy as routing
 from controller.vocabulary import Job, Link, Region, Topology
 

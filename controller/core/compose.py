@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass
 
 from controller.core.allocation import Allocation
-from controller.core.allocator import Allocator
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import AllocationSettings, policies_of
+from controller.policies.by_kind import AllocationSettings
 from controller.policies.family import Setup, SimulationConfig
-from controller.policies.registry import SCHEDULER
+from controller.policies.registry import SCHEDULER, policies_of
 from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Cluster, Job, Server, Topology
 from controller.vocabulary.errors import plural
@@ -89,6 +88,8 @@ def networked(
 
     Raises BadSpec for unknown names.
     """
+    from controller.core.allocator import Allocator  # with all that divides memory, and NumPy
+
     servers = servers_of(topology, settings)
     setup = setup_of(servers, scheduler, settings, of_scheduler)
     allocator = Allocator(topology, policies_of(settings), settings)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from controller.policies.memory.policy import Standing
 from controller.vocabulary import Region, Tree
+
+if TYPE_CHECKING:
+    from controller.policies.memory.regions import Standing
 
 
 @dataclass(frozen=True, slots=True)

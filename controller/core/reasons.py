@@ -7,13 +7,16 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from controller.core.desired import Run
-from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.memory.regions import Standing
 from controller.policies.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster, Job, Region
 from controller.vocabulary.errors import plural
+
+if TYPE_CHECKING:
+    from controller.policies.memory.policy import Answer, Question
 
 # ---------------------------------------------------------------------------
 # The log of a core: every decision and its reason.

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from controller.errors import BadSpec
-from controller.policies.memory import policy as memory
-from controller.policies.memory.demand import Reading
-from controller.policies.placement import policy as placement
-from controller.policies.registry import SCHEDULER, find
-from controller.policies.routing import policy as routing
+
+if TYPE_CHECKING:
+    from controller.policies.memory import policy as memory
+    from controller.policies.memory.demand import Reading
+    from controller.policies.placement import policy as placement
+    from controller.policies.routing import policy as routing
+
+SCHEDULER = "scheduler"
+"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
 
 FRAME_BYTES = 70
 """Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
@@ -99,15 +104,3 @@ class AllocationPolicies:
     placement: placement.PlacementPolicy | None
     memory: memory.Policy
     routing: routing.Policy | None
-
-
-def policies_of(settings: AllocationSettings) -> AllocationPolicies:
-    """Return the policies that these settings name. Raises BadSpec."""
-    placing: placement.PlacementPolicy | None = None
-    if settings.placement != SCHEDULER:
-        chosen = find("placement", settings.placement)
-        placing = (
-            chosen if isinstance(chosen, placement.PlacementPolicy) else placement.PlacementPolicy(chosen)
-        )
-    route = None if settings.routing == "shortest-path" else find("routing", settings.routing)
-    return AllocationPolicies(placing, find("memory", settings.memory), route)

@@ -22,19 +22,13 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller import plugins
 from controller.errors import ControllerError
+from controller.policies.by_kind import SCHEDULER as SCHEDULER
+from controller.policies.by_kind import AllocationPolicies, AllocationSettings
 from controller.policies.family import Family, Setting, Setup, SimulationConfig, resolve_settings
-from controller.policies.memory import deadline as by_deadline
-from controller.policies.memory import policy as memory
-from controller.policies.placement import baselines as placements
-from controller.policies.placement import policy as placement
-from controller.policies.placement.netpack import netpack
-from controller.policies.routing import baselines as routings
-from controller.policies.routing import policy as routing
-from controller.policies.routing.grid import grid
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.model import Submission
@@ -42,43 +36,88 @@ from controller.policies.scheduling.policy import Decision, Policy, View
 from controller.policies.scheduling.speed import Interleaved
 from controller.vocabulary.documents import hint
 
+if TYPE_CHECKING:
+    from controller.policies.memory.policy import Policy as Memory
+    from controller.policies.placement.policy import PlacementPolicy
+    from controller.policies.routing.policy import Policy as Routing
+
 GROUP = "ina.policies"
 """The group of entry points of scheduling policies."""
 
-SCHEDULER = "scheduler"
-"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
+Found = TypeVar("Found")
 
-PLACEMENTS: Mapping[str, placement.PlacementPolicy] = {
-    "netpack": placement.PlacementPolicy(netpack, netpack=True),
-    "random": placement.PlacementPolicy(placements.at_random),
-    "gpu-balance": placement.PlacementPolicy(placements.gpu_balance),
-    "least-fragmentation": placement.PlacementPolicy(placements.least_fragmentation),
-    "locality": placement.PlacementPolicy(placements.locality_first),
-    "locality-fast-links": placement.PlacementPolicy(placements.locality_on_fast_links),
-    "optimus": placement.PlacementPolicy(placements.optimus),
-    "exact": placement.PlacementPolicy(placements.exact),
-}
-MEMORIES: Mapping[str, memory.Policy] = {
-    "deadline": by_deadline.deadline,
-    "deadline-lazy": by_deadline.deadline_lazy,
-    "static": memory.static,
-    "shared": memory.common,
-    "preemptive": by_deadline.preemptive,
-    "preemptive-ending": by_deadline.preemptive_ending,
-    "earliest": by_deadline.earliest,
-}
-ROUTINGS: Mapping[str, routing.Policy] = {
-    "grid": grid,
-    "tor-only": routings.tor_only,
-    "ecmp": routings.ecmp,
-    "ecmp-everywhere": routings.ecmp_everywhere,
-    "shortest-path": routings.shortest_path,
-    "exact": routings.exact,
-}
+
+class _ByName(Mapping[str, Found]):
+    """What modules have by name, imported when asked for: all of them take longer than a short simulation.
+
+    Args:
+        places: By name, the module below `controller.policies` and the attribute, ``module:attribute``.
+    """
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+
+    def __getitem__(self, name: str) -> Found:
+        module, _, attribute = self._places[name].partition(":")
+        return getattr(importlib.import_module(f"controller.policies.{module}"), attribute)  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+
+class _Placements(_ByName[Any]):
+    """The same of functions that choose servers."""
+
+    def __getitem__(self, name: str) -> PlacementPolicy:
+        from controller.policies.placement.policy import Choose, PlacementPolicy
+
+        choose: Choose = super().__getitem__(name)
+        return PlacementPolicy(choose, netpack=name == "netpack")
+
+
+PLACEMENTS: Mapping[str, PlacementPolicy] = _Placements(
+    {
+        "netpack": "placement.netpack:netpack",
+        "random": "placement.baselines:at_random",
+        "gpu-balance": "placement.baselines:gpu_balance",
+        "least-fragmentation": "placement.baselines:least_fragmentation",
+        "locality": "placement.baselines:locality_first",
+        "locality-fast-links": "placement.baselines:locality_on_fast_links",
+        "optimus": "placement.baselines:optimus",
+        "exact": "placement.baselines:exact",
+    }
+)
+MEMORIES: Mapping[str, Memory] = _ByName(
+    {
+        "deadline": "memory.deadline:deadline",
+        "deadline-lazy": "memory.deadline:deadline_lazy",
+        "static": "memory.policy:static",
+        "shared": "memory.policy:common",
+        "preemptive": "memory.deadline:preemptive",
+        "preemptive-ending": "memory.deadline:preemptive_ending",
+        "earliest": "memory.deadline:earliest",
+    }
+)
+ROUTINGS: Mapping[str, Routing] = _ByName(
+    {
+        "grid": "routing.grid:grid",
+        "tor-only": "routing.baselines:tor_only",
+        "ecmp": "routing.baselines:ecmp",
+        "ecmp-everywhere": "routing.baselines:ecmp_everywhere",
+        "shortest-path": "routing.baselines:shortest_path",
+        "exact": "routing.baselines:exact",
+    }
+)
 _KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "placement": (PLACEMENTS, placement.GROUP),
-    "memory": (MEMORIES, memory.GROUP),
-    "routing": (ROUTINGS, routing.GROUP),
+    "placement": (PLACEMENTS, "ina.placement"),
+    "memory": (MEMORIES, "ina.memory"),
+    "routing": (ROUTINGS, "ina.routing"),
 }
 """By kind: the policies, and the group of entry points."""
 
@@ -92,38 +131,27 @@ def find(kind: str, name: str) -> Any:
     if not plugins.is_external(name) and name not in installed:
         there = hint(name, [*known, *installed, *([SCHEDULER] if kind == "placement" else [])])
         raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names one of a file")
+    if kind != "placement":
+        return plugins.function(name, group)
+    from controller.policies.placement.policy import PlacementPolicy
+
     found = plugins.load(name, group)
-    return found if isinstance(found, placement.PlacementPolicy) else plugins.function(name, group)
+    return found if isinstance(found, PlacementPolicy) else PlacementPolicy(plugins.function(name, group))
 
 
-class _Families(Mapping[str, Family]):
-    """Families by name, imported when asked for: all together take longer than a short simulation."""
-
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self._modules = modules
-
-    def __getitem__(self, name: str) -> Family:
-        found: Family = importlib.import_module(self._modules[name]).FAMILY
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._modules
+def policies_of(settings: AllocationSettings) -> AllocationPolicies:
+    """Return the policies that these settings name. Raises BadSpec."""
+    placing = None if settings.placement == SCHEDULER else find("placement", settings.placement)
+    route = None if settings.routing == "shortest-path" else find("routing", settings.routing)
+    return AllocationPolicies(placing, find("memory", settings.memory), route)
 
 
-FAMILIES: Mapping[str, Family] = _Families(
+FAMILIES: Mapping[str, Family] = _ByName(
     {
-        "": "controller.policies.scheduling.papers",
-        "synergy": "controller.policies.scheduling.synergy.family",
-        "lucid": "controller.policies.scheduling.lucid.family",
-        "sharing": "controller.policies.scheduling.sharing.family",
-        "types": "controller.policies.scheduling.kinds",
-        "faults": "controller.policies.scheduling.faults",
+        "": "scheduling.papers:FAMILY",
+        "synergy": "scheduling.synergy.family:FAMILY",
+        "lucid": "scheduling.lucid.family:FAMILY",
+        "sharing": "scheduling.sharing.family:FAMILY",
     }
 )
 """By what stands before the colon of their policies' names."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.core import Ended, Place
 from controller.errors import BadSpec, ControllerError
-from controller.policies.memory.policy import Standing
+from controller.policies.memory.regions import Standing
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.vocabulary import Job
@@ -31,7 +31,7 @@ from ina.service.faults import fault_point
 from ina.service.holds import ON_NO_SWITCH, HeldRun, Stage, hosts
 from ina.service.ledger import Ledger
 from ina.service.network import Network
-from ina.service.runner import JobOrder, RunOrder
+from ina.service.orders import JobOrder, RunOrder
 from ina.service.runs import Runs
 from ina.service.steps import Resize, Start, Step, Stop, steps
 from ina.service.switches import Switches

@@ -12,8 +12,8 @@ from controller.vocabulary import Topology
 from ina.runtime.agents import SSH, launch_command
 from ina.service.errors import ServiceError
 from ina.service.executor import Executor, LocalRuns, SshRuns
+from ina.service.orders import Engine
 from ina.service.ray_runs import RayRuns
-from ina.service.runner import Engine
 from ina.service.slurm_runs import SlurmRuns
 
 LOCAL_ENGINES: tuple[Engine, ...] = ("local", "slurm", "ray")

@@ -27,7 +27,7 @@ from ina.runtime.machine_hosts import this_machine
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.faults import fault_point
-from ina.service.runner import GRANTED, RunOrder, RunStatus
+from ina.service.orders import GRANTED, RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
 """Longest time for which workers may take to end; then their runner is killed, and its keepers end them."""

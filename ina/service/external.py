@@ -22,8 +22,8 @@ from ina.service.errors import RunnerGone
 from ina.service.executor import Executor
 from ina.service.faults import fault_point
 from ina.service.ledger import Ledger
+from ina.service.orders import RunOrder, RunStatus
 from ina.service.records import LEASE_S
-from ina.service.runner import RunOrder, RunStatus
 
 
 def is_external(job: Job) -> bool:

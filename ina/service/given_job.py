@@ -10,7 +10,8 @@ from ina.runtime.errors import BadRun
 from ina.runtime.hosts import UdpHosts
 from ina.runtime.launch import Admitted
 from ina.runtime.machine_hosts import identified, reached_at, switch_address
-from ina.service.runner import RunOrder, given, launch_spec, topology_of
+from ina.service.orders import RunOrder
+from ina.service.runner import given, launch_spec, topology_of
 
 
 def given_job(

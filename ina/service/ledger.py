@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from controller.core import (
     Cancelled,
@@ -54,14 +54,19 @@ from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
 from ina.service.retention import Retention
 from ina.service.snapshots import frozen, program, thawed
-from ina.service.store import RESTORED, Store
 from ina.service.wiring import Wiring
+
+if TYPE_CHECKING:
+    from ina.service.memory import Memory
+    from ina.service.store import Store
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 SNAPSHOT_EVENTS = 5000
 """Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
+RESTORED = "restored"
+"""A fact of a state: since its last event something else may have happened."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
@@ -109,7 +114,7 @@ class Ledger:
 
     def __init__(
         self,
-        store: Store,
+        store: Store | Memory,
         topology: Topology,
         policies: Policies,
         clock: Clock,
@@ -235,7 +240,7 @@ class Ledger:
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
-        if (found := self._store.snapshot_of(program())) is not None:
+        if self._last and (found := self._store.snapshot_of(program())) is not None:
             self._frozen_at, body = found
             for name, value in thawed(body).items():
                 setattr(self, name, value)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 
 from controller.core import Core, Entry, Place, Submitted
@@ -34,19 +31,17 @@ from ina.runtime.launch import JobRun
 from ina.runtime.programs import bundle
 from ina.runtime.spec import LaunchSpec
 from ina.service.clock import Clock
-from ina.service.daemon import Daemon
 from ina.service.executor import Executor
 from ina.service.ledger import Ledger
+from ina.service.loop import Loop
+from ina.service.memory import Memory
 from ina.service.network import Network
+from ina.service.orders import RunOrder, RunStatus
 from ina.service.policies import Policies
-from ina.service.retention import Retention
-from ina.service.runner import GivenLauncher, RunOrder, RunStatus
-from ina.service.store import Store
+from ina.service.runner import GivenLauncher
 from ina.service.threads import Threads
 from ina.service.wiring import Wiring
 
-FOR_EVER = Retention(jobs=1 << 62, age_s=math.inf)
-"""The command reports all jobs."""
 LOOK_S = 0.1
 """Interval at which the service is asked how it is, and told how far jobs are."""
 
@@ -249,7 +244,7 @@ class FabricRuns(Executor):
 class LiveJobs:
     """Jobs that a service in this process runs on a fabric; made by `serving`."""
 
-    def __init__(self, ledger: Ledger, daemon: Daemon, fabric: SwitchFabric, runs: FabricRuns) -> None:
+    def __init__(self, ledger: Ledger, daemon: Loop, fabric: SwitchFabric, runs: FabricRuns) -> None:
         self.daemon = daemon
         """The service."""
         self._ledger = ledger
@@ -344,22 +339,19 @@ def serving(
 
     Raises BadSpec for policies that nobody has; ProcessFailed: the fallback server did not start.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="ina-live-") as folder,
-        Store(Path(folder)) as store,
-    ):
-        ledger = Ledger(store, cluster, policies, Clock.of(store), retention=FOR_EVER)
-        runs = FabricRuns(fabric, jobs, on_output=on_output, describe=describe)
-        if fabric.offers.shared:
-            assert fabric.topology is not None
-            fabric.start_fallback(fabric.topology.port_to(fabric.root, fabric.server_host))
-        daemon = Daemon(
-            ledger,
-            testbed="",
-            switches=OneSwitch(fabric, jobs),
-            executor=runs,
-            fallbacks=None,
-            blocking=Threads(),
-            progress_s=0.0,
-        )
-        yield LiveJobs(ledger, daemon, fabric, runs)
+    memory = Memory()
+    ledger = Ledger(memory, cluster, policies, Clock.of(memory))
+    runs = FabricRuns(fabric, jobs, on_output=on_output, describe=describe)
+    if fabric.offers.shared:
+        assert fabric.topology is not None
+        fabric.start_fallback(fabric.topology.port_to(fabric.root, fabric.server_host))
+    loop = Loop(
+        ledger,
+        testbed="",
+        switches=OneSwitch(fabric, jobs),
+        executor=runs,
+        fallbacks=None,
+        blocking=Threads(),
+        progress_s=0.0,
+    )
+    yield LiveJobs(ledger, loop, fabric, runs)

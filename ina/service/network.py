@@ -14,7 +14,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from bmv2_topos.testbeds.netns import forwarding
 from controller import Fleet, SwitchSession
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, naming
@@ -248,6 +247,8 @@ class Network:
             admissions, program=self._program, revisions=revisions, doubtful=doubtful
         )
         fault_point("reconciled")
+        from bmv2_topos.testbeds.netns import forwarding  # with all that makes testbeds
+
         left = {name for name in self._fleet.controllers if name not in wiring.whole.switch}
         for name, controller in self._fleet.controllers.items():
             revision = revisions.get(name)
@@ -284,6 +285,8 @@ class Network:
             self._adjusted.pop(name, None)
 
     def _forwarding(self, switch: str, wiring: Wiring) -> list[TableEntry]:
+        from bmv2_topos.testbeds.netns import forwarding
+
         known = self._forwards.get(switch)
         if known is None or known[0] is not wiring:
             rows = forwarding.entries(wiring.whole, switch, wiring.up)

@@ -50,7 +50,7 @@ def of_place(place: Place) -> dict[str, Any]:
 def place_of(found: Mapping[str, Any]) -> Place:
     """Return the place that `of_place` gave this for."""
     from controller.core import Place
-    from controller.policies.memory.policy import Standing
+    from controller.policies.memory.regions import Standing
 
     tree = found["tree"]
     return Place(

@@ -12,10 +12,10 @@ from controller.core.changes import Changes, renewed
 from controller.core.compose import networked, servers_of, setup_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import JOINT, SIMPLE, AllocationSettings, default_for, policies_of
+from controller.policies.by_kind import JOINT, SIMPLE, AllocationSettings, default_for
 from controller.policies.family import Setup, SimulationConfig
 from controller.policies.memory.demand import READINGS
-from controller.policies.registry import SCHEDULER
+from controller.policies.registry import SCHEDULER, policies_of
 from controller.vocabulary import Cluster, Topology, documents
 
 SHARING = 4
@@ -188,11 +188,13 @@ def read_policies(path: Path, defaults: Policies) -> Policies:
     if "settings" in own:
         own["settings"] = tuple(own["settings"].items())
     assert defaults.allocation is not None
-    if "scheduler" in own and "placement" not in given:  # the one that goes with it
-        if own["scheduler"] == JOINT.scheduler:
-            given["placement"] = JOINT.placement
-        elif defaults.scheduler == JOINT.scheduler and defaults.allocation.placement == SCHEDULER:
-            given["placement"] = SIMPLE.placement
+    if "scheduler" in own:  # others go with it, as with the option
+        together = own["scheduler"] == JOINT.scheduler
+        before, after = (SIMPLE, JOINT) if together else (JOINT, SIMPLE)
+        if together or defaults.allocation.placement == before.placement:
+            given.setdefault("placement", after.placement)
+        if defaults.allocation.routing == before.routing:
+            given.setdefault("routing", after.routing)
     found = replace(defaults, allocation=replace(defaults.allocation, **given), **own)
     try:
         found._check_settings()

@@ -24,7 +24,7 @@ from hostlib.launch import command_line
 from ina.runtime.machine_hosts import reached_at
 from ina.service.errors import EngineError
 from ina.service.executor import LocalRuns, check_alone
-from ina.service.runner import RunOrder
+from ina.service.orders import RunOrder
 
 AGAIN_S = 5.0
 """Time until the process that watches Ray's nodes is started again, when it has ended."""

@@ -21,7 +21,7 @@ from hostlib.launch import command_line
 from ina.service import files, slurm
 from ina.service.errors import EngineError, RunnerGone
 from ina.service.executor import STOP_S, RunFolders, check_alone, check_drivers
-from ina.service.runner import RunOrder, RunStatus
+from ina.service.orders import RunOrder, RunStatus
 
 LOOK_S = 2.0
 """Interval at which Slurm is asked how its jobs and nodes are."""

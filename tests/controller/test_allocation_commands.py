@@ -219,15 +219,12 @@ def racks_at(folder: Path, rate_bps: float) -> str:
     return str(folder / "racks.toml")
 
 
-@pytest.mark.parametrize("model", ["average", "phases"])
-def test_unlimited_links_are_as_the_fastest_that_a_file_may_have(
-    ina: Commands, tmp_path: Path, model: str
-) -> None:
+def test_unlimited_links_are_as_the_fastest_that_a_file_may_have(ina: Commands, tmp_path: Path) -> None:
     jobs = ("--jobs", str(ROOT / "examples/cluster/jobs.toml"))
     found = []
     for rate_bps in (0, 1e15):
         cluster = ("--cluster", racks_at(tmp_path, rate_bps))
-        shown = ina("cluster", "simulate", "--json", "--model", model, *jobs, *cluster)
+        shown = ina("cluster", "simulate", "--json", *jobs, *cluster)
         (metrics,) = json.loads(shown)["metrics"].values()
         found.append(metrics["avg_jct_s"])
     assert found[0] == pytest.approx(found[1], rel=1e-3)

@@ -33,6 +33,7 @@ from softswitch.engine.cache import emit_once
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c import emit_c
 from softswitch.engine.emit_c.unit import make_unit
+from softswitch.engine.emit_c.v1model import V1MODEL
 from softswitch.engine.emit_c.wire import ReorderWindow, stretches, windows
 from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import BuildFailed, Copy, NoCompiler, Pipeline
@@ -323,7 +324,7 @@ def test_fields_and_checksums_of_random_headers(seed: int) -> None:
 
 
 def test_an_ipv4_header_is_one_window_and_a_field() -> None:
-    unit = make_unit(compile_source(cells_program(IPV4), name="cells.p4"))
+    unit = make_unit(compile_source(cells_program(IPV4), name="cells.p4"), V1MODEL)
     (layout,) = (layout for layout in unit.headers.values() if layout.type.name == "a_t")
     (stretch,) = stretches(layout)
     first, second = windows(stretch[:-1])  # without the checksum of this test

@@ -185,6 +185,7 @@ def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
                 "from rank 0 at rank 0, but broadcast float32 of 3 from rank 1",
             ),
             "no rank": ("ValueError", "root_rank is 5, must be a rank of the process set: 0, 1"),
+            "no whole rank": ("ValueError", "root_rank is 1.0, must be a rank of the process set: 0, 1"),
             "adasum": ("NotSupported", "op=hvd.Average"),
             "elastic": ("NotSupported", "torchrun --max-restarts"),
             "sparse": ("NotSupported", "pass tensor.to_dense()"),

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bmv2_topos.testbeds.virtual.placement import Placement, SwitchTree
+from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.report import Directed, Foreseen
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from controller.core.allocator import allocate
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.flows import Pools, flows_of
 from controller.policies.placement.waterfill import waterfill
-from controller.vocabulary import Job, Region, Topology
+from controller.vocabulary import Job, Region, Topology, Tree
 from hostlib import wire
 from hostlib.wire.encodings import per_lane
 
@@ -130,12 +130,10 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
             slots[above] = Region(0, 0)
     if not shares and not sums:
         raise TestbedError(f"job {job.name!r} is summed nowhere, and exclusive slots have no fallback server")
-    transit = frozenset(name for name in tree.switches if name not in slots)
     return Placement(
         job.hosts,
         job.fallback if shares else None,
-        SwitchTree(root, parents),
-        transit,
+        Tree(root, parents, frozenset(slots)),
         slots if shares else None,
     )
 

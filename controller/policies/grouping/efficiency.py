@@ -22,11 +22,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from controller.errors import BadSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 BLOCK = 1 << 16
 """Lengths of slots that are held at a time while many groups are joined."""
@@ -127,6 +129,8 @@ def union_rounds(
     Shapes (m, p, k) and (n, q, k): m groups of p jobs and n groups of q jobs with k stages each; p + q ≤ k.
     The result has shape (m, n). O(m n k (k-1)!/(k-p-q)!), in compiled loops.
     """
+    import numpy as np  # jobs that take no turns start without
+
     (m, p, k), (n, q, _) = left.shape, right.shape
     if p + q > k:
         raise BadSpec(f"{p + q} jobs share {k} resources; at most {k} can take turns")
@@ -145,6 +149,8 @@ def union_rounds(
 @cache
 def _stages(k: int, jobs: int) -> NDArray[np.int64]:
     """Return which stage each of `jobs` jobs is in, shape (orders, slots, jobs)."""
+    import numpy as np
+
     offsets = np.array(orders(k, jobs))
     return (offsets[:, None, :] + np.arange(k)[None, :, None]) % k
 

@@ -6,7 +6,7 @@ A policy is a function of a `Question`; its answer gives every job at every swit
         names = [job.name for job in question.jobs]
         return Answer({name: {} for name in names}, dict.fromkeys(names, Standing.SHARED))
 
-A policy of your own is named ``path.py:nothing``, or offered by a package as an entry point of `GROUP`.
+A policy of your own is named ``path.py:nothing``, or a package's entry point of the group ``ina.memory``.
 
 Here are also the two simplest: `static` and `common`.
 """
@@ -16,27 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 
 from controller.errors import BadSpec
 from controller.policies.memory.demand import DeadlineNeed, Reading, demand
+from controller.policies.memory.regions import Standing as Standing
 from controller.policies.placement.trees import slowest_link_bps, tree_of
 from controller.vocabulary import Job, Region, Topology, Tree
 from controller.vocabulary.errors import kind
-
-GROUP = "ina.memory"
-
-
-class Standing(StrEnum):
-    """How a job stands after a division."""
-
-    GRANTED = "granted"
-    """It has slots of its own."""
-    SHARED = "shared"
-    """It shares slots with others."""
-    ENDED = "ended"
-    """Its deadline cannot be met even alone: it is ended, and its owner told the estimate."""
 
 
 @dataclass(frozen=True)

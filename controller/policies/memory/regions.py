@@ -8,10 +8,22 @@ two.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 
 from controller.errors import BadJob, OutOfMemory
 from controller.vocabulary import Region
 from controller.vocabulary.errors import plural
+
+
+class Standing(StrEnum):
+    """How a job stands after a division."""
+
+    GRANTED = "granted"
+    """It has slots of its own."""
+    SHARED = "shared"
+    """It shares slots with others."""
+    ENDED = "ended"
+    """Its deadline cannot be met even alone: it is ended, and its owner told the estimate."""
 
 
 def region_size(slots: int) -> int:

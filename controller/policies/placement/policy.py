@@ -7,7 +7,7 @@ no room::
         free = [name for name, room in question.room(job).items() for _ in range(room)]
         return free[: job.workers] if len(free) >= job.workers else None
 
-A policy of your own is named ``path.py:first_fit``, or offered by a package as an entry point of `GROUP`.
+A policy of your own is named ``path.py:first_fit``, or a package's entry point of group ``ina.placement``.
 
 Choice of a job's fallback server: near its root, where most bandwidth is left.
 
@@ -36,8 +36,6 @@ from controller.policies.placement.flows import FlowState, directions, steady_st
 from controller.policies.placement.trees import fan_in, racks_of, tree_of, ways_to
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.errors import kind, plural
-
-GROUP = "ina.placement"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ A policy is a function of a `Question`; it returns a tree for each job that uses
     def stars(question: Question) -> dict[str, Tree]:
         return {job.name: question.grow(job, {}) for job in question.routed}
 
-A policy of your own is named ``path.py:stars``, or offered by a package as an entry point of `GROUP`.
+A policy of your own is named ``path.py:stars``, or a package's entry point of the group ``ina.routing``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from controller.policies.placement.trees import racks_of, root_for, tidy
 from controller.vocabulary import Job, Topology, Tree
 from controller.vocabulary.errors import kind
 from controller.vocabulary.files import check_job
-
-GROUP = "ina.routing"
 
 
 @dataclass(frozen=True)

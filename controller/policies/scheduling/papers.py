@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from controller.policies.family import Family, Setup, SimulationConfig, declared, resolved
-from controller.policies.joint import Joint
 from controller.policies.scheduling import baselines
-from controller.policies.scheduling.deadlines import OnTime, Slack, edf
-from controller.policies.scheduling.gandiva import Gandiva
-from controller.policies.scheduling.gittins import Gittins
 from controller.policies.scheduling.model import RESOURCES
-from controller.policies.scheduling.muri import Muri
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.speed import Exclusive, Interleaved
-from controller.policies.scheduling.themis import Themis
-from controller.policies.scheduling.tiresias import Tiresias
-from controller.policies.scheduling.weave import Weave
+
+
+def _of(module: str) -> Any:
+    """Return a module of policies, imported when one is made: all of them take longer than a short run."""
+    return importlib.import_module(f"controller.policies.{module}")
 
 
 def _alone(policy: Policy, options: PaperOptions) -> Setup:
@@ -26,21 +25,23 @@ def _alone(policy: Policy, options: PaperOptions) -> Setup:
     return Setup(policy, Exclusive(options.restart_scale))
 
 
-def _interleaved(policy: Policy, options: PaperOptions, interval_s: float = 0.0) -> Setup:
+def _interleaved(
+    policy: Policy, options: PaperOptions, interval_s: float = 0.0, *, worst: bool = False
+) -> Setup:
     """Return the setup of jobs that share GPUs by interleaving."""
-    worst = isinstance(policy, Muri) and options.worst_order
     return Setup(policy, Interleaved(longest=worst, restart_scale=options.restart_scale), interval_s)
 
 
 def _muri(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
-    return _interleaved(Muri(options, name, known=known), options, options.interval_s)
+    policy = _of("scheduling.muri").Muri(options, name, known=known)
+    return _interleaved(policy, options, options.interval_s, worst=options.worst_order)
 
 
 def _weave(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
     """Return the setup of weave, with the same information as Muri."""
     speed = Interleaved(contention=(1.0,) * len(RESOURCES), restart_scale=options.restart_scale)
     quantum_s = None if known else options.interval_s
-    policy = Weave(speed, options, name, known=known, quantum_s=quantum_s)
+    policy = _of("scheduling.weave").Weave(speed, options, name, known=known, quantum_s=quantum_s)
     return _interleaved(policy, options, options.weave_interval_s)
 
 
@@ -75,7 +76,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "tiresias": (
         "attained service (time x GPUs) in a few queues, durations unknown (Tiresias, NSDI'19)",
-        lambda by: _alone(Tiresias(), by),
+        lambda by: _alone(_of("scheduling.tiresias").Tiresias(), by),
     ),
     "qssf": (
         "least predicted service (time x GPUs) first; nobody is stopped (Helios, SC'21)",
@@ -83,28 +84,27 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "gittins": (
         "likeliest to end soon first, learnt from jobs that have ended (Tiresias, NSDI'19)",
-        lambda by: _alone(Gittins(), by),
+        lambda by: _alone(_of("scheduling.gittins").Gittins(), by),
     ),
     "themis": (
         "finish-time fairness by auctions of leases (Themis, NSDI'20)",
-        lambda by: _alone(Themis(), by),
+        lambda by: _alone(_of("scheduling.themis").Themis(), by),
     ),
-    "edf": ("earliest deadline first; preemptive", lambda by: _alone(edf(by.told), by)),
-    "slack": (
-        "shortest remaining service first, deadlines that would be missed before; ours",
-        lambda by: _alone(Slack(by.told, margin=by.margin), by),
+    "edf": (
+        "earliest deadline first; preemptive",
+        lambda by: _alone(_of("scheduling.deadlines").edf(by.told), by),
     ),
     "on-time": (
         "shortest remaining service first, deadlines as late as they allow; ours",
-        lambda by: _alone(OnTime(by.told), by),
+        lambda by: _alone(_of("scheduling.deadlines").OnTime(by.told), by),
     ),
     "joint": (
         "the same order, and servers and trees by the links and slots that are left; ours",
-        lambda by: Setup(Joint(by.told), Exclusive(by.restart_scale), places=True),
+        lambda by: Setup(_of("joint").Joint(by.told), Exclusive(by.restart_scale), places=True),
     ),
     "gandiva": (
         "time slices, and packing by trial (Gandiva, OSDI'18)",
-        lambda by: _interleaved(Gandiva(quantum_s=by.quantum_s), by),
+        lambda by: _interleaved(_of("scheduling.gandiva").Gandiva(quantum_s=by.quantum_s), by),
     ),
     "muri-s": (
         "groups of jobs whose stages interleave, durations known (Muri, SIGCOMM'22)",

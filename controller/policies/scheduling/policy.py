@@ -130,10 +130,6 @@ class JobState:
         """Return the fraction that is done, 0 to 1."""
         return 1.0 - self.iterations_left(now_s) / self.spec.iterations
 
-    def working_since_s(self) -> float:
-        """Return when it begins or began to work: after the cost of its last start."""
-        return self._since_s + self._delay_s
-
     # For the asker only.
 
     def end_s(self) -> float:
@@ -382,24 +378,9 @@ class SpeedModel(Protocol):
         """Return the cost of starting or restarting `group`, in seconds for each member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contention:
-    """The speeds of running jobs that contend.
-
-    Attributes:
-        iteration_s: Seconds per iteration of jobs whose speed has changed; infinite: it cannot continue.
-        again_s: When to compute this again even if nothing starts or ends.
-        ended: Jobs that are to be ended unfinished.
-    """
-
-    iteration_s: Sequence[tuple[JobState, float]]
-    again_s: float = math.inf
-    ended: Sequence[JobState] = ()
-
-
 @runtime_checkable
 class ContendedSpeed(SpeedModel, Protocol):
     """A speed model of jobs that slow each other down, whatever GPUs they have: it sees all running jobs."""
 
-    def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
-        """Return how fast jobs run from `now_s` on; `groups` are all running groups."""
+    def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
+        """Return the jobs whose speed changes now, and their seconds per iteration (infinite: they stand)."""

@@ -355,4 +355,4 @@ class Program:
     @property
     def parsers(self) -> Mapping[str, Mapping[str, ParserState]]:
         """The parsers by name."""
-        return {"parser": self.states} | ({"egress_parser": self.egress_states} if self.tofino else {})
+        return {"parser": self.states} | ({"egress_parser": self.egress_states} if self.egress_states else {})

@@ -12,7 +12,7 @@ methods"): no extern of v1model has any.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -20,6 +20,7 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.check import type_at
+from softswitch.compiler.lowering.convert import expression, flatten
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import (
     ParamRole,
@@ -37,6 +38,7 @@ from softswitch.compiler.lowering.values import (
     Default,
     ExternDef,
     Formal,
+    GroupValue,
     Nothing,
     Number,
     Object,
@@ -45,6 +47,7 @@ from softswitch.compiler.lowering.values import (
     TypeName,
     Value,
     Variable,
+    parts_of,
     show,
     type_of,
     unknown,
@@ -198,6 +201,56 @@ def _bound_scope(body: Body, names: Sequence[str], bound: Mapping[str, t.Type], 
     return scope
 
 
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """A call of an extern function or method: its name, and its arguments in the order of the parameters."""
+
+    body: Body
+    name: str
+    values: Sequence[Value]
+    expr: ast.CallExpr
+
+    @property
+    def pos(self) -> ir.Position:
+        """The position of the call."""
+        return self.expr.pos
+
+    def place(self, number: int) -> ir.Position:
+        """Return the position of an argument; of one that is left out, that of the call."""
+        return self.expr.args[number].value.pos if number < len(self.expr.args) else self.expr.pos
+
+    def scalar(self, number: int, what: str, width: int = 32) -> ir.Expr:
+        """Return an argument as an expression of type Bits; see `scalar`."""
+        return scalar(self.body, self.values[number], self.place(number), what, width)
+
+    def expression(self, number: int) -> ir.Expr:
+        """Return an argument as an expression."""
+        return expression(self.body, self.values[number], self.place(number))
+
+    def data(self, number: int, *, enums: bool = False) -> tuple[ir.Expr, ...]:
+        """Return the scalars that an argument consists of."""
+        return flatten(self.body, self.values[number], self.place(number), enums=enums)
+
+    def emit(self, function: str, *args: tuple[ir.Expr, ...], instance: str = "") -> Nothing:
+        """Emit the statement of the IR; it has no result."""
+        self.body.out.append(ir.Extern(function, instance, args, self.expr.pos))
+        return Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCall(ExternCall):
+    """A call of a method of the object `on`."""
+
+    on: Object
+
+
+def leaves(value: Value, pos: ir.Position) -> list[Value]:
+    """Return the scalars that a value consists of, in order."""
+    if isinstance(value, GroupValue) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
+        return [leaf for part in parts_of(value, pos) for leaf in leaves(part, pos)]
+    return [value]
+
+
 def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 32) -> ir.Expr:
     """Return an argument as an expression of type Bits; an ``int`` gets `width` bits."""
     if isinstance(value, Number):
@@ -223,12 +276,12 @@ def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, t
 
 
 def hash_into(
-    body: Body, target: ir.Var, algorithm: str, data: tuple[ir.Expr, ...], limit: ir.Expr, pos: ir.Position
+    target: ir.Var, algorithm: str, data: Sequence[ir.Expr], limit: ir.Expr, pos: ir.Position
 ) -> ir.Extern:
     """Return the statement ``target = H(data) % limit``, by the name of one of v1model's algorithms."""
     kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos)
     base = ir.Const(t.BIT32, 0, pos)
-    return ir.Extern("hash", "", ((target,), (kind,), (base,), data, (limit,)), pos)
+    return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos)
 
 
 def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:

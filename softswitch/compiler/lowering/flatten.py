@@ -9,11 +9,10 @@ member's own stack. Of a union at most one header is valid: whatever makes one v
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 from softswitch.compiler import ir
-from softswitch.compiler.ir.walk import with_operands, with_parts
+from softswitch.compiler.ir.walk import with_expressions, with_operands, with_parts
 from softswitch.compiler.lowering.convert import conjunction, negation
 
 _BOOL = ir.Bool()
@@ -128,7 +127,7 @@ def _body(statements: Iterable[ir.Stmt]) -> tuple[ir.Stmt, ...]:
 
 def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
     """Yield the statements for a statement."""
-    statement = _rewritten(statement)
+    statement = with_expressions(statement, lambda name, expr: _expr(expr), _body)
     pos = statement.pos
     match statement:
         case ir.Assign(target, value) if _is_virtual(target) or _is_virtual(value):
@@ -155,23 +154,6 @@ def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
             yield ir.If(ir.IsValid(_BOOL, target, pos), reset, (), pos)
         case _:
             yield statement
-
-
-def _rewritten(statement: ir.Stmt) -> ir.Stmt:
-    """Return a statement with all expressions and statements inside it rewritten."""
-    changes: dict[str, Any] = {}
-    for item in fields(statement):
-        value = getattr(statement, item.name)
-        match item.name, value:
-            case "cases", _:
-                changes["cases"] = tuple((constants, _body(body)) for constants, body in value)
-            case "args", _:
-                changes["args"] = tuple(tuple(map(_expr, arg)) for arg in value)
-            case (("then" | "otherwise" | "body" | "update"), _):
-                changes[item.name] = _body(value)
-            case _, _ if item.name != "pos" and isinstance(value, ir.Expr):
-                changes[item.name] = _expr(value)
-    return replace(statement, **changes)
 
 
 def _siblings(expr: ir.Expr) -> list[ir.Expr]:

@@ -22,7 +22,7 @@ from typing import TypeGuard
 from softswitch.compiler import ir
 from softswitch.compiler.choice import Choice
 from softswitch.compiler.ir.verify import MAX_COMPUTED
-from softswitch.compiler.ir.walk import with_operands, with_parts
+from softswitch.compiler.ir.walk import with_expressions, with_operands, with_parts
 
 _BOOL = ir.Bool()
 _DRAW = 32
@@ -166,46 +166,18 @@ class _Settler:
         yield settled_
 
     def _rewritten(self, s: ir.Stmt) -> ir.Stmt:
-        match s:
-            case ir.Assign(target, value):
-                return replace(s, target=self._target(target), value=self._expr(value))
-            case ir.If(condition, then, otherwise):
-                condition = self._expr(condition)
-                draws = self._take_draws()
-                changed = replace(
-                    s, condition=condition, then=self._body(then), otherwise=self._body(otherwise)
-                )
-                self._draws += draws
-                return changed
-            case ir.Switch(subject, cases):
-                subject = self._expr(subject)
-                draws = self._take_draws()
-                bodies = tuple((constants, self._body(body)) for constants, body in cases)
-                self._draws += draws
-                return replace(s, subject=subject, cases=bodies)
-            case ir.Inlined(body):
-                return replace(s, body=self._body(body))
-            case ir.Loop(body, update):
-                return replace(s, body=self._body(body), update=self._body(update))
-            case ir.SetValidity(header) | ir.Emit(header):
-                return replace(s, header=self._target(header))
-            case ir.Extract(header, size):
-                return replace(
-                    s, header=self._target(header), size=None if size is None else self._expr(size)
-                )
-            case ir.Advance(bits):
-                return replace(s, bits=self._expr(bits))
-            case ir.Verify(condition):
-                return replace(s, condition=self._expr(condition))
-            case ir.Extern(function, _, args):
-                written = _written(function, len(args))
-                changed_args = tuple(
-                    tuple(map(self._target if number == written else self._expr, arg))
-                    for number, arg in enumerate(args)
-                )
-                return replace(s, args=changed_args)
-            case _:
-                return s
+        written = _written(s.function, len(s.args)) if isinstance(s, ir.Extern) else "target"
+
+        def changed(name: str, expr: ir.Expr) -> ir.Expr:
+            return self._target(expr) if name in (written, "header", "stack") else self._expr(expr)
+
+        def inside(body: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
+            draws = self._take_draws()  # before the statement
+            settled_ = self._body(body)
+            self._draws += draws
+            return settled_
+
+        return with_expressions(s, changed, inside)
 
     def _forgotten(self, target: ir.Expr, pos: ir.Position) -> Iterator[ir.Stmt]:
         if self._guards and _is_computed(target.type):
@@ -264,8 +236,8 @@ def _below(index: ir.Expr, size: int) -> ir.Expr | None:
     return ir.Binary(_BOOL, "<", bits, ir.Const(type_, size, index.pos), index.pos)
 
 
-def _written(function: str, count: int) -> int:
-    """Return the position of the argument that a call writes; -1 if there is none."""
+def _written(function: str, count: int) -> str:
+    """Return the number of the argument that a call writes; "" if there is none."""
     if function in _TARGETS:
-        return 0
-    return count - 2 if function.startswith("update_checksum") else -1
+        return "0"
+    return str(count - 2) if function.startswith("update_checksum") else ""

@@ -27,7 +27,7 @@ OUTSIDE = {
         "_store.sync",
         "_store.archive",
     },
-    "daemon.py": {"shutil.rmtree"},
+    "loop.py": {"shutil.rmtree"},
     "network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "controller.adjust"},
     "executor.py": {"files.write", "subprocess.Popen"},
     "external.py": {"files.write"},

@@ -19,8 +19,8 @@ from ina.service.daemon import Daemon
 from ina.service.errors import Conflict, StoreError
 from ina.service.ledger import Ledger
 from ina.service.network import Network
+from ina.service.orders import RunStatus
 from ina.service.policies import Policies
-from ina.service.runner import RunStatus
 from ina.service.runs import LOOKS_PER_S
 from ina.service.store import Store
 from ina.service.threads import Threads

@@ -240,7 +240,7 @@ def test_what_is_not_there_or_not_meant_is_a_problem(
 )
 def test_a_job_may_have_any_printable_name(http: httpx.Client, bed: Bed, name: str) -> None:
     assert http.post("/v1/jobs", json={"jobs": [job(name)]}).status_code == 201
-    (bed.folder / "1.0.log").write_text("here")
+    bed.log(name).write_text("here")
     way = f"/v1/jobs/{quote(name, safe='')}"
     assert http.get(way).json()["name"] == name
     assert http.get(f"{way}/logs/0").json()["text"] == "here"

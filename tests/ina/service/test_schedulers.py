@@ -180,7 +180,7 @@ def test_a_member_that_is_cancelled_ends_and_the_others_of_its_group_start_again
 
     until(lambda: len(processes("stays")) == len(processes("goes")) == 4)
     assert len(bed.live.core.desired().runs) == 1, "they are a group"
-    bed.wait(bed.live.daemon.cancel("goes"))
+    bed.wait(bed.live.daemon.end("goes", "by its owner"))
     until(lambda: len(processes("stays")) == 8)
     assert not any(map(lives, processes("goes")))
     assert [*map(lives, processes("stays"))] == [False] * 4 + [True] * 4

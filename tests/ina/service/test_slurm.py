@@ -15,7 +15,7 @@ from controller.vocabulary.catalog import named
 from ina.service import files, slurm, slurm_runs
 from ina.service.engines import EngineChoice
 from ina.service.errors import EngineError, ServiceError
-from ina.service.runner import RunStatus
+from ina.service.orders import RunStatus
 from ina.service.slurm_runs import SlurmRuns
 
 

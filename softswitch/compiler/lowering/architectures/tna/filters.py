@@ -34,10 +34,10 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.switch import intrinsic_place
 from softswitch.compiler.lowering.convert import bits_cast
-from softswitch.compiler.lowering.extern_calls import scalar
+from softswitch.compiler.lowering.extern_calls import MethodCall, scalar
 from softswitch.compiler.lowering.instances import make_register
 from softswitch.compiler.lowering.unit import Body, Stage
-from softswitch.compiler.lowering.values import Object, Run, Value
+from softswitch.compiler.lowering.values import Run, Value
 
 _ENTRIES = 16
 _SCALES = range(-32, 32)
@@ -84,13 +84,12 @@ def table_of(operation: str, factor: float) -> MathTable:
     return MathTable(op.invert, op.shift, scale, entries)
 
 
-def execute_math(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
+def execute_math(call: MethodCall) -> Value:
     """Emit what a math unit makes of a number. Raises CompileError."""
-    del method
-    unit, result, pos = base.details, base.type.args[0], expr.pos
+    body, unit, result, pos = call.body, call.on.details, call.on.type.args[0], call.pos
     assert isinstance(unit, MathTable)
     assert isinstance(result, ir.Bits)
-    entry, exponent = _normalised(body, _plain(scalar(body, values[0], pos, "x"), pos), unit.shift, pos)
+    entry, exponent = _normalised(body, _plain(scalar(body, call.values[0], pos, "x"), pos), unit.shift, pos)
     power = exponent
     if unit.shift:
         power = _op("<<" if unit.shift > 0 else ">>", exponent, 1, pos)
@@ -175,11 +174,10 @@ def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instant
         make_register(body, type_, size, f"{name}.{cell}", decl, ())
 
 
-def execute_lpf(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
+def execute_lpf(call: MethodCall) -> Value:
     """Emit what a low-pass filter makes of a value."""
-    del method
-    found, value = _FilterCells(body, base, values, expr), _value(body, values, expr)
-    pos, result = expr.pos, base.type.args[0]
+    found, value = _FilterCells(call), _value(call)
+    pos, result = call.pos, call.on.type.args[0]
     assert isinstance(result, ir.Bits)
     rises = found.compare(">", value, found.cell["average"])
     sample = found.choose(_WORD, rises, found.cell["rise"], found.cell["fall"])
@@ -197,11 +195,10 @@ def execute_lpf(body: Body, base: Object, method: str, values: list[Value], expr
     return Run(result, bits_cast(result, found.choose(_WORD, unset, given, down), pos))
 
 
-def execute_wred(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
+def execute_wred(call: MethodCall) -> Value:
     """Emit whether a packet is dropped for the average of a value."""
-    del method
-    what, pos = base.details, expr.pos
-    found, value = _FilterCells(body, base, values, expr), _value(body, values, expr)
+    what, pos = call.on.details, call.pos
+    found, value = _FilterCells(call), _value(call)
     assert isinstance(what, Filter)
     found.approach(value, found.cell["gain"])
     found.write()
@@ -209,9 +206,8 @@ def execute_wred(body: Body, base: Object, method: str, values: list[Value], exp
     low, high = (bits_cast(_WORD, found.cell[name], pos) for name in ("low", "high"))
     excess = bits_cast(_WIDE, ir.Binary(_WORD, "-", average, low, pos), pos)
     likely = ir.Binary(_WIDE, "*", excess, bits_cast(_WIDE, found.cell["slope"], pos), pos)
-    drawn = body.temporary(_HALF, "random", pos)
-    bounds = (ir.Const(_HALF, 0, pos),), (ir.Const(_HALF, (1 << 32) - 1, pos),)
-    body.out.append(ir.Extern("random", "", ((drawn,), *bounds), pos))
+    drawn = call.body.temporary(_HALF, "random", pos)
+    call.emit("random", (drawn,), (ir.Const(_HALF, 0, pos),), (ir.Const(_HALF, (1 << 32) - 1, pos),))
     hit = found.compare("<", bits_cast(_WIDE, drawn, pos), likely)
     some = found.both(found.compare(">", average, low), hit)
     every = found.compare(">=", average, high)
@@ -222,12 +218,12 @@ def execute_wred(body: Body, base: Object, method: str, values: list[Value], exp
     )
 
 
-def _value(body: Body, values: list[Value], expr: ast.CallExpr) -> ir.Expr:
+def _value(call: MethodCall) -> ir.Expr:
     """Return the value with `_FRACTION` bits behind the point, in a variable."""
-    pos = expr.pos
-    variable = body.temporary(_WORD, "value", pos)
-    number = bits_cast(_WORD, scalar(body, values[0], pos, "the value"), pos)
-    body.out.append(
+    pos = call.pos
+    variable = call.body.temporary(_WORD, "value", pos)
+    number = bits_cast(_WORD, scalar(call.body, call.values[0], pos, "the value"), pos)
+    call.body.out.append(
         ir.Assign(variable, ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos), pos), pos)
     )
     return variable
@@ -236,31 +232,30 @@ def _value(body: Body, values: list[Value], expr: ast.CallExpr) -> ir.Expr:
 class _FilterCells:
     """The cells of one filter while a packet passes it, in variables."""
 
-    def __init__(self, body: Body, base: Object, values: list[Value], expr: ast.CallExpr) -> None:
+    def __init__(self, call: MethodCall) -> None:
+        body, base, pos = call.body, call.on, call.pos
         assert isinstance(base.details, Filter)
-        self._body, self._name, self._pos = body, base.name, expr.pos
+        self._call, self._body, self._pos = call, body, pos
         self._index: ir.Expr | None = None
         self.cell: dict[str, ir.Expr] = {}
-        if len(values) > 1:
-            self._index = body.temporary(_HALF, "index", expr.pos)
-            index = bits_cast(_HALF, scalar(body, values[1], expr.pos, "the index"), expr.pos)
-            body.out.append(ir.Assign(self._index, index, expr.pos))
+        if len(call.values) > 1:
+            self._index = body.temporary(_HALF, "index", pos)
+            index = bits_cast(_HALF, scalar(body, call.values[1], pos, "the index"), pos)
+            body.out.append(ir.Assign(self._index, index, pos))
         for name, type_ in base.details.cells.items():
-            variable = body.temporary(type_, name, expr.pos)
+            variable = body.temporary(type_, name, pos)
             self.cell[name] = variable
             if self._index is not None:
-                args = ((variable,), (self._index,))
-                body.out.append(ir.Extern("register.read", f"{base.name}.{name}", args, expr.pos))
+                call.emit("register.read", (variable,), (self._index,), instance=f"{base.name}.{name}")
             else:
-                body.out.append(ir.Assign(variable, ir.Const(type_, 0, expr.pos), expr.pos))
+                body.out.append(ir.Assign(variable, ir.Const(type_, 0, pos), pos))
 
     def write(self) -> None:
         """Emit the write of the average and its time."""
-        if self._index is None:
-            return
-        for name in _STATE:
-            args = ((self._index,), (self.cell[name],))
-            self._body.out.append(ir.Extern("register.write", f"{self._name}.{name}", args, self._pos))
+        if self._index is not None:
+            for name in _STATE:
+                instance = f"{self._call.on.name}.{name}"
+                self._call.emit("register.write", (self._index,), (self.cell[name],), instance=instance)
 
     def assign(self, name: str, value: ir.Expr) -> None:
         """Emit an assignment to a cell's variable."""

@@ -24,10 +24,9 @@ from softswitch.compiler.lowering.architectures.tna.stateful import (
     RegisterCells,
     direct_cells,
     initial_values,
-    leaves,
 )
 from softswitch.compiler.lowering.check import evaluate, known
-from softswitch.compiler.lowering.extern_calls import checked_instance, choose
+from softswitch.compiler.lowering.extern_calls import checked_instance, choose, leaves
 from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
 from softswitch.compiler.lowering.passing import is_optional
 from softswitch.compiler.lowering.types import data_type

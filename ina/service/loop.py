@@ -1,0 +1,243 @@
+"""The loop of the service: it takes events in, asks the core, and carries out what is to be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.core import Cancelled, Ended, Submitted
+from controller.errors import BadSpec
+from controller.policies.scheduling.errors import BadDecision
+from ina.service.effects import Effects
+from ina.service.errors import Conflict, StoreError
+from ina.service.executor import Executor
+from ina.service.fallback_jobs import FallbackJobs
+from ina.service.faults import fault_point
+from ina.service.ledger import Ledger
+from ina.service.measures import Measures
+from ina.service.network import Network
+from ina.service.policies import Policies
+from ina.service.runs import PROGRESS_S, Runs
+from ina.service.switches import CHECK_S, Switches
+from ina.service.threads import Blocking
+
+if TYPE_CHECKING:
+    from ina.service.fallback import FallbackServing
+
+LEAST_S = 0.005
+"""Shortest time for which the loop waits for something to happen."""
+REST = 3.0
+"""Times the last round took that the loop rests after it: what comes in meanwhile is decided together."""
+LONGEST_REST_S = 0.1
+"""But no longer."""
+STORE_S = 2.0
+"""Time until the store is tried again that could not be written."""
+
+_log = logging.getLogger(__name__)
+
+
+class Loop:
+    """Carries out what a core decides. Made and used in the thread of its event loop."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        testbed: str,
+        switches: Network,
+        executor: Executor,
+        fallbacks: FallbackServing | None,
+        blocking: Blocking,
+        progress_s: float = PROGRESS_S,
+    ) -> None:
+        """Make the loop of what a ledger knows.
+
+        Args:
+            ledger: What is known.
+            testbed: The name of the testbed whose hosts run workers; "": they are not on this machine.
+            switches: The switches.
+            executor: What starts workers.
+            fallbacks: The fallback servers; None: `switches` admit jobs to theirs, too.
+            blocking: Where calls that block are made.
+            progress_s: Least time between two reports of a job's progress to the core.
+        """
+        self._ledger = ledger
+        self._blocking = blocking
+        self._executor = executor
+        self._network = switches
+        self._switches = Switches(ledger, switches, blocking)
+        self._fallback_jobs = FallbackJobs(ledger, fallbacks, blocking)
+        self._runs = Runs(ledger, executor, self._switches, self._fallback_jobs, progress_s)
+        self._effects = Effects(
+            ledger, testbed, switches, executor, self._fallback_jobs, blocking, self._runs, self._switches
+        )
+        self._measures = Measures(ledger, switches, executor, blocking)
+        self._ready = "starting"
+        self._news = asyncio.Condition()
+
+    async def run(self) -> None:
+        """Serve until cancelled; what runs then runs on.
+
+        What cannot be written down, as on a full disk, has not happened: it is tried again until it can.
+        Raises StoreError for a state that cannot be read.
+        """
+        gc.freeze()  # or each full collection looks through all modules, and an admission waits for that
+        self._recover()
+        if self._ledger.restored:
+            await self._settle()
+        try:
+            await self._switches.check()
+            self._ready = ""
+            while True:
+                began_s = asyncio.get_running_loop().time()
+                try:
+                    self._round()
+                except (StoreError, OSError) as error:
+                    _log.error("%s; trying again in %g s", error, STORE_S)
+                    await asyncio.sleep(STORE_S)
+                await self._tell()
+                took_s = asyncio.get_running_loop().time() - began_s
+                await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
+                await self._pause()
+        finally:
+            self._ready = "ending"
+            self._effects.close()
+            self._blocking.close()
+
+    def _round(self) -> None:
+        """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
+        self._ledger.keep_time()
+        self._runs.see_servers()
+        if self._ledger.due_s <= self._ledger.now_s:  # who has ended in time has not missed it
+            self._runs.look_soon()
+        self._runs.look()
+        self._look()
+        self._ledger.decide()
+        self._forget()
+        self._ledger.freeze()
+        self._effects.carry_out()
+        if self._ledger.now_s >= self._switches.next_s:
+            self._effects.spawn(self._switches.check())
+        if self._ledger.now_s >= self._fallback_jobs.next_s:
+            self._effects.spawn(self._fallback_jobs.look())
+        if self._ledger.now_s >= self._measures.next_s:
+            self._effects.spawn(self._measures.measure())
+
+    def _look(self) -> None:
+        """See what else may have happened."""
+
+    def _forget(self) -> None:
+        """Forget jobs that have been over for long enough: none."""
+
+    @property
+    def next_s(self) -> float:
+        """When there is something to do even if nothing happens before."""
+        parts = (self._runs, self._switches, self._fallback_jobs, self._effects, self._measures)
+        return min(self._ledger.core.next_s, self._ledger.due_s, *(each.next_s for each in parts))
+
+    def _recover(self) -> None:
+        ledger, executor = self._ledger, self._executor
+        ledger.recover()
+        if strays := ledger.stray_logs():  # it died before it had removed them
+            self._effects.spawn(self._remove_logs(strays))
+        for number in executor.known() if not ledger.restored else ():
+            if number not in ledger.holds:  # it died before it had forgotten this one
+                self._effects.spawn(self._effects.clear(number))
+        for number, hold in ledger.holds.items():
+            if hold.stage == "preparing":  # its last step is that the runner is started
+                ledger.set(number, stage="running" if executor.lives(number) else "stopping")
+
+    async def _settle(self) -> None:
+        """Have nothing run, nor run again, of which the state does not know what became of it meanwhile."""
+        ledger, executor = self._ledger, self._executor
+        strangers = [number for number in executor.known() if number not in ledger.holds]
+        for number in strangers:
+            _log.warning("run %d, which the restored state does not know, is ended", number)
+        await asyncio.gather(*(self._effects.clear(number) for number in strangers))
+        unknown = {
+            name: "it was running"
+            for number, hold in ledger.holds.items()
+            if executor.status(number) is None
+            for name in hold.run.jobs
+            if name not in hold.over
+        }
+        held = {name for hold in ledger.holds.values() for name in hold.run.jobs}
+        for name in ledger.core.jobs.keys() - held:
+            written = ledger.logs(ledger.submitted[name]).glob("*")
+            latest = max((each.stat().st_mtime for each in written), default=-math.inf)
+            if ledger.at_s(latest) > ledger.recovered_s + 1.0:
+                unknown[name] = "it has run since"
+        why = "and whether it was completed since is not known: 'ina retry' runs it from where it last saved"
+        now_s = ledger.now_s
+        ended = [
+            Ended(now_s, name, f"the state was restored as of {ledger.recovered_s:.6g} s, {how}, {why}", True)
+            for name, how in unknown.items()
+            if name in ledger.core.jobs
+        ]
+        ledger.record(ended)
+        ledger.since_restored()
+
+    async def _remove_logs(self, folders: Sequence[Path]) -> None:
+        def remove() -> None:
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+                fault_point("log removed")
+
+        await self._blocking.runs(remove)
+
+    async def _pause(self) -> None:
+        ledger = self._ledger
+        wait_s = min(CHECK_S, self.next_s - ledger.now_s)
+        # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(wait_s, LEAST_S)):
+                await ledger.woken.wait()
+        ledger.woken.clear()
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    def look_soon(self) -> None:
+        """Look at what runs at once: something has become of it."""
+        self._runs.look_soon()
+        self._ledger.woken.set()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the service's first start."""
+        return self._ledger.now_s
+
+    @property
+    def ready(self) -> str:
+        """Why it does not serve yet; "": it does."""
+        return self._ready
+
+    async def take_in(self, jobs: Sequence[Submitted]) -> None:
+        """Take in jobs as the core is to see them. Raises StoreError."""
+        self._ledger.record(jobs)
+        await self._tell()
+
+    async def end(self, name: str, why: str) -> None:
+        """End a job that is not over, whether it runs or waits. Raises StoreError."""
+        self._ledger.record([Cancelled(self.now_s, name, why)])
+        await self._tell()
+
+    async def reload(self, policies: Policies) -> None:
+        """Have other policies decide from now on; what runs runs on until they decide otherwise.
+
+        Raises Conflict if they cannot follow those that decide now.
+        """
+        if policies != self._ledger.policies:
+            try:
+                self._ledger.change(policies)
+            except (BadSpec, BadDecision) as error:
+                raise Conflict(f"cannot change to these policies: {error}") from error
+        await self._tell()

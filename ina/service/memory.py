@@ -1,0 +1,69 @@
+"""The memory of a service of one command: it goes with the process, so events are counted and not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ina.service.store import Row
+
+
+class Memory:
+    """A state as `ina.service.store.Store`, of which nothing outlives the process."""
+
+    folder = Path("/nonexistent")
+    """Nothing is kept beside it."""
+    trouble = ""
+    last_s = 0.0
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._facts: dict[str, str] = {}
+
+    def fact(self, name: str, value: str | None = None) -> str | None:
+        """Return a fact about this state; if there is none yet and `value` is given, that is kept."""
+        return self._facts.get(name) if value is None else self._facts.setdefault(name, value)
+
+    def set_fact(self, name: str, value: str) -> None:
+        """Change a fact about this state."""
+        self._facts[name] = value
+
+    def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
+        """Return the numbers of these events."""
+        first, self.last = self.last + 1, self.last + len(events)
+        return list(range(first, self.last + 1))
+
+    def events(self, after: int = 0) -> Iterator[Row]:
+        """Yield nothing: nobody starts again from here."""
+        return iter(())
+
+    def holds(self) -> dict[int, dict[str, Any]]:
+        """Return nothing, for the same reason."""
+        return {}
+
+    def hold(self, bodies: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keep nothing of runs: the ledger knows what is held."""
+
+    def let_go(self, run: int) -> None:
+        """Do the same."""
+
+    def sync(self) -> None:
+        """Do nothing: no loss of power is outlived."""
+
+    def snapshot(self, program: str, body: bytes) -> None:
+        """Keep none."""
+
+    def snapshot_of(self, program: str) -> None:
+        """Return None: there is none."""
+
+    def archive(
+        self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
+    ) -> int:
+        """Return the number of the event that jobs are forgotten, and forget them."""
+        return self.append([(at_s, event)])[0]
+
+    def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
+        """Return nothing: what is forgotten is gone."""
+        return []

@@ -1,0 +1,192 @@
+"""What a run is to do, and what has become of it: between the daemon and whatever starts workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from controller.vocabulary import Mode
+from controller.vocabulary.job import Encoding
+from hostlib.launch.launcher import ACCOUNT, SETTINGS
+
+if TYPE_CHECKING:
+    from ina.runtime.jobs import GroupRun
+
+GRANTED = "granted.json"
+"""The file with how many packets each job of a run may have in flight."""
+STAGE_TIMES = 8
+"""Latest iterations that the reported time of one is the median of."""
+
+Engine = Literal["local", "ssh", "slurm", "ray"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOrder:
+    """A job of a run.
+
+    Attributes:
+        name: The job's name.
+        command: What each of its workers runs.
+        machines: The ranks on each of its servers.
+        admission: What the switches hold of it (`plain.of_admission`).
+        offset: The stage at which it starts a round, in a group.
+        logs: The folder for what its ranks write.
+        servers: Names of its servers, in the order of `machines`.
+        granted: Slots of its own, over all switches.
+        in_flight: Packets that it may have in flight ; 0: as many as its window has.
+        driver: Its command runs once, and has Ray Train start the workers.
+        congestion: The rule for its workers' windows.
+        numbers: The encoding of values in packets.
+        priority: Of its packets; None: each tensor's own.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    machines: tuple[tuple[int, ...], ...]
+    admission: Mapping[str, Any]
+    offset: int
+    logs: str
+    servers: tuple[str, ...] = ()
+    granted: int = 0
+    in_flight: int = 0
+    driver: bool = False
+    congestion: str = "fixed"
+    numbers: Encoding = "exponent"
+    priority: int | None = None
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The number of ranks on each server."""
+        return {server: len(ranks) for server, ranks in zip(self.servers, self.machines, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """What a runner is to do: jobs that start and stop together.
+
+    Attributes:
+        number: The run's.
+        testbed: The testbed whose hosts are the servers.
+        switch: False: all workers are on one server, and need no switch.
+        lanes: The values of a packet.
+        salted: Whether packets have a salt (`SwitchInfo`).
+        jobs: The jobs.
+        mode: How they use the memory of switches.
+        paced: Whether time-outs have to follow the pace of results.
+        engine: Who starts processes on the servers.
+        cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
+        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
+        here: With ssh: the server that is this machine; "": none is.
+        inherited: Patterns of the environment variables that commands inherit (`Workers`).
+    """
+
+    number: int
+    testbed: str
+    switch: bool
+    lanes: int
+    salted: bool
+    jobs: tuple[JobOrder, ...]
+    mode: Mode = "shared"
+    paced: bool = False
+    engine: Engine = "local"
+    cluster: Mapping[str, Any] | None = None
+    launch_with: str = ""
+    here: str = ""
+    inherited: tuple[str, ...] = (*ACCOUNT, *SETTINGS)
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> RunOrder:
+        """Return the order that ``asdict`` gave this for."""
+        jobs = (
+            JobOrder(
+                **{
+                    **job,
+                    "command": tuple(job["command"]),
+                    "machines": tuple(map(tuple, job["machines"])),
+                    "servers": tuple(job["servers"]),
+                }
+            )
+            for job in found["jobs"]
+        )
+        inherited = tuple(found["inherited"])
+        return cls(**{**found, "jobs": tuple(jobs), "inherited": inherited})
+
+
+@dataclass(slots=True)
+class RunStatus:
+    """What has become of a run.
+
+    Attributes:
+        done: Iterations of each job in this run, of those whose programs tell (`hostlib.interleave`).
+        iteration_s: Time of one of these.
+        compute_s: The part of that for which the slowest rank does not sum.
+        hold_s: For how long a packet of each job holds its place in the window, and its slot.
+        ends: How each job ended that has: "" well, else what went wrong.
+        ended_at: When that was, as Unix time.
+        blame: The job that broke its group; None: none.
+        broke: How it did, with job and rank.
+        lost: Servers that were gone with their workers, and how.
+        engine: How Ray names the run, and its state there; "": not yet, or it is not Ray's.
+        over: All have ended, or the run could not be.
+        failure: Why it could not; "": it could.
+        final: Its workers cannot be started again.
+    """
+
+    done: dict[str, int] = field(default_factory=dict)
+    iteration_s: dict[str, float] = field(default_factory=dict)
+    compute_s: dict[str, float] = field(default_factory=dict)
+    hold_s: dict[str, float] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    ended_at: dict[str, float] = field(default_factory=dict)
+    blame: str | None = None
+    broke: str = ""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    engine: str = ""
+    over: bool = False
+    failure: str = ""
+    final: bool = False
+
+    def note_end(self, group: GroupRun, job: str, failure: str) -> None:
+        """Note that a job of the run has ended: "" well, else with this failure."""
+        self.ends[job], self.ended_at[job] = failure, time.time()
+        self.blame = group.turns.culprit
+        self.broke = group.turns.broken or ""
+
+    def note_progress(self, group: GroupRun, jobs: Sequence[str]) -> bool:
+        """Note how far the jobs are; return whether any has gone on."""
+        done = {name: group.turns.iterations(name) for name in jobs}
+        if done == self.done:
+            return False
+        self.done = done
+        self.iteration_s = {name: times[len(times) // 2] for name in jobs if (times := _times(group, name))}
+        self.compute_s = {
+            name: compute_s for name in jobs if (compute_s := _compute_s(group, name)) is not None
+        }
+        self.hold_s = {name: hold_s for name in jobs if (hold_s := _hold_s(group, name)) is not None}
+        return True
+
+
+def _times(group: GroupRun, name: str) -> list[float]:
+    measured = group.turns.measured(name)
+    return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
+
+
+def _compute_s(group: GroupRun, name: str) -> float | None:
+    """Return the time of an iteration beside its sums, at the slowest rank; None: no rank has told."""
+    from hostlib.interleave.stages import STAGES  # jobs that take no turns start without
+
+    network = STAGES.index("network")
+    ranks = [
+        sorted(each.total_s - each.stages_s[network] for each in iterations[-STAGE_TIMES:])
+        for iterations in group.turns.measured(name)
+        if iterations
+    ]
+    return max((times[len(times) // 2] for times in ranks), default=None)
+
+
+def _hold_s(group: GroupRun, name: str) -> float | None:
+    """Return for how long a slot is held, at the rank where that takes longest; None: no rank has told."""
+    told = (report.get("hold_s", 0.0) for report in group.reports(name).values())
+    return max((hold_s for hold_s in told if hold_s > 0), default=None)
