@@ -17,7 +17,7 @@ from bmv2_topos.trace import Sum
 from hostlib.core.congestion import BadLimits, Congestion, Limits, Round, checked
 from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.priority import Urgency
-from hostlib.core.state import NEVER, Counter
+from hostlib.core.state import NEVER
 from hostlib.core.window import Exchange, Window
 from hostlib.wire import encodings
 from hostlib.wire.encodings import Encoding
