@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softswitch.compiler.ir import Node
+from softswitch.compiler.ir import SourceNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Annotated(Node):
+class Annotated(SourceNode):
     """The base of nodes that may have annotations."""
 
     annotations: tuple[SourceAnnotation, ...] = ()
@@ -31,7 +31,7 @@ class Annotated(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceAnnotation(Node):
+class SourceAnnotation(SourceNode):
     """``@name``, ``@name(body)`` or ``@name[elements]``.
 
     `body` is the source text between the parentheses (brackets), stripped, "" without any.
@@ -47,14 +47,14 @@ class SourceAnnotation(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class BasicType(Node):
+class BasicType(SourceNode):
     """``bool``, ``error``, ``match_kind``, ``string``, ``void``, ``int`` without width; or ``_``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class BitsType(Node):
+class BitsType(SourceNode):
     """``bit<width>`` or ``int<width>``; plain ``bit`` has the literal width 1."""
 
     width: Expr
@@ -62,28 +62,28 @@ class BitsType(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class VarbitType(Node):
+class VarbitType(SourceNode):
     """``varbit<width>``."""
 
     width: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class TupleType(Node):
+class TupleType(SourceNode):
     """``tuple<A, B>``."""
 
     elements: tuple[TypeRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ListTypeRef(Node):
+class ListTypeRef(SourceNode):
     """``list<A>``."""
 
     element: TypeRef
 
 
 @dataclass(frozen=True, slots=True)
-class NamedType(Node):
+class NamedType(SourceNode):
     """A type by name; `absolute` with a leading dot, `args` of ``Name<A, B>``."""
 
     name: str
@@ -92,7 +92,7 @@ class NamedType(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class StackTypeRef(Node):
+class StackTypeRef(SourceNode):
     """``Element[size]``: a header stack, or an array in newer specifications."""
 
     element: TypeRef
@@ -105,7 +105,7 @@ TypeRef = BasicType | BitsType | VarbitType | TupleType | ListTypeRef | NamedTyp
 
 
 @dataclass(frozen=True, slots=True)
-class IntLiteral(Node):
+class IntLiteral(SourceNode):
     """A number; `width` is None without ``w`` or ``s`` in the literal."""
 
     value: int
@@ -114,21 +114,21 @@ class IntLiteral(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class BoolLiteral(Node):
+class BoolLiteral(SourceNode):
     """``true`` or ``false``."""
 
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
-class StringLiteral(Node):
+class StringLiteral(SourceNode):
     """A string; escaped quotes and backslashes are resolved in `value`."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(SourceNode):
     """A name of anything, types included; `absolute` with a leading dot."""
 
     name: str
@@ -136,7 +136,7 @@ class Name(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Word(Node):
+class Word(SourceNode):
     """``this``, ``{#}``, ``_``, ``default``, or ``...``, the default value of the context's type.
 
     ``_`` is an argument or in a keyset, ``default`` in a keyset or the label of a switch.
@@ -151,14 +151,14 @@ def is_word(node: object, *texts: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeExpr(Node):
+class TypeExpr(SourceNode):
     """A type where only its members can follow: ``error.X``, ``Foo<T>.apply()``."""
 
     type: TypeRef
 
 
 @dataclass(frozen=True, slots=True)
-class MemberExpr(Node):
+class MemberExpr(SourceNode):
     """``base.name``."""
 
     base: Expr
@@ -166,7 +166,7 @@ class MemberExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexExpr(Node):
+class IndexExpr(SourceNode):
     """``base[index]``."""
 
     base: Expr
@@ -174,7 +174,7 @@ class IndexExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class SliceExpr(Node):
+class SliceExpr(SourceNode):
     """``base[high:low]``."""
 
     base: Expr
@@ -183,7 +183,7 @@ class SliceExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class PlusSlice(Node):
+class PlusSlice(SourceNode):
     """``base[low+:width]``."""
 
     base: Expr
@@ -192,7 +192,7 @@ class PlusSlice(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ListExpr(Node):
+class ListExpr(SourceNode):
     """``{a, b}``; `dots` if it ends in ``...`` (defaults for the rest)."""
 
     elements: tuple[Expr, ...]
@@ -200,7 +200,7 @@ class ListExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class StructExpr(Node):
+class StructExpr(SourceNode):
     """``{a = x, b = y}``; every field has a name; `dots` if it ends in ``...``."""
 
     fields: tuple[GivenArgument, ...]
@@ -208,7 +208,7 @@ class StructExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class UnaryExpr(Node):
+class UnaryExpr(SourceNode):
     """``+ - ~ !``."""
 
     op: str
@@ -216,7 +216,7 @@ class UnaryExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryExpr(Node):
+class BinaryExpr(SourceNode):
     """``* / % + - |+| |-| ++ << >> < <= > >= == != & ^ | && ||``."""
 
     op: str
@@ -225,7 +225,7 @@ class BinaryExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class MuxExpr(Node):
+class MuxExpr(SourceNode):
     """``condition ? then : otherwise``."""
 
     condition: Expr
@@ -234,7 +234,7 @@ class MuxExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class CastExpr(Node):
+class CastExpr(SourceNode):
     """``(type) operand``."""
 
     type: TypeRef
@@ -242,7 +242,7 @@ class CastExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class CallExpr(Node):
+class CallExpr(SourceNode):
     """``callee<type_args>(args)``: function, method, action, ``apply`` or constructor."""
 
     callee: Expr
@@ -251,7 +251,7 @@ class CallExpr(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Mask(Node):
+class Mask(SourceNode):
     """``value &&& mask`` in a keyset."""
 
     value: Expr
@@ -259,7 +259,7 @@ class Mask(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeExpr(Node):
+class RangeExpr(SourceNode):
     """``low .. high`` in a keyset or a ``for``."""
 
     low: Expr
@@ -290,7 +290,7 @@ Expr = (
 
 
 @dataclass(frozen=True, slots=True)
-class GivenArgument(Node):
+class GivenArgument(SourceNode):
     """``value`` or ``name = value`` in a call, struct or annotation."""
 
     name: str | None
@@ -301,7 +301,7 @@ class GivenArgument(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class AssignStatement(Node):
+class AssignStatement(SourceNode):
     """``target = value``, or a compound such as ``+=`` in `op`."""
 
     target: Expr
@@ -310,7 +310,7 @@ class AssignStatement(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class CallStatement(Node):
+class CallStatement(SourceNode):
     """A call for its effect."""
 
     call: CallExpr
@@ -324,7 +324,7 @@ class BlockStatement(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class IfStatement(Node):
+class IfStatement(SourceNode):
     """``if (condition) then else otherwise``; an empty statement is an empty `BlockStatement`."""
 
     condition: Expr
@@ -333,7 +333,7 @@ class IfStatement(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchCase(Node):
+class SwitchCase(SourceNode):
     """``label: body``; without a body it falls through to the next case's."""
 
     label: Expr
@@ -341,7 +341,7 @@ class SwitchCase(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchStatement(Node):
+class SwitchStatement(SourceNode):
     """``switch (subject) { … }``; labels are expressions, action names or ``default``."""
 
     subject: Expr
@@ -349,14 +349,14 @@ class SwitchStatement(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnStatement(Node):
+class ReturnStatement(SourceNode):
     """``return value;``."""
 
     value: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
-class Jump(Node):
+class Jump(SourceNode):
     """``exit;``, ``break;`` or ``continue;``."""
 
     kind: str
@@ -433,7 +433,7 @@ Stmt = (
 
 
 @dataclass(frozen=True, slots=True)
-class TypeParam(Node):
+class TypeParam(SourceNode):
     """One of ``<A, B>`` behind a declared name."""
 
     name: str
@@ -461,7 +461,7 @@ class Prototype(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionDecl(Node):
+class FunctionDecl(SourceNode):
     """``result name<T>(…) { … }``."""
 
     prototype: Prototype
@@ -504,7 +504,7 @@ class EnumDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class MembersDecl(Node):
+class MembersDecl(SourceNode):
     """``error { … }`` or ``match_kind { … }``: adds members to the one type of that name."""
 
     name: str
@@ -524,7 +524,7 @@ class TypedefDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class ExternFunctionDecl(Node):
+class ExternFunctionDecl(SourceNode):
     """``extern result name<T>(…);``."""
 
     prototype: Prototype
@@ -613,7 +613,7 @@ class TableDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class SelectCase(Node):
+class SelectCase(SourceNode):
     """``keys : target;``; keys as in `EntryDecl`."""
 
     keys: tuple[Expr, ...]
@@ -621,7 +621,7 @@ class SelectCase(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(SourceNode):
     """``transition select(subjects) { … }``."""
 
     subjects: tuple[Expr, ...]
@@ -629,7 +629,7 @@ class Select(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Goto(Node):
+class Goto(SourceNode):
     """``transition target;``."""
 
     target: str
@@ -715,7 +715,7 @@ Decl = (
 
 
 @dataclass(frozen=True, slots=True)
-class SourceProgram(Node):
+class SourceProgram(SourceNode):
     """A whole compilation unit: its top-level declarations in source order."""
 
     declarations: tuple[Decl, ...]

@@ -80,14 +80,14 @@ def width_of(type_: Type) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class SourceNode:
     """The base of what is at a place of the source: of syntax trees, too."""
 
     pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Const(Node):
+class Const(SourceNode):
     """A literal.
 
     `value` is canonical: 0 <= value < 2**width (two's complement range if signed), 0/1 for Bool,
@@ -99,7 +99,7 @@ class Const(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Var(Node):
+class Var(SourceNode):
     """A variable or one of the storages ``hdr``, ``meta``, ``standard_metadata``."""
 
     type: Type
@@ -107,7 +107,7 @@ class Var(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Member(Node):
+class Member(SourceNode):
     """A field of a struct or header."""
 
     type: Type
@@ -116,7 +116,7 @@ class Member(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class StackElement(Node):
+class StackElement(SourceNode):
     """A header of a stack; until `flatten` has run, a Struct is an element of a stack of unions."""
 
     type: Header | Struct
@@ -141,7 +141,7 @@ class Last(StackElement):
 
 
 @dataclass(frozen=True, slots=True)
-class LastIndex(Node):
+class LastIndex(SourceNode):
     """``stack.lastIndex``, bit<32>."""
 
     type: Bits
@@ -149,7 +149,7 @@ class LastIndex(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Slice(Node):
+class Slice(SourceNode):
     """``base[high:low]``, also assignable."""
 
     type: Bits
@@ -159,7 +159,7 @@ class Slice(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Unary(Node):
+class Unary(SourceNode):
     """``-``, ``~`` on Bits; ``!`` on Bool."""
 
     type: Scalar
@@ -168,7 +168,7 @@ class Unary(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Binary(Node):
+class Binary(SourceNode):
     """``+ - * / % & | ^ |+| |-| ++ << >>`` on Bits, ``== != < <= > >=``, ``&& ||`` (short-circuit).
 
     Both operands of all but shifts and ``++`` have the same type. ``==``/``!=`` also compare
@@ -182,7 +182,7 @@ class Binary(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Node):
+class Cast(SourceNode):
     """Between Bits types (truncate, zero- or sign-extend by the operand's signedness), bit<1> and Bool."""
 
     type: Bits | Bool
@@ -190,7 +190,7 @@ class Cast(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Mux(Node):
+class Mux(SourceNode):
     """``condition ? then : otherwise``."""
 
     type: Scalar
@@ -200,7 +200,7 @@ class Mux(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class IsValid(Node):
+class IsValid(SourceNode):
     """``header.isValid()``."""
 
     type: Bool
@@ -208,14 +208,14 @@ class IsValid(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Lookahead(Node):
+class Lookahead(SourceNode):
     """``packet.lookahead<bit<W>>()``: Bits only (headers are lowered field by field)."""
 
     type: Bits
 
 
 @dataclass(frozen=True, slots=True)
-class PacketLength(Node):
+class PacketLength(SourceNode):
     """``packet.length()`` in bytes, bit<32>."""
 
     type: Bits
@@ -241,7 +241,7 @@ Expr = (
 
 
 @dataclass(frozen=True, slots=True)
-class Assign(Node):
+class Assign(SourceNode):
     """``target = value``: scalars, whole headers, stacks or structs (copies values and validity)."""
 
     target: Expr
@@ -249,7 +249,7 @@ class Assign(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Forget(Node):
+class Forget(SourceNode):
     """The value of a scalar is undefined from here on: it is declared, or passed as ``out``.
 
     `undefined.settled` turns it into what is to happen then; back ends have nothing to do for it.
@@ -259,7 +259,7 @@ class Forget(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class If(Node):
+class If(SourceNode):
     """``if (condition) then else otherwise``."""
 
     condition: Expr
@@ -268,7 +268,7 @@ class If(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Switch(Node):
+class Switch(SourceNode):
     """The first case one of whose constants equals `subject`; a case of no constants is the default."""
 
     subject: Expr
@@ -276,7 +276,7 @@ class Switch(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Apply(Node):
+class Apply(SourceNode):
     """Apply a table.
 
     `hit` (Bool) and `action` (bit<32>: position in the table's `actions`), if asked for, are
@@ -289,31 +289,31 @@ class Apply(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class Call(SourceNode):
     """Run the body of an action; its parameter variables have been assigned."""
 
     action: str
 
 
 @dataclass(frozen=True, slots=True)
-class Inlined(Node):
+class Inlined(SourceNode):
     """An inlined control body: `Return` inside leaves it."""
 
     body: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Return(Node):
+class Return(SourceNode):
     """Leave the innermost `Inlined` or action body, or the block."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exit(Node):
+class Exit(SourceNode):
     """Leave the whole block (ingress or egress)."""
 
 
 @dataclass(frozen=True, slots=True)
-class SetValidity(Node):
+class SetValidity(SourceNode):
     """``header.setValid()`` or ``header.setInvalid()``."""
 
     header: Expr
@@ -321,7 +321,7 @@ class SetValidity(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Shift(Node):
+class Shift(SourceNode):
     """``stack.push_front(count)`` if positive, ``stack.pop_front(-count)`` if negative."""
 
     stack: Expr
@@ -329,14 +329,14 @@ class Shift(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Skip(Node):
+class Skip(SourceNode):
     """Move a stack's next index on by one, if it is below the size."""
 
     stack: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Loop(Node):
+class Loop(SourceNode):
     """Run `body`, then `update`, over and over until a `Break`; it ends after 2**20 rounds, too."""
 
     body: tuple[Stmt, ...]
@@ -344,17 +344,17 @@ class Loop(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Break(Node):
+class Break(SourceNode):
     """Leave the innermost `Loop`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Continue(Node):
+class Continue(SourceNode):
     """Go on with the `update` of the innermost `Loop`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extract(Node):
+class Extract(SourceNode):
     """``packet.extract(header)``; with `size`, the width in bits of its one varbit field.
 
     Makes the header valid (also when its target is `Next`, which it then advances).
@@ -366,14 +366,14 @@ class Extract(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Advance(Node):
+class Advance(SourceNode):
     """``packet.advance(bits)``."""
 
     bits: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Verify(Node):
+class Verify(SourceNode):
     """``verify(condition, error)`` in a parser."""
 
     condition: Expr
@@ -381,7 +381,7 @@ class Verify(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Emit(Node):
+class Emit(SourceNode):
     """``packet.emit(header)`` of one header or stack; an invalid header emits nothing.
 
     Structs are lowered to one Emit per header.
@@ -391,7 +391,7 @@ class Emit(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Extern(Node):
+class Extern(SourceNode):
     """A call of a v1model extern; `instance` is the control-plane name, or "" for functions.
 
     =========================  ==========================================================

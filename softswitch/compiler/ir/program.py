@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from softswitch.compiler.ir.nodes import Bits, Bool, Enum, Expr, Node, Stmt, Struct, Type
+from softswitch.compiler.ir.nodes import Bits, Bool, Enum, Expr, SourceNode, Stmt, Struct, Type
 
 V1MODEL = "v1model"
 BLOCKS = ("verify", "ingress", "ingress_deparser", "egress", "compute", "deparser")
@@ -25,7 +25,7 @@ class Pattern(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Transition(Node):
+class Transition(SourceNode):
     """The transition of a parser state: to the target of the first case whose patterns all match `subjects`.
 
     No case is error NoMatch. Unconditional: no subjects and one case of no patterns.
@@ -36,7 +36,7 @@ class Transition(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ParserState(Node):
+class ParserState(SourceNode):
     """A parser state; ``accept`` and ``reject`` are targets but have no State."""
 
     name: str
@@ -53,7 +53,7 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlObject(Node):
+class ControlObject(SourceNode):
     """What the control plane knows by a name."""
 
     name: str
@@ -267,7 +267,7 @@ class ControllerHeader(ControlObject):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark(Node):
+class Remark(SourceNode):
     """Something legal that is perhaps not what was meant."""
 
     message: str

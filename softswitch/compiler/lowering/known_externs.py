@@ -392,14 +392,7 @@ _FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Extern
     "verify_checksum_with_payload": ((Stage.VERIFY,), (4,), _checksum),
     "update_checksum": ((Stage.COMPUTE,), (4,), _checksum),
     "update_checksum_with_payload": ((Stage.COMPUTE,), (4,), _checksum),
-    "mark_to_drop": (
-        _CONTROLS,
-        (
-            0,
-            1,
-        ),
-        _mark_to_drop,
-    ),
+    "mark_to_drop": (_CONTROLS, (0, 1), _mark_to_drop),
     "clone": (_CONTROLS, (2,), _clone),
     "clone_preserving_field_list": (_CONTROLS, (3,), _clone),
     "clone3": (_CONTROLS, (3,), _clone),
@@ -410,22 +403,8 @@ _FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Extern
     "truncate": (_CONTROLS, (1,), _truncate),
     "assert": ((), (1,), _check),
     "assume": ((), (1,), _check),
-    "log_msg": (
-        (),
-        (
-            1,
-            2,
-        ),
-        _log_msg,
-    ),
+    "log_msg": ((), (1, 2), _log_msg),
     "verify": ((), (2,), _verify),
-    "static_assert": (
-        (),
-        (
-            1,
-            2,
-        ),
-        _static_assert,
-    ),
+    "static_assert": ((), (1, 2), _static_assert),
     "digest": ((Stage.INGRESS,), (2,), _digest),
 }

@@ -104,7 +104,7 @@ OBJECTS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Object(ir.Node):
+class Object(ir.SourceNode):
     """An instance of an extern; `name` is its control-plane name.
 
     `unit` is what a counter or meter counts, or the algorithm of an action selector; `colour` the variable
@@ -121,7 +121,7 @@ class Object(ir.Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block(ir.Node):
+class Block(ir.SourceNode):
     """An instance of a control or parser before it is applied, with its constructor arguments."""
 
     decl: ast.ControlDecl | ast.ParserDecl
@@ -241,21 +241,21 @@ def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable(ir.Node):
+class Variable(ir.SourceNode):
     """A variable, parameter, constant or extern instance: anything that has a value."""
 
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
-class TypeName(ir.Node):
+class TypeName(ir.SourceNode):
     """A type."""
 
     type: t.Type
 
 
 @dataclass(frozen=True, slots=True)
-class GenericType(ir.Node):
+class GenericType(ir.SourceNode):
     """A struct, header or header union with type parameters.
 
     `made` holds its specialisations, each with what is not supported in it.
@@ -267,7 +267,7 @@ class GenericType(ir.Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ExternDef(ir.Node):
+class ExternDef(ir.SourceNode):
     """An extern with objects."""
 
     decl: ast.ExternDecl
@@ -275,7 +275,7 @@ class ExternDef(ir.Node):
 
 
 @dataclass(frozen=True, slots=True)
-class ExternFunctions(ir.Node):
+class ExternFunctions(ir.SourceNode):
     """The overloads of an extern function."""
 
     overloads: list[ast.Prototype]
@@ -283,7 +283,7 @@ class ExternFunctions(ir.Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Functions(ir.Node):
+class Functions(ir.SourceNode):
     """The overloads of a function."""
 
     overloads: list[ast.FunctionDecl]
@@ -291,7 +291,7 @@ class Functions(ir.Node):
 
 
 @dataclass(frozen=True, slots=True)
-class BlockDef(ir.Node):
+class BlockDef(ir.SourceNode):
     """A control or parser with a body."""
 
     decl: ast.ControlDecl | ast.ParserDecl
@@ -299,21 +299,21 @@ class BlockDef(ir.Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Signature(ir.Node):
+class Signature(ir.SourceNode):
     """A control, parser or package type."""
 
     decl: ast.ControlTypeDecl | ast.ParserTypeDecl | ast.PackageDecl
 
 
 @dataclass(frozen=True, slots=True)
-class Local(ir.Node):
+class Local(ir.SourceNode):
     """An action, table or sub-block of a control or parser; `item` belongs to who declared it."""
 
     item: object
 
 
 @dataclass(frozen=True, slots=True)
-class Broken(ir.Node):
+class Broken(ir.SourceNode):
     """A name whose declaration is wrong, which has been said already."""
 
 
@@ -430,7 +430,7 @@ def unknown(what: str, name: str, candidates: Iterable[str], pos: ir.Position) -
 
 
 @dataclass(frozen=True, slots=True)
-class Formal(ir.Node):
+class Formal(ir.SourceNode):
     """A parameter with its type looked up."""
 
     direction: str
