@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from softswitch.compiler.undefined import Finding
     from softswitch.daemon import SwitchSettings, run_switch
-    from softswitch.engine.build import build_c, load
+    from softswitch.engine.build import build_c, join_c, load
     from softswitch.engine.c_compiler import has_compiler
     from softswitch.engine.cache import compile_once, p4info_once, preprocess_once
     from softswitch.engine.capture_files import CaptureFiles, CaptureTo
@@ -80,6 +80,7 @@ __all__ = [
     "file_header",
     "find_undefined",
     "has_compiler",
+    "join_c",
     "load",
     "metric_family",
     "metric_labels",
@@ -110,7 +111,7 @@ _HOMES: Final = {
     ),
     "compiler.undefined": ("Finding",),
     "daemon": ("SwitchSettings", "run_switch"),
-    "engine.build": ("build_c", "load"),
+    "engine.build": ("build_c", "join_c", "load"),
     "engine.c_compiler": ("has_compiler",),
     "engine.capture_files": ("CaptureFiles", "CaptureTo"),
     "engine.emit_c": ("emit_c",),

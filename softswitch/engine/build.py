@@ -9,7 +9,7 @@ compiler serves, or with the package (`c_compiler.find`).
 Builds the data-path engine (runtime/engine*.c) with the machine's C compiler, once per content.
 
 ``python -m softswitch.engine.build FOLDER PROGRAM.p4:LANES… PART.h+PART.c…`` builds it, programs, and C files
-that others have built here (`joined`) for machines that have no compiler (`c_compiler`).
+that others have built here (`join_c`) for machines that have no compiler (`c_compiler`).
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def build_engine() -> Path:
     return build_c(engine_text(), flags=ENGINE_FLAGS)
 
 
-def joined(parts: Iterable[Path]) -> str:
+def join_c(parts: Iterable[Path]) -> str:
     """Return C files as one text."""
     return "\n".join(part.read_text(encoding="utf-8") for part in parts)
 
@@ -287,7 +287,7 @@ def build_for_others(folder: Path, programs: Sequence[str]) -> None:
 def _build_for_others(folder: Path, program: str) -> None:
     text, flags = engine_text(), tuple[str, ...](ENGINE_FLAGS)
     if program.endswith(".c"):
-        text, flags = joined(map(Path, program.split("+"))), FLAGS
+        text, flags = join_c(map(Path, program.split("+"))), FLAGS
     elif program:
         from softswitch.compiler import compile_file
         from softswitch.engine.emit_c import emit_c
