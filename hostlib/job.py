@@ -69,13 +69,18 @@ def init(
         _join(machines.launched(place, settings), limits)
 
 
-def _join(config: JobConfig | None, limits: Limits) -> None:
-    global _communicator, _config
+def check_not_left(config: JobConfig | None) -> None:
+    """Raise NotInitialized if this process has left the job."""
     if config and _place(config) in _left:
         raise NotInitialized(
             f"job {config.job} was left with shutdown() and cannot be joined again: call init() and "
             "shutdown() once in a process, or start a new job with `ina run`"
         )
+
+
+def _join(config: JobConfig | None, limits: Limits) -> None:
+    global _communicator, _config
+    check_not_left(config)
     _communicator = joined(config, limits) if config else Communicator(None, limits=limits)
     _config = config
 

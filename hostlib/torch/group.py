@@ -26,12 +26,14 @@ from hostlib.collectives import Layer
 from hostlib.collectives.communicator import Communicator
 from hostlib.collectives.paths import SWITCH, CallPaths
 from hostlib.collectives.watch import Watch
+from hostlib.config import JobConfig
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
+from hostlib.job import check_not_left
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.calls import Kind, Plan, Plans, SwitchCall, SwitchCalls
 from hostlib.torch.describe import as_bytes, strange
-from hostlib.torch.joining import give_back, join, join_group, take
+from hostlib.torch.joining import StoreTexts, give_back, join, join_group, take
 from hostlib.torch.moves import start_move, why_no_move
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import start_sum
@@ -84,6 +86,9 @@ class InaProcessGroup(dist.ProcessGroup):
         """
         super().__init__(rank, size)
         whole = not ranks
+        self._owner = whole and size > 1 and not hostlib.is_initialized()
+        if self._owner:
+            check_not_left(JobConfig.from_environment())  # the store may have gone with the rank that had it
         store = _fresh(store, rank)
         settings = Settings.from_environment()
         self._float64 = settings.float64
@@ -93,9 +98,8 @@ class InaProcessGroup(dist.ProcessGroup):
         self._broken: JobBroken | None = None
         self._own: Communicator | None = None
         """The job of this group alone; None: it has the one of `hostlib.current`, or none."""
-        self._owner = whole and size > 1 and not hostlib.is_initialized()
         self._watch: Watch | None = None
-        self._beside: dist.Store | None = None
+        self._beside: StoreTexts | None = None
         """The store by a connection for those who wait for nothing; the groups of its ranks use it, too."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
@@ -422,15 +426,15 @@ def _fresh(store: dist.Store, rank: int) -> dist.Store:
     return dist.PrefixStore(f"{attempt}/{store.add(f'{attempt}/made/{rank}', 1)}", store)
 
 
-def _beside(store: dist.Store, *, whole: bool) -> dist.Store:
+def _beside(store: dist.Store, *, whole: bool) -> StoreTexts:
     """Return a group's store by another connection: the default group's, since each new one may take long.
 
     torch looks for the names of both its ends in the DNS.
     """
     default = None if whole else dist.group.WORLD
     if isinstance(default, InaProcessGroup) and default._beside:
-        return dist.PrefixStore(store.get("key").decode(), default._beside)  # `join_group` has set it
-    return store.clone()
+        return default._beside.under(store.get("key").decode())  # `join_group` has set it
+    return StoreTexts(store.clone())
 
 
 def create(options: Any, backend_options: Any) -> InaProcessGroup:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import secrets
 import socket
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -162,6 +163,63 @@ class _StoreChannel:
             self._store.set(f"meeting/{self._spread}", text)
         said: str = self._store.get(f"meeting/{self._spread}").decode()
         return said
+
+
+class StoreTexts:
+    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`), which is not asked once it is gone.
+
+    torch prints a stack trace before it raises that the process with the store has ended, as rank 0's may.
+    """
+
+    def __init__(self, store: dist.Store, parent: StoreTexts | None = None) -> None:
+        """Share texts; `parent`: those of the same process's store."""
+        self._store = store
+        self._parent = parent
+        self._end: socket.socket | None = parent._end if parent else _connection(store)
+        if self._end and not parent:
+            weakref.finalize(self, self._end.close)
+
+    def under(self, prefix: str) -> StoreTexts:
+        """Return the texts whose keys begin with this."""
+        return StoreTexts(dist.PrefixStore(prefix, self._store), self)
+
+    def set(self, key: str, value: str, /) -> None:
+        """Keep a text."""
+        self._there().set(key, value)
+
+    def get(self, key: str, /) -> bytes:
+        """Return a text that is there."""
+        return bytes(self._there().get(key))
+
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether there are texts by all these keys."""
+        return bool(self._there().check(keys))
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add to a number, 0 at first, and return it."""
+        return int(self._there().add(key, amount))
+
+    def _there(self) -> dist.Store:
+        if self._end is None:
+            return self._store
+        try:
+            self._end.recv(1)
+        except BlockingIOError:  # it sends nothing unasked
+            return self._store
+        except OSError:
+            pass
+        raise RuntimeError("the process with torch's store has ended")
+
+
+def _connection(store: dist.Store) -> socket.socket | None:
+    """Return a connection to the process with a store, which ends with it; None: the store has no process."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, dist.TCPStore):
+        return None
+    end = socket.create_connection((store.host, store.port))
+    end.setblocking(False)
+    return end
 
 
 Place = tuple[tuple[int, ...], int, int, timedelta]

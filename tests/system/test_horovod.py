@@ -285,6 +285,13 @@ def test_a_stall_ends_after_the_limit_and_names_tensor_and_ranks(ranks: Ranks) -
         assert later.endswith("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is 0.5")
 
 
+def test_a_rank_that_outlives_the_first_is_told_without_torchs_stack_traces(ranks: Ranks) -> None:
+    _, (kind, text, said) = ranks.results("horovod_after_the_first")
+    assert (kind, "cannot be joined again" in text) == ("NotInitialized", True)
+    assert "TCPStore" not in said
+    assert "frame #" not in said
+
+
 def test_limits_of_stalls_are_horovods(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

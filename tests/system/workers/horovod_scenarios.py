@@ -763,6 +763,26 @@ def horovod_two_optimizers() -> Any:
     return [weights, said]
 
 
+def horovod_after_the_first() -> Any:
+    """Return what rank 1 meets, and all that is said there, once rank 0 has ended with torch's store."""
+    hvd.init()
+    dist.new_group([0, 1])
+    if hvd.rank() == 0:
+        return []
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        for thread in threading.enumerate():
+            if thread.name == "watch":
+                thread.join(60)
+        hvd.shutdown()
+        try:
+            hvd.init()
+        except RuntimeError as error:
+            found = [type(error).__name__, str(error)]
+        said.seek(0)
+        return [*found, said.read().decode()]
+
+
 @in_world
 def horovod_stall_that_ends() -> Any:
     """Rank 1 calls something else; with HOROVOD_STALL_SHUTDOWN_TIME_SECONDS."""
