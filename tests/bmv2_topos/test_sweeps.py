@@ -413,7 +413,7 @@ def test_the_table_is_for_people(both: Path, options: tuple[object, ...]) -> Non
         (("--loss", 2), "all links: loss is 2, must be a probability"),
         (("--tree", "2x2", "--link-loss", 2), "links between switches: loss is 2, must be a probability"),
         (("--delay", -1), "all links: delay_s is -1, must be 0 or more"),
-        (("--rate", "inf"), "all links: rate_bps is inf, must be 0 or more, and at most 1e+15"),
+        (("--rate", 1e16), "all links: rate_bps is 1e+16, must be 0 or more, and at most 1e+15"),
         (
             ("--program", "atp", "--preempt"),
             "--preempt: the program atp has no priorities: it lacks register",
