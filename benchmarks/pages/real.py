@@ -24,11 +24,9 @@ from hostlib.core.state import RtoLimits
 from hostlib.launch import command_line
 from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
-from ina.runtime.jobs import run_jobs
-from ina.runtime.launch import JobRun
-from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
+from ina.service.live import WorkerOptions, run_one
 
 DELAY_S = 2e-6
 WINDOW = 512
@@ -196,13 +194,10 @@ class RealAllreduce:
         ):
             command = tuple(self._command(folder))
             job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
-            end = JobRun(LaunchSpec(job=job))
             before_s = _processor_s(state.switches.values())
-            run_jobs(FabricLauncher(fabric), [end], on_output=to_stderr)
+            result = run_one(fabric, LaunchSpec(job=job), WorkerOptions(on_output=to_stderr))
             switch_s = _processor_s(state.switches.values()) - before_s
-            end.check()
-            assert end.result is not None
-            reports = end.result.reports.values()
+            reports = result.reports.values()
             resent, sent = (
                 sum(report[f"packets_{name}"] for report in reports) for name in ("resent", "sent")
             )

@@ -27,11 +27,9 @@ from bmv2_topos.testbeds import netns
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
 from ina.bench.allreduce import Operation
-from ina.runtime.jobs import run_jobs
-from ina.runtime.launch import JobRun
-from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
+from ina.service.live import WorkerOptions, run_one
 
 if TYPE_CHECKING:  # the command needs no torch to say what it needs
     import torch
@@ -104,9 +102,7 @@ def train(rate_bps: float, options: argparse.Namespace) -> Row:
         given += ["--sharded"] if options.sharded else []
         command = (sys.executable, "-m", NAME, "--rank", folder, *given)
         job = Job(name=NAMELESS, workers=options.hosts, command=command, slots=2 * WINDOW)
-        end = JobRun(LaunchSpec(job=job))
-        run_jobs(FabricLauncher(fabric), [end], on_output=to_stderr)
-        end.check()
+        run_one(fabric, LaunchSpec(job=job), WorkerOptions(on_output=to_stderr))
         ranks = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(options.hosts)]
     return {
         "rate_bps": rate_bps,

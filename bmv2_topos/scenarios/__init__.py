@@ -1,7 +1,7 @@
 """Scenarios: jobs, faults and checks on a topology, as data; and the runners that any of them runs on.
 
 A scenario is a file (`read`), of which some come along (`shipped`). It runs in virtual time here, or as
-processes on loopback, in network namespaces or in Mininet (`ina.runtime.scenarios`)::
+processes on loopback, in network namespaces or in Mininet (`ina.service.scenarios`)::
 
     scenario = find_scenario("straggler")
     outcome = Virtual().run(scenario)

@@ -1,4 +1,4 @@
-"""Runners of scenarios: the interface, and virtual time; `ina.runtime.scenarios` has processes."""
+"""Runners of scenarios: the interface, and virtual time; `ina.service.scenarios` has processes."""
 
 from __future__ import annotations
 

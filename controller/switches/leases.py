@@ -11,7 +11,8 @@ has to renew, a quarter of the lease. A machine that is suspended, a virtual mac
 paused, takes holder and observer along, and on any clock that goes on meanwhile the lease would have run out
 before its holder could run again. So it does not matter to an observer which clock it is given, as long as it
 does not go back: `time.monotonic`, which on Linux stands still while the machine is suspended. A holder that
-asks whether it has been too late takes one that goes on (`ina/runtime/served.py`): others may have watched.
+asks whether it has been too late takes one that goes on (`ina/service/fabric_network.py`): others may have
+watched.
 
 A holder on the same machine that is known to have ended (`holders.py`) needs no watching.
 """

@@ -122,7 +122,7 @@ class Chain(enum.IntFlag):
     """A probe was sent. It was early, so the result may well be the answer to what was sent before it."""
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """How a call of `hostlib.core.window.Kernel` may change the status of a chain."""
 
     call: str
@@ -141,25 +141,27 @@ _DOUBT: Final = Chain.QUERY | Chain.COUNTED
 _OVER: Final = Chain.QUEUED | Chain.LOST
 
 STEPS: Final = (
-    Step("begin", "in the first window", 0, lacks=_ANY, sets=Chain.READY),
-    Step("emit", "sent", Chain.READY, sets=Chain.FLIGHT, clears=Chain.READY),
-    Step("emit", "sent again", Chain.QUEUED, Chain.QUERY, Chain.RESENT, _OVER | Chain.ASKED),
-    Step("emit", "asked for", _ASK, Chain.PROBE, Chain.RESENT | Chain.ASKED, _OVER | Chain.QUERY),
-    Step("emit", "probed for", Chain.PROBE, 0, Chain.RESENT | Chain.PROBED, _ASK | _OVER | Chain.PROBE),
-    Step("absorb", "its result: the next packet of the chain has to wait", Chain.FLIGHT, clears=_ANY),
-    Step("absorb", "that has to wait no longer", 0, lacks=_ANY, sets=Chain.READY),
-    Step("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),
-    Step("absorb", "a status does not", Chain.FLIGHT, clears=Chain.COUNTED),
-    Step("absorb", "one does, at the longest time-out", Chain.ASKED | Chain.COUNTED, sets=Chain.QUEUED),
-    Step("absorb", "its sum overflowed", Chain.FLIGHT, Chain.RAW, Chain.RAW | Chain.QUEUED, _DOUBT),
-    Step("absorb", "a reminder", Chain.FLIGHT, sets=Chain.QUEUED, clears=_DOUBT),
-    Step("absorb", "overtaken", Chain.FLIGHT, sets=Chain.QUEUED),
-    Step("absorb", "overtaken, with a fallback server", Chain.FLIGHT, Chain.QUEUED | Chain.ASKED, _ASK),
-    Step("time_out", "a probe is due", Chain.FLIGHT, Chain.QUEUED, _ASK | Chain.PROBE),
-    Step("time_out", "overdue", Chain.FLIGHT, Chain.QUEUED, _ASK),
-    Step("time_out", "asked for, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED),
-    Step("time_out", "asked for in vain", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _ASK | Chain.LOST),
-    Step("time_out", "the same, with a fallback server", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _OVER),
+    ChainStep("begin", "in the first window", 0, lacks=_ANY, sets=Chain.READY),
+    ChainStep("emit", "sent", Chain.READY, sets=Chain.FLIGHT, clears=Chain.READY),
+    ChainStep("emit", "sent again", Chain.QUEUED, Chain.QUERY, Chain.RESENT, _OVER | Chain.ASKED),
+    ChainStep("emit", "asked for", _ASK, Chain.PROBE, Chain.RESENT | Chain.ASKED, _OVER | Chain.QUERY),
+    ChainStep("emit", "probed for", Chain.PROBE, 0, Chain.RESENT | Chain.PROBED, _ASK | _OVER | Chain.PROBE),
+    ChainStep("absorb", "its result: the next packet of the chain has to wait", Chain.FLIGHT, clears=_ANY),
+    ChainStep("absorb", "that has to wait no longer", 0, lacks=_ANY, sets=Chain.READY),
+    ChainStep("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),
+    ChainStep("absorb", "a status does not", Chain.FLIGHT, clears=Chain.COUNTED),
+    ChainStep("absorb", "one does, at the longest time-out", Chain.ASKED | Chain.COUNTED, sets=Chain.QUEUED),
+    ChainStep("absorb", "its sum overflowed", Chain.FLIGHT, Chain.RAW, Chain.RAW | Chain.QUEUED, _DOUBT),
+    ChainStep("absorb", "a reminder", Chain.FLIGHT, sets=Chain.QUEUED, clears=_DOUBT),
+    ChainStep("absorb", "overtaken", Chain.FLIGHT, sets=Chain.QUEUED),
+    ChainStep("absorb", "overtaken, with a fallback server", Chain.FLIGHT, Chain.QUEUED | Chain.ASKED, _ASK),
+    ChainStep("time_out", "a probe is due", Chain.FLIGHT, Chain.QUEUED, _ASK | Chain.PROBE),
+    ChainStep("time_out", "overdue", Chain.FLIGHT, Chain.QUEUED, _ASK),
+    ChainStep("time_out", "asked for, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED),
+    ChainStep("time_out", "asked for in vain", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _ASK | Chain.LOST),
+    ChainStep(
+        "time_out", "the same, with a fallback server", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _OVER
+    ),
 )
 """All ways in which a call changes the status of a chain; one that takes in several packets takes several."""
 

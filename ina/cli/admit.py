@@ -34,11 +34,11 @@ from ina.cli.run_options import (
 from ina.cli.service.common import CONTROLLER, ControllerOptions, JobOptions
 from ina.runtime import cluster_fabric, machine_hosts
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.launch import attend, met
+from ina.runtime.launch import Attendance, attend, met
 from ina.runtime.metrics import metrics
 from ina.runtime.programs import settled
-from ina.runtime.run import serve
 from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort
+from ina.service.live import serve
 
 _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
@@ -226,7 +226,7 @@ def _serve_on_switches(asked: AdmitSettings) -> None:
     with opened as switches_there:
         check_memory(asked.memory, [spec], switches_there.offers)
         while True:
-            result = serve(switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
+            result = serve(switches_there, spec, ATTENDANCE, listen)
             _print(metrics(result))
             if result.failure or not asked.again or not _asked_again():
                 return
@@ -245,7 +245,7 @@ def _serve_given(asked: AdmitSettings) -> JobResult:
     text = os.environ.get("INA_GIVEN", "")
     job, first = given_job(text, asked.ranks, [each.split(",") for each in asked.machine or []])
     with met(job, asked.listen or first) as rendezvous:
-        return attend(job, rendezvous, on_ready=_announce, starter_left=_input_ended)
+        return attend(job, rendezvous, ATTENDANCE)
 
 
 @contextlib.contextmanager
@@ -293,6 +293,9 @@ def _input_ended() -> bool:
     """Return whether standard input has ended; its content is ignored."""
     ready, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
+
+
+ATTENDANCE = Attendance(_announce, _input_ended)
 
 
 # --------------------------------------------------------------------------- by a controller
@@ -354,7 +357,6 @@ def _admitted(asked: AdmitSettings) -> JobResult:
     return hold(
         held,
         asked.at.connect,
-        on_ready=_announce,
+        ATTENDANCE,
         on_wait=lambda reason: say(f"ina: job {held.name!r} waits: {reason}"),
-        starter_left=_input_ended,
     )

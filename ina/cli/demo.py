@@ -21,8 +21,8 @@ from ina.cli.live import Live
 from ina.cli.output import err, out
 from ina.cli.plain import Listing, Reply, Result, plural
 from ina.runtime.metrics import metrics
-from ina.runtime.run import run_alone
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.service.live import run_alone
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))
 

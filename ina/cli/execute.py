@@ -15,8 +15,8 @@ from ina.runtime.fabric import SwitchFabric
 from ina.runtime.jobs import first_failure
 from ina.runtime.launch import JobRun
 from ina.runtime.metrics import Metrics, by_switch, metrics, refusals, total
-from ina.runtime.run import RunReport, run
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.service.live import RunReport, run
 
 
 def execute(
@@ -37,7 +37,7 @@ def execute(
         specs: The jobs.
         switch: The user's name of the switch.
         as_json: Print one JSON object instead of tables.
-        opened: Switches to use instead; see `ina.runtime.run.run`.
+        opened: Switches to use instead; see `ina.service.live.run`.
         unused_keys: See `Result`.
     """
     with Live({spec.job.name: spec.job.workers for spec in specs}, quiet=as_json) as live:

@@ -14,7 +14,7 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Reply, Result, plural, rate, say
 from ina.cli.run_options import FabricOptions, SwitchOptions
 from ina.runtime.agents import SSH
-from ina.runtime.doctor import examine, shown
+from ina.service.doctor import examine, shown
 
 
 class Format(StrEnum):

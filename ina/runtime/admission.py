@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from controller import ControllerError, Member, NoSuchJob, Region, Registration
-from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.layout import Branch, Deployment, TreeAdmission, deployment_of
 from controller.switches.model import INA_UDP_PORT, SwitchInfo, Uplink
 from controller.vocabulary import Job, Tree
@@ -21,8 +19,6 @@ from ina.runtime.fallback_process import description
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, MachineAtPort
 
 _log = logging.getLogger(__name__)
-LOOK_S = 0.5
-"""Interval at which leases are looked at while a job waits for room."""
 
 
 @contextlib.contextmanager
@@ -30,8 +26,7 @@ def admitted(
     fabric: SwitchFabric,
     spec: LaunchSpec,
     registered: Registration | None,
-    cancelled: threading.Event,
-    *,
+    region: Region | None = None,
     beside: Sequence[str | None] = (),
 ) -> Iterator[TreeAdmission]:
     """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
@@ -40,7 +35,7 @@ def admitted(
         fabric: The switches.
         spec: The job.
         registered: What the switches keep of it for others; None: nothing.
-        cancelled: Once set, nothing is waited for.
+        region: Its slots, if it shares them; None: those that it names, or all.
         beside: For a group of another job's ranks, the hosts of these; each has one more beside it.
 
     Raises:
@@ -50,17 +45,16 @@ def admitted(
     """
     with contextlib.ExitStack() as stack:
         shared = fabric.offers.shared
-        region = None
-        if shared and spec.job.slots is not None:
+        if region is None and shared and spec.job.slots is not None:
             region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
-            deployment = at_one_switch(fabric, spec, region)
+            deployment = _at_one_switch(fabric, spec, region)
         else:
             deployment = _deployment(fabric, spec, _places(fabric, spec, beside, stack), region)
-        tree = _admit(fabric, deployment, registered, cancelled)
-        stack.callback(_remove, fabric, spec.job.name, tree)
         with fabric.lock:
+            tree = fabric.fleet.admit(deployment, ports=_ports(fabric), registration=registered)
             fabric.jobs[spec.job.name] = tree
+        stack.callback(_remove, fabric, spec.job.name, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
             assert uplink is not None
@@ -69,43 +63,6 @@ def admitted(
             fallback.add(tree.job, description(tree))
             stack.callback(fallback.remove, tree.job)
         yield tree
-
-
-def _admit(
-    fabric: SwitchFabric,
-    deployment: Deployment,
-    registered: Registration | None,
-    cancelled: threading.Event,
-) -> TreeAdmission:
-    told = False
-    while True:
-        try:
-            with fabric.lock:
-                return fabric.fleet.admit(deployment, ports=_ports(fabric), registration=registered)
-        except (OutOfMemory, OutOfRows) as error:
-            with fabric.lock:
-                undecided_s = fabric.fleet.undecided_s()
-            if undecided_s is not None and not told and not cancelled.is_set():
-                _log.warning(
-                    "no room for the job: %s; waiting up to %.0f s to see whether the jobs that are there"
-                    " still have a holder",
-                    error,
-                    undecided_s,
-                )
-                told = True
-            if undecided_s is None or not _made_room(fabric, cancelled):
-                raise
-
-
-def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
-    """Watch the leases until a job that nobody holds is removed; False if there is none, or if cancelled."""
-    while True:
-        with fabric.lock:
-            if any(fabric.fleet.sweep().values()):
-                return True
-            undecided_s = fabric.fleet.undecided_s()
-        if undecided_s is None or cancelled.wait(min(LOOK_S, undecided_s)):
-            return False
 
 
 def _places(
@@ -175,7 +132,7 @@ def _deployment(
     return replace(found, **_memory(fabric, spec))
 
 
-def at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None) -> Deployment:
+def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None) -> Deployment:
     """Return the deployment of a job on one switch, where the controller chooses ports.
 
     Args:

@@ -318,7 +318,7 @@ class SwitchFabric:
                 yield
             except Unreachable as error:
                 if self.asked_by_others:
-                    self.silent = str(error)
+                    self.silent = self.silent or str(error)
                 raise
 
     def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""Runs jobs at the same time: a thread for each, and one that monitors all.
+"""Runs admitted jobs at the same time: a thread for each, and one that monitors all.
 
 The jobs of one group take turns on storage, CPU, GPU and network (`hostlib.interleave`).
 """
@@ -9,14 +9,17 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from hostlib.launch.launcher import Output
+from hostlib.launch.launcher import Output, Rendezvous
 from ina.runtime.errors import GroupFailed
-from ina.runtime.hosts import Hosts
-from ina.runtime.launch import JobRun
-from ina.runtime.spec import JobResult, LaunchSpec, Reports
+from ina.runtime.launch import Admitted, JobRun, met
+from ina.runtime.spec import LaunchSpec, Reports
+
+if TYPE_CHECKING:
+    from hostlib import interleave
 
 TICK_S = 0.1
 
@@ -29,71 +32,8 @@ OnProgress = Callable[[Mapping[str, Reports]], None]
 Granted = Callable[[str], int]
 """Returns how many packets a job may have in flight; 0: no bound. Asked several times per second."""
 
-
-class Launcher(Protocol):
-    """Runs jobs: admits them to switches first, or finds them admitted."""
-
-    @property
-    def hosts(self) -> Hosts:
-        """Where workers run."""
-
-    def launch(self, run: JobRun) -> JobResult | None:
-        """Run a job to its end; None if it was cancelled before it began."""
-
-    def ended(self) -> str | None:
-        """Return which part that jobs need has ended for good, and how; None while all run."""
-
-
-def run_jobs(
-    launcher: Launcher,
-    runs: Sequence[JobRun],
-    *,
-    on_output: OnOutput,
-    on_progress: OnProgress = lambda reports: None,
-    granted: Granted = lambda name: 0,
-    on_end: Callable[[JobRun], None] = lambda end: None,
-) -> None:
-    """Run jobs at the same time; if one fails, the others continue.
-
-    An exception here (an interrupt) ends all of them, and records their results, before it is raised further.
-
-    Args:
-        launcher: Runs each.
-        runs: The jobs, of which none has begun.
-        on_output: Called with the output of workers.
-        on_progress: Called with the reports of all ranks.
-        granted: Bounds the jobs' packets in flight.
-        on_end: Called with each job's end at once, in a thread of its own.
-    """
-    for run in runs:
-        run.on_output = _for_job(on_output, run.spec)
-    threads = [
-        threading.Thread(target=_run, args=(launcher, run, on_end), name=run.spec.job.name) for run in runs
-    ]
-
-    def grant() -> None:
-        for run in runs:
-            run.grant(granted(run.spec.job.name))
-
-    try:
-        grant()
-        for thread in threads:
-            thread.start()
-        while not all(run.over.wait(TICK_S) for run in runs):
-            if why := launcher.ended():
-                for run in runs:
-                    run.fault(why)
-            grant()
-            on_progress({run.spec.job.name: run.reports() for run in runs})
-    except BaseException:
-        for run in runs:
-            run.cancel()
-        raise
-    finally:
-        # Not by Thread.join: if a signal interrupts it, Python takes the thread for ended.
-        for thread, run in zip(threads, runs, strict=True):
-            if thread.ident is not None:
-                run.over.wait()
+Meet = Callable[[Admitted], AbstractContextManager[Rendezvous]]
+"""Keeps the meeting point of a job's ranks."""
 
 
 def first_failure(runs: Sequence[JobRun]) -> JobRun | None:
@@ -107,24 +47,8 @@ def _failed_at_s(run: JobRun) -> float:
     return run.result.failure.at_s if run.result and run.result.failure else run.at_s
 
 
-def _run(launcher: Launcher, run: JobRun, on_end: Callable[[JobRun], None]) -> None:
-    try:
-        run.result = launcher.launch(run)
-    except BaseException as error:
-        run.error = error
-    run.at_s = time.monotonic()
-    try:
-        on_end(run)
-    finally:
-        run.over.set()
-
-
 def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:
     return lambda rank, data, is_error: on_output(spec, rank, data, is_error)
-
-
-class _Stopped(Exception):
-    """The group was told to stop."""
 
 
 class GroupRun:
@@ -132,70 +56,89 @@ class GroupRun:
 
     def __init__(
         self,
-        launcher: Launcher,
-        specs: Sequence[LaunchSpec],
-        offsets: Sequence[int],
+        jobs: Sequence[Admitted],
+        offsets: Sequence[int] | None,
         *,
         on_output: OnOutput,
         on_end: Callable[[JobRun], None] = lambda end: None,
         granted: Granted = lambda name: 0,
+        meet: Meet = met,
     ) -> None:
         """Prepare a group. Raises GroupError.
 
         Args:
-            launcher: Runs each job.
-            specs: The jobs.
-            offsets: The stages at which they start their rounds.
+            jobs: The jobs.
+            offsets: The stages at which they start their rounds; None: they take no turns.
             on_output: Called with what workers write.
             on_end: Called with each job's end at once, in a thread of its own; not of a cancelled job.
             granted: Bounds the jobs' packets in flight.
+            meet: Keeps the meeting point of each job.
         """
-        from hostlib import interleave  # jobs that take no turns start without
-
-        self._launcher = launcher
-        self._on_output = on_output
         self._on_end = on_end
         self._granted = granted
+        self._meet = meet
         self._stopping = threading.Event()
-        self._reports: dict[str, Reports] = {}
-        names = [spec.job.name for spec in specs]
-        self.turns = interleave.TurnServer(
-            dict(zip(names, offsets, strict=True)),
-            {spec.job.name: spec.job.workers for spec in specs},
-            host=launcher.hosts.group_host,
-        )
-        self._specs = [
-            replace(spec, variables={**spec.variables, **self.turns.environment(spec.job.name)})
-            for spec in specs
-        ]
+        self._turns: interleave.TurnServer | None = None
+        if offsets is not None:
+            self._turns = _turns(jobs, offsets)
+            jobs = [_with_turns(job, self._turns) for job in jobs]
+        self._jobs = jobs
+        self.runs = [JobRun(job.spec, _for_job(on_output, job.spec)) for job in jobs]
+        """The jobs' runs, in the order given."""
 
-    def run(self) -> list[JobRun]:
-        """Run all jobs to their ends, in the order given; if one fails, the others end, too.
+    @property
+    def takes_turns(self) -> bool:
+        """Whether its jobs take turns, and tell how far they are."""
+        return self._turns is not None
+
+    @property
+    def turns(self) -> interleave.TurnServer:
+        """Where they take them."""
+        assert self._turns is not None
+        return self._turns
+
+    def run(self) -> None:
+        """Run all jobs to their ends; of jobs that take turns, the others end, too, if one fails.
 
         After `cancel` their workers are ended. An exception here (an interrupt) ends all jobs before it is
         raised further.
         """
-        ends = [JobRun(spec) for spec in self._specs]
-        with self.turns, contextlib.suppress(_Stopped):
-            run_jobs(
-                self._launcher,
-                ends,
-                on_output=self._on_output,
-                on_progress=self._on_tick,
-                granted=self._granted,
-                on_end=self._ended,
-            )
-        return ends
+        threads = [
+            threading.Thread(target=self._run, args=each, name=each[0].spec.job.name)
+            for each in zip(self.runs, self._jobs, strict=True)
+        ]
+        with self._turns or contextlib.nullcontext():
+            try:
+                self._grant()
+                for thread in threads:
+                    thread.start()
+                while not all(run.over.wait(TICK_S) for run in self.runs):
+                    self._grant()
+            except BaseException:
+                self.cancel()
+                raise
+            finally:
+                # Not by Thread.join: if a signal interrupts it, Python takes the thread for ended.
+                for thread, run in zip(threads, self.runs, strict=True):
+                    if thread.ident is not None:
+                        run.over.wait()
 
     def reports(self, job: str) -> Reports:
         """Return the latest report of each rank of a job that has sent one."""
-        return self._reports.get(job, {})
+        return next(run.reports() for run in self.runs if run.spec.job.name == job)
+
+    def fault(self, reason: str) -> None:
+        """Tell all workers that the jobs cannot continue."""
+        for run in self.runs:
+            run.fault(reason)
 
     def cancel(self) -> None:
         """End the jobs soon."""
         self._stopping.set()
+        for run in self.runs:
+            run.cancel()
 
-    def check(self, ends: Sequence[JobRun]) -> None:
+    def check(self) -> None:
         """Raise GroupFailed if the group broke, naming the job that failed, or any other error.
 
         Nothing is wrong with a group that was cancelled.
@@ -203,23 +146,51 @@ class GroupRun:
         if self._stopping.is_set():
             return
         if why := self.turns.broken:
-            names = ", ".join(spec.job.name for spec in self._specs)
-            how = next((end.failure() for end in ends if end.spec.job.name == self.turns.culprit), None)
+            names = ", ".join(run.spec.job.name for run in self.runs)
+            how = next((run.failure() for run in self.runs if run.spec.job.name == self.turns.culprit), None)
             raise GroupFailed(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
-        for end in ends:
-            end.check()
+        for run in self.runs:
+            run.check()
+
+    def _grant(self) -> None:
+        for run in self.runs:
+            run.grant(self._granted(run.spec.job.name))
+
+    def _run(self, run: JobRun, job: Admitted) -> None:
+        try:
+            if not run.cancelled.is_set():
+                with self._meet(job) as rendezvous:
+                    run.result = run.run(job, rendezvous)
+        except BaseException as error:
+            run.error = error
+        run.at_s = time.monotonic()
+        try:
+            self._ended(run)
+        finally:
+            run.over.set()
 
     def _ended(self, end: JobRun) -> None:
         failure = end.failure()
         # of a job that was cancelled nothing is told, unless its workers had ended before
         if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
             return
-        if len(self._specs) > 1:  # alone it may do without
+        if self._turns is not None and len(self.runs) > 1:  # alone it may do without
             why = str(failure or "a process ended without joining the group")
-            self.turns.ended(end.spec.job.name, why)
+            self._turns.ended(end.spec.job.name, why)
         self._on_end(end)
 
-    def _on_tick(self, reports: Mapping[str, Reports]) -> None:
-        self._reports |= reports
-        if self._stopping.is_set():
-            raise _Stopped
+
+def _turns(jobs: Sequence[Admitted], offsets: Sequence[int]) -> interleave.TurnServer:
+    from hostlib import interleave  # jobs that take no turns start without
+
+    names = [job.spec.job.name for job in jobs]
+    return interleave.TurnServer(
+        dict(zip(names, offsets, strict=True)),
+        {job.spec.job.name: job.spec.job.workers for job in jobs},
+        host=jobs[0].hosts.group_host,
+    )
+
+
+def _with_turns(job: Admitted, turns: interleave.TurnServer) -> Admitted:
+    variables = {**job.spec.variables, **turns.environment(job.spec.job.name)}
+    return replace(job, spec=replace(job.spec, variables=variables))

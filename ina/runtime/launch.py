@@ -151,6 +151,20 @@ def met(job: Admitted, listen: str | None = None) -> Iterator[Rendezvous]:
         yield rendezvous
 
 
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """What is asked of workers that others start.
+
+    Attributes:
+        on_ready: Called with the ranks' configurations.
+        starter_left: Called several times per second; if it returns True before all ranks have joined, no
+            more will come, and the job ends.
+    """
+
+    on_ready: Callable[[Sequence[str]], None]
+    starter_left: Callable[[], bool]
+
+
 @dataclass(slots=True, eq=False)
 class JobRun:
     """The run of one job, from its start to its end; `run` blocks, other threads may call the rest.
@@ -164,6 +178,7 @@ class JobRun:
         error: That error.
         at_s: When it ended (monotonic).
         over: Set when it has ended.
+        attendance: Of workers that others start; None: this starts them.
     """
 
     spec: LaunchSpec
@@ -174,6 +189,7 @@ class JobRun:
     error: BaseException | None = None
     at_s: float = 0.0
     over: threading.Event = field(default_factory=threading.Event)
+    attendance: Attendance | None = None
     _rendezvous: Rendezvous | None = None
     _fault: str | None = None
     _fault_s: float = 0.0
@@ -181,7 +197,7 @@ class JobRun:
 
     @property
     def interrupted(self) -> bool:
-        """True if its workers were ended because `run_jobs` was."""
+        """True if its workers were ended from outside."""
         return self.result is not None and self.result.interrupted
 
     def check(self) -> None:
@@ -227,6 +243,11 @@ class JobRun:
         """
         spec, hosts = self.spec, job.hosts
         rendezvous.grant(self._granted)
+        if self.attendance is not None:
+            self._rendezvous = rendezvous
+            return attend(
+                job, rendezvous, self.attendance, ended=lambda: self._fault, cancelled=self.cancelled
+            )
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(hosts.torch_store(job.worker(0)[1]))
             environments = [job.environment(rank, rendezvous, store) for rank in range(spec.job.workers)]
@@ -259,43 +280,34 @@ class JobRun:
 def attend(
     job: Admitted,
     rendezvous: Rendezvous,
+    attendance: Attendance,
     *,
-    on_ready: Callable[[Sequence[str]], None],
-    starter_left: Callable[[], bool],
     ended: Callable[[], str | None] = lambda: None,
+    cancelled: threading.Event | None = None,
 ) -> JobResult:
     """Hand out the configurations of ranks that others start, and wait until these have left.
 
     Args:
         job: The job.
         rendezvous: Its meeting point.
-        on_ready: Called with the ranks' configurations.
-        starter_left: Called several times per second; if it returns True before all ranks have joined, no
-            more will come, and the job ends.
+        attendance: Who gets them, and whether ranks may still come.
         ended: Returns how something that the job needs has ended for good; None while all runs.
+        cancelled: Once set, nothing is waited for.
     """
     started = time.monotonic()
-    on_ready([job.config(rank, rendezvous) for rank in range(job.spec.job.workers)])
-    failure = _watch(rendezvous, starter_left, ended)
-    return JobResult(failure, time.monotonic() - started, rendezvous.reports())
-
-
-def _watch(
-    rendezvous: Rendezvous, starter_left: Callable[[], bool], ended: Callable[[], str | None]
-) -> WorkerExit | None:
-    """Wait for the end of the job; return the failure that ended it, or None."""
+    attendance.on_ready([job.config(rank, rendezvous) for rank in range(job.spec.job.workers)])
     failure: WorkerExit | None = None
-    pause = threading.Event()
-    while not rendezvous.finished:
-        if not rendezvous.complete and starter_left():
+    pause = cancelled or threading.Event()
+    while not rendezvous.finished and not pause.wait(LOOK_S):
+        if not rendezvous.complete and attendance.starter_left():
             break
         if failure is None and (why := ended()):
             rendezvous.fault(why)
             failure = WorkerExit(-1, 1, why)
-        pause.wait(LOOK_S)
     if failure is None and not rendezvous.complete:
-        return WorkerExit(-1, 1, "its launcher ended before all ranks had joined")
-    if failure is None and (gone := rendezvous.gone):
-        rank, why = next(iter(gone.items()))
-        return WorkerExit(rank, 1, f"rank {rank}: {why}")
-    return failure
+        failure = WorkerExit(-1, 1, "its launcher ended before all ranks had joined")
+    elif failure is None and (gone := rendezvous.gone):
+        rank, reason = next(iter(gone.items()))
+        failure = WorkerExit(rank, 1, f"rank {rank}: {reason}")
+    elapsed_s = time.monotonic() - started
+    return JobResult(failure, elapsed_s, rendezvous.reports(), interrupted=pause.is_set())

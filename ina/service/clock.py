@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from ina.service.memory import Memory
+    from ina.service.memory import StateInMemory
     from ina.service.store import Store
 
 STEP_S = 1.0
@@ -71,7 +71,7 @@ class Clock:
             self._from_s = max(last_s, wall() - began_at) - since_s
 
     @classmethod
-    def of(cls, store: Store | Memory) -> Self:
+    def of(cls, store: Store | StateInMemory) -> Self:
         """Return the clock of a state. Raises StoreError."""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         return cls(began_at, store.last_s, store.fact("clock") or "")

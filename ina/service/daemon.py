@@ -34,7 +34,7 @@ from ina.service.executor import Executor
 from ina.service.external import ExternalRuns, Holders, is_external
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
-from ina.service.loop import Loop
+from ina.service.loop import ServiceLoop
 from ina.service.quotas import Quota, QuotaState, Rates
 from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
 from ina.service.reports import Reports
@@ -49,7 +49,7 @@ START_S = 10.0
 """Least cost of a start that schedulers count, in seconds: workers begin, and go on from what they saved."""
 
 
-class Daemon(Loop):
+class Daemon(ServiceLoop):
     """The service. Made and used in the thread of its event loop; jobs are named by their ids.
 
     Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
@@ -64,7 +64,7 @@ class Daemon(Loop):
         executor: Executor,
         **others: Any,
     ) -> None:
-        """Make the daemon of what a ledger knows; see `Loop`."""
+        """Make the daemon of what a ledger knows; see `ServiceLoop`."""
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
         super().__init__(ledger, testbed=testbed, executor=self._external, **others)
         self._hosts_are_here = testbed != ""

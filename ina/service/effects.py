@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from controller.core import Ended, Place
-from controller.errors import BadSpec, ControllerError
+from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
 from controller.policies.memory.regions import Standing
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, Registration
@@ -243,7 +243,8 @@ class Effects:
             before = self.troubles.get((number, kind))
             after_s = min(2 * before.after_s, BACK_OFF_S[1]) if before else BACK_OFF_S[0]
             self.troubles[number, kind] = Trouble(str(error), ledger.now_s + after_s, after_s)
-            _log.warning("run %d: %s; trying again in %g s", number, error, after_s)
+            level = logging.INFO if isinstance(error, OutOfMemory | OutOfRows) else logging.WARNING
+            _log.log(level, "run %d: %s; trying again in %g s", number, error, after_s)
             self._switches.check_soon()  # it may be that a switch is gone
             if number in ledger.holds:
                 ledger.set(number, busy=False)

@@ -18,7 +18,7 @@ from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import Rendezvous
 from ina.runtime.errors import WorkerFailed
 from ina.runtime.hosts import UdpHosts
-from ina.runtime.launch import Admitted, attend, met
+from ina.runtime.launch import Admitted, Attendance, attend, met
 from ina.runtime.metrics import summed_bytes
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
 from ina.service import plain
@@ -138,19 +138,17 @@ class Lease:
 def hold(
     held: ExternalJob,
     connect: Callable[[str], contextlib.AbstractContextManager[Client]],
+    attendance: Attendance,
     *,
-    on_ready: Callable[[Sequence[str]], None],
     on_wait: Callable[[str], None],
-    starter_left: Callable[[], bool],
 ) -> JobResult:
     """Have a controller admit a job, hand out its ranks' configurations, and hold it until they have left.
 
     Args:
         held: The job.
         connect: Returns a client with a token; "": the tenant's own.
-        on_ready: Called with the ranks' configurations.
+        attendance: Of its workers.
         on_wait: Called with the reason for which the job waits, whenever that changes.
-        starter_left: Called several times per second; see `ina.runtime.launch.attend`.
 
     Raises ClientError, and WorkerFailed if the job is not admitted.
     """
@@ -163,11 +161,11 @@ def hold(
         lease = Lease(client, held)
         try:
             with lease.kept():
-                _await(lease, held, on_wait, starter_left)
+                _await(lease, held, on_wait, attendance.starter_left)
                 job = _granted(held.spec, own.grant(held.name))
                 with met(job, held.listen or "127.0.0.1") as rendezvous:
                     lease.follow(rendezvous)
-                    result = attend(job, rendezvous, on_ready=on_ready, starter_left=starter_left)
+                    result = attend(job, rendezvous, attendance)
                 failure = lease.stop or (result.failure.reason if result.failure else "")
         except Exception as error:
             failure = str(error)

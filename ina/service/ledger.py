@@ -57,7 +57,7 @@ from ina.service.snapshots import frozen, program, thawed
 from ina.service.wiring import Wiring
 
 if TYPE_CHECKING:
-    from ina.service.memory import Memory
+    from ina.service.memory import StateInMemory
     from ina.service.store import Store
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Ledger:
 
     def __init__(
         self,
-        store: Store | Memory,
+        store: Store | StateInMemory,
         topology: Topology,
         policies: Policies,
         clock: Clock,

@@ -1,7 +1,6 @@
 """A service of one command: submits jobs as they arrive, and ends when all of them are over.
 
-Its one switch stands for the root of each job's tree, its fallback server for those of the cluster, and its
-runs are threads of this process: all of it ends with the command.
+Its runs are threads of this process, and its store is in memory: all of it ends with the command.
 """
 
 from __future__ import annotations
@@ -9,125 +8,64 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
-from controller.core import Core, Entry, Place, Submitted
-from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
-from controller.p4runtime_shim.ports import SwitchReport
-from controller.policies.scheduling import BadDecision, Stuck
-from controller.switches.fleet import Report
-from controller.switches.layout import TreeAdmission
-from controller.switches.model import Registration
-from controller.vocabulary import Job, Region, Topology
-from ina.runtime.admission import at_one_switch
+from controller import ControllerError
+from controller.core import Core, Entry, Submitted
+from controller.policies.scheduling import BadDecision, Decision, Group, Stuck, Submission, View
+from controller.vocabulary import Link, Server, Switch, Topology
+from hostlib.launch.launcher import JobLog, Rendezvous
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.fallback_process import description
-from ina.runtime.jobs import GroupRun, OnOutput
-from ina.runtime.launch import JobRun
-from ina.runtime.programs import bundle
-from ina.runtime.spec import LaunchSpec
+from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.jobs import TICK_S, GroupRun, OnOutput, OnProgress
+from ina.runtime.launch import Admitted, Attendance, JobRun
+from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec
 from ina.service.clock import Clock
 from ina.service.executor import Executor
+from ina.service.fabric_network import FabricNetwork
+from ina.service.groups import Groups
 from ina.service.ledger import Ledger
-from ina.service.loop import Loop
-from ina.service.memory import Memory
-from ina.service.network import Network
+from ina.service.loop import ServiceLoop
+from ina.service.memory import StateInMemory
 from ina.service.orders import RunOrder, RunStatus
 from ina.service.policies import Policies
-from ina.service.runner import GivenLauncher
 from ina.service.threads import Threads
-from ina.service.wiring import Wiring
 
 LOOK_S = 0.1
 """Interval at which the service is asked how it is, and told how far jobs are."""
 
 
-class OneSwitch(Network):
-    """The one switch of a fabric, which stands for the root of each job's tree; each rank has a port."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How the workers of jobs are run.
 
-    def __init__(self, fabric: SwitchFabric, jobs: Mapping[str, LaunchSpec]) -> None:
-        """Serve `jobs`, by name, as they are launched."""
-        assert fabric.topology is not None
-        assert fabric.spec.program is not None
-        super().__init__(
-            lambda name, address: fabric.fleet.controllers[name],
-            bundle(fabric.spec.program, fabric.offers.lanes),
-            watch=lambda address: None,
-        )
-        self._fabric, self._jobs = fabric, jobs
-        self._wiring = Wiring.of(fabric.topology)
+    Attributes:
+        on_output: Called with what they write.
+        takes_turns: They take turns on storage, CPU, GPU and network, and tell how far they are.
+        attendance: Of workers that others start; None: this process starts them.
+        listen: Address of this machine at which ranks meet; None: one that only this machine reaches.
+        describe: Puts into words why a job failed.
+    """
 
-    def admit(
-        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
-    ) -> TreeAdmission:
-        """Admit a job to the switch, and to the fabric's fallback server if it shares slots.
-
-        Args:
-            job: The job.
-            place: Its slots; its servers are not here.
-            udp_ports: Not used: each rank has a port.
-            registration: What the switch keeps of it for people.
-            wiring: Not used: the switch has a topology of its own.
-
-        Raises OutOfMemory or OutOfRows if others have the room that it needs; else BadSpec.
-        """
-        topology, root = self._wiring.whole, self._fabric.root
-        ports = [topology.port_to(root, host) for host in topology.servers_for("worker")]
-        asked = at_one_switch(self._fabric, self._jobs[job.name], _at_root(place))
-        self._follow(self._wiring)
-        try:
-            tree = self._fleet.admit(asked, ports={root: ports}, registration=registration)
-        except ControllerError as error:
-            if isinstance(error, OutOfMemory | OutOfRows) and self._fleet.read():
-                raise
-            raise BadSpec(str(error)) from error
-        if self._fabric.fallback is not None:
-            self._fabric.fallback.add(tree.job, description(tree))
-        return tree
-
-    def remove(self, admission: TreeAdmission) -> None:
-        """Take a job off the fallback server and the switch. Raises ControllerError."""
-        if self._fabric.fallback is not None:
-            self._fabric.fallback.remove(admission.job)
-        super().remove(admission)
-
-    def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return a job as the switch should hold it with these slots; `reconcile` has it move there."""
-        region = _at_root(place)
-        return admission if region is None else admission.at(dict.fromkeys(admission.switches, region))
-
-    def at_rest(
-        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
-    ) -> bool:
-        """Return whether `reconcile` would find nothing to do."""
-        return super().at_rest(admissions, self._wiring, told)
-
-    def reconcile(
-        self,
-        admissions: Collection[TreeAdmission],
-        wiring: Wiring,
-        told: Mapping[str, SwitchReport] = MappingProxyType({}),
-    ) -> Report:
-        """Have the switch hold these jobs, and no others. Raises ControllerError."""
-        return super().reconcile(admissions, self._wiring, told)
-
-
-def _at_root(place: Place) -> Region | None:
-    """Return a job's slots at the root of its tree; None: it has no tree."""
-    return None if place.tree is None else place.regions.get(place.tree.root)
+    on_output: OnOutput
+    takes_turns: bool = False
+    attendance: Attendance | None = None
+    listen: str | None = None
+    describe: Callable[[BaseException], str] = str
 
 
 class _Run:
     """A run in a thread of its own."""
 
-    def __init__(self, order: RunOrder, group: GroupRun, granted: dict[str, int]) -> None:
+    def __init__(self, order: RunOrder, group: GroupRun) -> None:
         self.names = [job.name for job in order.jobs]
         self.group = group
-        self.granted = granted
+        self.granted = {job.name: job.in_flight for job in order.jobs}
         self.status = RunStatus()
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._carry_out, name=f"run {order.number}")
@@ -145,56 +83,78 @@ class _Run:
 class FabricRuns(Executor):
     """Runs in threads of this process: an `Executor`.
 
-    Args:
-        fabric: The switch, with the hosts of workers.
-        jobs: What the workers of each job run.
-        on_output: Called with what they write.
-        describe: Puts into words why a job failed.
+    Attributes:
+        ends: The latest run of each job, by name.
+        latest: The latest group.
+        on_end: Called, in a thread of its own, when a job has ended.
     """
 
-    def __init__(
-        self,
-        fabric: SwitchFabric,
-        jobs: Mapping[str, LaunchSpec],
-        *,
-        on_output: OnOutput,
-        describe: Callable[[BaseException], str] = str,
-    ) -> None:
-        self._fabric = fabric
-        self._jobs = jobs
-        self._on_output = on_output
-        self._describe = describe
+    def __init__(self, network: FabricNetwork, how: WorkerOptions) -> None:
+        self._network, self._how = network, how
         self._runs: dict[int, _Run] = {}
+        self.ends: dict[str, JobRun] = {}
+        self.latest: GroupRun | None = None
         self.on_end: Callable[[], object] = lambda: None
-        """Called, in a thread of its own, when a job has ended."""
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already."""
         if order.number in self._runs:
             return
 
-        granted = {job.name: job.in_flight for job in order.jobs}
-
         def ended(end: JobRun) -> None:
             failure = end.failure()
-            run.status.note_end(group, end.spec.job.name, "" if failure is None else self._describe(failure))
+            why = "" if failure is None else self._how.describe(failure)
+            run.status.note_end(group, end.spec.job.name, why)
             self.on_end()
 
+        held = [self._network.held[job.name] for job in order.jobs]
         group = GroupRun(
-            GivenLauncher(order, self._fabric.hosts),
-            [self._jobs[job.name] for job in order.jobs],
-            [job.offset for job in order.jobs],
-            on_output=self._on_output,
+            [each.admitted() for each in held],
+            [job.offset for job in order.jobs] if self._how.takes_turns else None,
+            on_output=self._how.on_output,
             on_end=ended,
-            granted=granted.__getitem__,
+            granted=lambda name: run.granted[name],
+            meet=self._meet,
         )
-        run = self._runs[order.number] = _Run(order, group, granted)
+        for each, of in zip(held, group.runs, strict=True):
+            each.ranks = self.ends[each.spec.job.name] = of
+            of.attendance = self._how.attendance
+        self.latest, run = group, _Run(order, group)
+        self._runs[order.number] = run
         run.thread.start()
+
+    @contextlib.contextmanager
+    def _meet(self, job: Admitted) -> Iterator[Rendezvous]:
+        """Keep the meeting point of a job, whose groups are admitted beside it; log its start and exits."""
+        held, listen = self._network.held[job.spec.job.name], self._how.listen
+        with contextlib.ExitStack() as stack:
+            rendezvous = stack.enter_context(job.rendezvous(listen))
+            stack.enter_context(contextlib.closing(Groups(self._network, held, rendezvous, listen)))
+            if job.spec.log is None:
+                yield rendezvous
+                return
+            number, log = job.tree.job, stack.enter_context(contextlib.closing(JobLog(job.spec.log)))
+            log.write(
+                "start",
+                job=number,
+                name=job.spec.job.name,
+                workers=job.spec.job.workers,
+                ports=job.ports(),
+                server=held.server_port(),
+            )
+            yield rendezvous
+            for exit_ in self.ends[job.spec.job.name].exits:
+                log.write("exit", job=number, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound."""
         if (run := self._runs.get(number)) is not None:
             run.granted.update(in_flight)
+
+    def fault(self, reason: str) -> None:
+        """Tell all workers that their jobs cannot continue."""
+        for run in list(self._runs.values()):
+            run.group.fault(reason)
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes."""
@@ -242,20 +202,106 @@ class FabricRuns(Executor):
 
 
 class LiveJobs:
-    """Jobs that a service in this process runs on a fabric; made by `serving`."""
+    """A service of jobs on a fabric; nobody can reach it, and its state goes with it.
 
-    def __init__(self, ledger: Ledger, daemon: Loop, fabric: SwitchFabric, runs: FabricRuns) -> None:
-        self.daemon = daemon
-        """The service."""
-        self._ledger = ledger
+    Attributes:
+        loop: What carries out.
+        runs: The runs.
+    """
+
+    def __init__(
+        self,
+        cluster: Topology,
+        policies: Policies,
+        fabric: SwitchFabric,
+        jobs: Mapping[str, LaunchSpec],
+        how: WorkerOptions,
+        *,
+        scheduled: bool = True,
+    ) -> None:
+        """Serve jobs; made in any thread.
+
+        Args:
+            cluster: Servers and, unless the policies have no allocation, switches and links, to decide on.
+            policies: Who decides.
+            fabric: The switches; one that stands for those of the cluster, if there is an allocation.
+            jobs: What the workers of each job run.
+            how: How they are run.
+            scheduled: They wait until the policies have room for them, and it ends if that will never be.
+
+        Raises BadSpec for policies that nobody has.
+        """
+        memory = StateInMemory()
         self._fabric = fabric
-        self._runs = runs
+        self._ledger = Ledger(memory, cluster, policies, Clock.of(memory))
+        self._network = FabricNetwork(fabric, jobs, scheduled=scheduled)
+        self.runs = FabricRuns(self._network, how)
+        self._scheduled = scheduled
+        self._ending = threading.Event()
         self._told = 0
+        self.loop = ServiceLoop(
+            self._ledger,
+            testbed="",
+            switches=self._network,
+            executor=self.runs,
+            fallbacks=None,
+            blocking=Threads(),
+            progress_s=0.0,
+        )
 
     @property
     def core(self) -> Core:
         """What decides."""
         return self._ledger.core
+
+    def ends(self, specs: Sequence[LaunchSpec]) -> list[JobRun]:
+        """Return how these jobs have ended; of one that could not be admitted, why."""
+        errors = {**self._network.errors}
+        return [
+            self.runs.ends.get(spec.job.name) or JobRun(spec, error=errors.get(spec.job.name))
+            for spec in specs
+        ]
+
+    def end(self) -> None:
+        """End all jobs soon, and then the service; may be called in any thread."""
+        self._ending.set()
+
+    def run_here(
+        self,
+        jobs: Sequence[Submitted],
+        *,
+        on_entry: Callable[[Entry], None] = lambda entry: None,
+        on_tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run jobs to their ends; `on_tick` is called several times per second. Raises as `run`.
+
+        An exception here (an interrupt) ends all of them, and notes their results, before it is raised
+        further.
+        """
+        over = threading.Event()
+        failed: list[BaseException] = []
+
+        def serve() -> None:
+            try:
+                asyncio.run(self.run(jobs, on_entry=on_entry))
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                over.set()
+
+        thread = threading.Thread(target=serve, name="service")
+        try:
+            thread.start()
+            while not over.wait(TICK_S):
+                on_tick()
+        except BaseException:
+            self.end()
+            raise
+        finally:
+            if thread.ident is not None:
+                over.wait()
+        if failed:
+            raise failed[0]
 
     async def run(
         self, jobs: Sequence[Submitted], *, on_entry: Callable[[Entry], None] = lambda entry: None
@@ -266,40 +312,47 @@ class LiveJobs:
         the policy cannot decide; nothing runs then. A job that fails is noted (`Core.over`), and the others
         go on.
         """
-        loop = asyncio.get_running_loop()
-        self._runs.on_end = partial(loop.call_soon_threadsafe, self.daemon.look_soon)
-        serving = asyncio.create_task(self.daemon.run())
+        aio = asyncio.get_running_loop()
+        self.runs.on_end = partial(aio.call_soon_threadsafe, self.loop.look_soon)
+        self._network.on_room = partial(aio.call_soon_threadsafe, self.loop.try_again)
+        serving = asyncio.create_task(self.loop.run())
         submitting = asyncio.create_task(self._submit(jobs, on_entry))
         try:
             done, _ = await asyncio.wait({serving, submitting}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            self._runs.on_end = lambda: None
+            self.runs.on_end = self._network.on_room = lambda: None
             for task in (submitting, serving):
                 task.cancel()
             await asyncio.gather(submitting, serving, return_exceptions=True)
-            self._runs.close()
+            self.runs.close()
+            self._network.leave_all()
 
     async def _submit(self, jobs: Sequence[Submitted], on_entry: Callable[[Entry], None]) -> None:
-        daemon = self.daemon
+        loop, core = self.loop, self.core
         coming = deque(sorted(jobs, key=lambda each: each.at_s))
-        while daemon.ready:
-            await asyncio.sleep(LOOK_S / 10)
-        while coming or self.core.jobs:
-            now_s = daemon.now_s
+        while loop.ready:
+            await loop.changed(LOOK_S)
+        while coming or core.jobs or self._ledger.holds:
+            if self._ending.is_set():
+                coming.clear()
+                for name in [*core.jobs]:
+                    await loop.end(name, "interrupted")
+            now_s = loop.now_s
             arrived = []
             while coming and coming[0].at_s <= now_s:
                 arrived.append(coming.popleft()._replace(at_s=now_s))
-            await daemon.take_in(arrived)
+            await loop.take_in(arrived)
             self._tell(on_entry)
             self._check(waits=not coming)
-            until_s = coming[0].at_s - now_s if coming else LOOK_S
-            await asyncio.sleep(min(LOOK_S, max(0.0, until_s)))
+            await loop.changed(min(LOOK_S, max(0.0, coming[0].at_s - now_s)) if coming else LOOK_S)
         self._tell(on_entry)
 
     def _check(self, *, waits: bool) -> None:
-        self._runs.check()
+        self.runs.check()
+        if not self._scheduled:
+            return
         fabric = self._fabric
         fabric.hosts.strangers()
         if why := fabric.switch_ended() or (fabric.fallback and fabric.fallback.check()):
@@ -317,41 +370,228 @@ class LiveJobs:
         self._told = len(entries)
 
 
-@contextlib.contextmanager
-def serving(
-    cluster: Topology,
-    policies: Policies,
-    fabric: SwitchFabric,
-    jobs: Mapping[str, LaunchSpec],
+# --------------------------------------------------------------------------- jobs that run at once
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Report of a run."""
+
+    ends: Sequence[JobRun]
+    """Of its jobs, in the order of their specs."""
+    refused: Mapping[str, int]
+    """Packets of no job during the run, by reason; nothing if the switches were gone."""
+    elapsed_s: float
+    interrupt: BaseException | None
+    """Interrupt that ended the jobs: KeyboardInterrupt or SystemExit, raised in this thread."""
+
+
+def run(
+    fabric_spec: FabricSpec,
+    specs: Sequence[LaunchSpec],
     *,
     on_output: OnOutput,
-    describe: Callable[[BaseException], str] = str,
-) -> Iterator[LiveJobs]:
-    """Make a service of jobs on a fabric; nobody can reach it, and its state goes with it.
+    on_progress: OnProgress = lambda reports: None,
+    on_listening: Callable[[str, str], None] = lambda switch, address: None,
+    on_ready: Callable[[], None] = lambda: None,
+    opened: AbstractContextManager[SwitchFabric] | None = None,
+) -> RunReport:
+    """Run jobs at the same time on switches of their own, or that run already.
+
+    A job that fails is reported; the others continue.
 
     Args:
-        cluster: Servers and, unless the policies have no allocation, switches and links, to decide on.
-        policies: Who decides.
-        fabric: The switch that stands for those of the cluster.
-        jobs: What the workers of each job run.
-        on_output: Called with what they write.
-        describe: Puts into words why a job failed.
+        fabric_spec: The switches.
+        specs: The jobs.
+        on_output: Called with the output of workers.
+        on_progress: Called with the reports of all ranks.
+        on_listening: Called with name and address of each switch whose P4Runtime others may use, too.
+        on_ready: Called when the switches are there and the jobs start.
+        opened: Switches to use instead of those of `fabric_spec`.
 
-    Raises BadSpec for policies that nobody has; ProcessFailed: the fallback server did not start.
+    Raises the errors of `open_fabric`; no job has started then.
     """
-    memory = Memory()
-    ledger = Ledger(memory, cluster, policies, Clock.of(memory))
-    runs = FabricRuns(fabric, jobs, on_output=on_output, describe=describe)
-    if fabric.offers.shared:
-        assert fabric.topology is not None
-        fabric.start_fallback(fabric.topology.port_to(fabric.root, fabric.server_host))
-    loop = Loop(
-        ledger,
-        testbed="",
-        switches=OneSwitch(fabric, jobs),
-        executor=runs,
-        fallbacks=None,
-        blocking=Threads(),
-        progress_s=0.0,
+    started = time.monotonic()
+    if opened is None:
+        opened = open_fabric(fabric_spec, [spec.children for spec in specs], on_listening=on_listening)
+    with opened as fabric:
+        # switches of our own have counted from their start on for this run alone
+        before = _refused(fabric) if fabric.lease_s is not None else {}
+        on_ready()
+        ends, interrupt = run_on(fabric, specs, WorkerOptions(on_output=on_output), on_progress)
+        refused = _since(before, _refused(fabric))
+    return RunReport(ends, refused, time.monotonic() - started, interrupt)
+
+
+def run_on(
+    fabric: SwitchFabric,
+    specs: Sequence[LaunchSpec],
+    how: WorkerOptions,
+    on_progress: OnProgress = lambda reports: None,
+) -> tuple[list[JobRun], BaseException | None]:
+    """Run jobs at the same time; if one fails, the others continue.
+
+    Args:
+        fabric: The switches.
+        specs: The jobs.
+        how: How their workers are run.
+        on_progress: Called with the reports of all ranks.
+
+    Returns:
+        How each ended, in the order of their specs, and the interrupt that ended them; None: none did.
+    """
+    live = _here(fabric, specs, how, "fifo")
+
+    def tick() -> None:
+        if why := fabric.ended():
+            live.runs.fault(why)
+        on_progress({end.spec.job.name: end.reports() for end in live.ends(specs)})
+
+    interrupt: BaseException | None = None
+    try:
+        live.run_here(_submitted(specs), on_tick=tick)
+    except (KeyboardInterrupt, SystemExit) as error:
+        interrupt = error
+    return live.ends(specs), interrupt
+
+
+def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions, scheduler: str) -> LiveJobs:
+    """Return a service that has room for all of these jobs at once."""
+    gpus = max(1, sum(spec.job.workers for spec in specs))
+    room = Topology(
+        servers=(Server("here", gpus=gpus),), switches=(Switch("switch"),), links=(Link("here", "switch"),)
     )
-    yield LiveJobs(ledger, loop, fabric, runs)
+    jobs = {spec.job.name: spec for spec in specs}
+    return LiveJobs(room, Policies(scheduler, None), fabric, jobs, how, scheduled=False)
+
+
+def _submitted(specs: Sequence[LaunchSpec], offsets: Sequence[int] = ()) -> list[Submitted]:
+    return [
+        Submitted(
+            job.arrival_s,
+            Submission(job.name, job.arrival_s, job.workers, 1, extra={"offset": str(offset)}),
+            replace(job, deadline_s=None),
+        )
+        for job, offset in zip((spec.job for spec in specs), offsets or [0] * len(specs), strict=True)
+    ]
+
+
+class Together:
+    """A scheduling policy: all jobs are one group, and start their rounds at the stages that they say."""
+
+    name = "together"
+
+    def decide(self, view: View) -> Decision:
+        """Have all of them run."""
+        jobs = tuple(view.jobs.values())
+        gpus = tuple(range(jobs[0].spec.gpus)) if jobs else ()
+        offsets = tuple(int(job.spec.extra["offset"]) for job in jobs)
+        return Decision([Group(jobs, gpus, offsets, fused=True)] if jobs else [])
+
+
+def run_group(
+    fabric: SwitchFabric,
+    specs: Sequence[LaunchSpec],
+    offsets: Sequence[int],
+    on_output: OnOutput,
+    enough: Callable[[GroupRun], bool] = lambda group: False,
+) -> GroupRun:
+    """Run jobs in turns, as one group.
+
+    Args:
+        fabric: The switches.
+        specs: The jobs.
+        offsets: The stages at which they start their rounds.
+        on_output: Called with the output of workers.
+        enough: Called several times per second; if it returns True, their workers are ended.
+
+    Returns:
+        The group, with what was measured. Raises the error that prevented it.
+    """
+    live = _here(fabric, specs, WorkerOptions(on_output=on_output, takes_turns=True), f"{__name__}:Together")
+
+    def tick() -> None:
+        if why := fabric.ended():
+            live.runs.fault(why)
+        if (group := live.runs.latest) is not None and enough(group):
+            live.end()
+
+    live.run_here(_submitted(specs, offsets), on_tick=tick)
+    for end in live.ends(specs):
+        if live.runs.latest is None:
+            end.check()
+    assert live.runs.latest is not None
+    return live.runs.latest
+
+
+def run_one(
+    fabric: SwitchFabric,
+    spec: LaunchSpec,
+    how: WorkerOptions,
+    on_progress: OnProgress = lambda reports: None,
+) -> JobResult:
+    """Run one job.
+
+    Args:
+        fabric: The switches.
+        spec: The job.
+        how: How its workers are run.
+        on_progress: Called with the reports of all ranks.
+
+    Raises WorkerFailed if it failed, the error that prevented it, or the interrupt.
+    """
+    (end,), interrupt = run_on(fabric, [spec], how, on_progress)
+    if interrupt is not None:
+        raise interrupt
+    end.check()
+    assert end.result is not None
+    return end.result
+
+
+def serve(
+    fabric: SwitchFabric, spec: LaunchSpec, attendance: Attendance, listen: str | None = None
+) -> JobResult:
+    """Admit a job whose workers others start, and serve it until all ranks have left.
+
+    Args:
+        fabric: The switches.
+        spec: The job; its `command` is ignored.
+        attendance: Of its workers.
+        listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
+
+    Raises the error that prevented it, or the interrupt; how its ranks failed is in the result.
+    """
+    how = WorkerOptions(on_output=lambda *_: None, attendance=attendance, listen=listen)
+    (end,), interrupt = run_on(fabric, [spec], how)
+    if error := interrupt or end.error:
+        raise error
+    assert end.result is not None
+    return end.result
+
+
+def run_alone(
+    fabric_spec: FabricSpec,
+    spec: LaunchSpec,
+    *,
+    on_output: OnOutput,
+    on_progress: OnProgress = lambda reports: None,
+) -> JobResult:
+    """Run one job on its own switches; see `run_one`."""
+    with open_fabric(fabric_spec, [spec.children]) as fabric:
+        return run_one(fabric, spec, WorkerOptions(on_output=on_output), on_progress)
+
+
+def _refused(fabric: SwitchFabric) -> dict[str, int]:
+    try:
+        return {} if fabric.switch_ended() or fabric.silent else fabric.refused()
+    except ControllerError:
+        return {}
+
+
+def _since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """Return the difference of counts; a count that decreased started again, with a restarted switch."""
+    grown = {
+        name: count - (before.get(name, 0) if count >= before.get(name, 0) else 0)
+        for name, count in now.items()
+    }
+    return {name: count for name, count in grown.items() if count}

@@ -22,10 +22,10 @@ from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
-from ina.service.network import Network
+from ina.service.network import CHECK_S, Network
 from ina.service.policies import Policies
 from ina.service.runs import PROGRESS_S, Runs
-from ina.service.switches import CHECK_S, Switches
+from ina.service.switches import Switches
 from ina.service.threads import Blocking
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ STORE_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Loop:
+class ServiceLoop:
     """Carries out what a core decides. Made and used in the thread of its event loop."""
 
     def __init__(
@@ -204,6 +204,19 @@ class Loop:
     async def _tell(self) -> None:
         async with self._news:
             self._news.notify_all()
+
+    async def changed(self, patience_s: float) -> None:
+        """Wait until something may have, or this time has passed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s), self._news:
+                await self._news.wait()
+
+    def try_again(self) -> None:
+        """Try all effects that have failed again at once."""
+        for number in [*self._ledger.holds]:
+            self._effects.again(number)
+        self._ledger.stirred = True
+        self._ledger.woken.set()
 
     def look_soon(self) -> None:
         """Look at what runs at once: something has become of it."""

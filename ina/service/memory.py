@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ina.service.store import Row
 
 
-class Memory:
+class StateInMemory:
     """A state as `ina.service.store.Store`, of which nothing outlives the process."""
 
     folder = Path("/nonexistent")

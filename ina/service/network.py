@@ -34,8 +34,10 @@ from ina.service.wiring import Wiring
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
 
-_Key = TypeVar("_Key")
+Key = TypeVar("Key")
 
+CHECK_S = 2.0
+"""Interval at which switches are looked at."""
 _AT_ONCE = 8  # switches that are marked
 _log = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ class Network:
 
     Args:
         connect: Returns the controller of a switch of this name and address; need not reach it.
-        program: What a switch that has no program is to run.
+        program: What a switch that has no program is to run; None: all have one.
         queue_packets: Packets that a switch holds at a port; None: as many as any window needs.
         watch: Returns what the switch at an address tells of itself, or None if nothing; None: by gNMI.
     """
@@ -88,7 +90,7 @@ class Network:
     def __init__(
         self,
         connect: Callable[[str, str], SwitchSession],
-        program: ProgramBundle,
+        program: ProgramBundle | None,
         queue_packets: int | None = None,
         watch: Callable[[str], SwitchReport | None] | None = None,
     ) -> None:
@@ -110,7 +112,7 @@ class Network:
         self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
         """By switch, the cluster whose rows of ordinary forwarding it had, and its revision before."""
         self._program = program
-        self._offers = program.offers()
+        self._offers = None if program is None else program.offers()
 
     def own(self, cluster: Topology, owner: Owner, *, take_over: bool = False) -> None:
         """Own the switches of a cluster, and those that it will have; those that do not answer, when they do.
@@ -156,7 +158,13 @@ class Network:
     @property
     def offers(self) -> SwitchInfo:
         """What the program offers to jobs."""
+        assert self._offers is not None
         return self._offers
+
+    @property
+    def check_s(self) -> float:
+        """Interval at which switches are looked at: whether they answer, and hold what they should."""
+        return CHECK_S
 
     @property
     def paced(self) -> bool:
@@ -180,8 +188,8 @@ class Network:
         if place.tree is None:
             return without_switch(wiring.whole, place)
         self._follow(wiring)
-        window = shared_window(job, len(set(place.servers)), self._offers, self._queue_packets)
-        preempt = job.preempt and not self._offers.salted  # that program's rule for slots has none
+        window = shared_window(job, len(set(place.servers)), self.offers, self._queue_packets)
+        preempt = job.preempt and not self.offers.salted  # that program's rule for slots has none
         asked = deployment(wiring.whole, job, place, udp_ports, window, preempt, wiring.up)
         return self._fleet.admit(asked, registration=registration)
 
@@ -325,8 +333,8 @@ class Network:
         return Audit(now_s, tuple(found), left_out)
 
     def counters(
-        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str]
-    ) -> dict[_Key, dict[str, int]]:
+        self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
+    ) -> dict[Key, dict[str, int]]:
         """Return the packets of jobs with these outcomes, over all their switches; those are the same always.
 
         A switch that had received no packet since it was read last when `look` asked it is not read again.

@@ -151,11 +151,14 @@ class RunStatus:
     def note_end(self, group: GroupRun, job: str, failure: str) -> None:
         """Note that a job of the run has ended: "" well, else with this failure."""
         self.ends[job], self.ended_at[job] = failure, time.time()
-        self.blame = group.turns.culprit
-        self.broke = group.turns.broken or ""
+        if group.takes_turns:
+            self.blame = group.turns.culprit
+            self.broke = group.turns.broken or ""
 
     def note_progress(self, group: GroupRun, jobs: Sequence[str]) -> bool:
         """Note how far the jobs are; return whether any has gone on."""
+        if not group.takes_turns:
+            return False
         done = {name: group.turns.iterations(name) for name in jobs}
         if done == self.done:
             return False
@@ -175,7 +178,7 @@ def _times(group: GroupRun, name: str) -> list[float]:
 
 def _compute_s(group: GroupRun, name: str) -> float | None:
     """Return the time of an iteration beside its sums, at the slowest rank; None: no rank has told."""
-    from hostlib.interleave.stages import STAGES  # jobs that take no turns start without
+    from hostlib.interleave import STAGES  # jobs that take no turns start without
 
     network = STAGES.index("network")
     ranks = [

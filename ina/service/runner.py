@@ -20,7 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -31,9 +31,9 @@ from hostlib.launch import keeper
 from ina.runtime.agents import Agents
 from ina.runtime.hosts import Hosts
 from ina.runtime.jobs import GroupRun
-from ina.runtime.launch import Admitted, JobRun, met
+from ina.runtime.launch import Admitted, JobRun
 from ina.runtime.machine_hosts import MachineHosts, StartAgents
-from ina.runtime.spec import JobResult, LaunchSpec
+from ina.runtime.spec import LaunchSpec
 from ina.service import files, plain
 from ina.service.orders import GRANTED, JobOrder, RunOrder, RunStatus
 
@@ -102,23 +102,6 @@ def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> Admitted:
     return Admitted(hosts, spec, tree, offers, order.paced, order.switch)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenLauncher:
-    """Runs the jobs of an order: a `Launcher`. The switches are not its business."""
-
-    order: RunOrder
-    hosts: Hosts
-
-    def launch(self, run: JobRun) -> JobResult:
-        """Run the workers of a job to their end. Raises LaunchError."""
-        job = given(self.order, run.spec, self.hosts)
-        with met(job) as rendezvous:
-            return run.run(job, rendezvous)
-
-    def ended(self) -> None:
-        """Return None: a switch that has ended may come back."""
-
-
 class RunProcess:
     """Carries out one order."""
 
@@ -142,14 +125,19 @@ class RunProcess:
                 return
             self._hosts = self._hosts_of()
             group = GroupRun(
-                GivenLauncher(order, self._hosts),
                 [
-                    replace(
-                        launch_spec(
-                            job, switch=order.switch, places=() if order.engine == "local" else job.servers
+                    given(
+                        order,
+                        replace(
+                            launch_spec(
+                                job,
+                                switch=order.switch,
+                                places=() if order.engine == "local" else job.servers,
+                            ),
+                            inherited=order.inherited,
+                            variables={RUN: str(self._folder)},
                         ),
-                        inherited=order.inherited,
-                        variables={RUN: str(self._folder)},
+                        self._hosts,
                     )
                     for job in order.jobs
                 ],

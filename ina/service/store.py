@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
 
 def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | None:
-    """Return what the witness of a state says; None if it is not there, or is damaged and may be `doubted`.
+    """Read the witness of a state; None if it is not there, or is damaged and may be `doubted`.
 
     Raises StoreError for one that is damaged, and OSError.
     """

@@ -16,8 +16,6 @@ from ina.service.records import Audit
 from ina.service.threads import Blocking
 from ina.service.wiring import Wiring
 
-CHECK_S = 2.0
-"""Interval at which switches are looked at: whether they answer, and hold all still that they should."""
 WHOLE_S = 10.0
 """The same for comparing all their rows, as long as nothing seems to have changed."""
 SOON_S = 0.25
@@ -96,7 +94,7 @@ class Switches:
             return
         finally:
             self._busy = False
-            self._next_s = min(self._next_s, self._ledger.now_s + (SOON_S if soon else CHECK_S))
+            self._next_s = min(self._next_s, self._ledger.now_s + (SOON_S if soon else self._network.check_s))
         for action in report.actions:
             _log.info("%s", action)
         self.seen_s = began_s

@@ -14,7 +14,7 @@ from bmv2_topos.testbeds.netns import NotCarried
 from bmv2_topos.trace import LogError, explain, read_file, read_run, unseen
 from bmv2_topos.trace.runs import of_run
 from controller.vocabulary import BadSpec, Link, Server, Switch, Topology, leaf_spine, star, tree
-from ina.runtime.scenarios import runner_of
+from ina.service.scenarios import runner_of
 
 TEXT = """
 summary = "a job"

@@ -26,7 +26,7 @@ from hostlib.core.state import CoreSettings, Counter
 from hostlib.core.window import Exchange, Kernel, Window
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
-from tests.hostlib.test_fallback_window import header, shared_network
+from tests.hostlib.test_fallback_window import Recorder, header, shared_network
 from tests.hostlib.virtual_network import Impairments, endpoints
 from tests.twins.kernel import NumpyKernel
 
@@ -228,23 +228,6 @@ class TestA2tp:
 
 PACKET = wire.packet_dtype(LANES, framed=True)
 CONGESTED = wire.ECN_CONGESTED
-
-
-class Recorder:
-    """Takes its limits from a list, stays at the last, and notes what it is told."""
-
-    wants_rounds = True
-
-    def __init__(self, *limits: Limits) -> None:
-        self._limits = limits
-        self.rounds: list[Round] = []
-
-    def start(self, window: int) -> Limits:
-        return self._limits[0]
-
-    def on_round(self, outcome: Round) -> Limits:
-        self.rounds.append(outcome)
-        return self._limits[min(len(self.rounds), len(self._limits) - 1)]
 
 
 def window_of(kernel: Kernel, control: Recorder, *, framed: bool = True, in_flight: int = 8) -> Window:

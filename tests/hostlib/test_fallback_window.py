@@ -46,9 +46,11 @@ def shared_network(
     }
     server = FallbackCore(FallbackSettings(LANES, endpoints(200)))
     server.add_job(FallbackJob(JOB, 0, resolved, window))
-    return VirtualNetwork(
+    network = VirtualNetwork(
         switches, make_kernel, size=size, slots=2 * window, server=server, tree=tree, job=JOB, **options
     )
+    network.counted = lambda: server.statistics()[JOB]
+    return network
 
 
 def header(packet: bytes) -> dict[str, int]:
@@ -180,6 +182,13 @@ def test_a_reminder_of_what_nobody_lacks_is_answered_by_those_who_have_no_sum_to
     assert answers_to(last, older) == contribution
 
 
+def test_a_straggler_is_waited_for_without_a_flood_of_reminders(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, 3, slots=0)
+    network.run([np.full(800, rank, np.int32) for rank in range(3)], starts_us=[2_000_000, 0, 0])
+    assert 0 < network.counted()["reminders"] < 8 * (2_000 / 250 + 20)
+    assert network.counted()["merged"] == 3 * 25, "the server alone sums"
+
+
 def test_answers_outlive_the_collective(make_kernel: MakeKernel) -> None:
     """Rank 1 is in the next one when it is asked for the only packet of the one before."""
     network = shared_network(make_kernel)
@@ -258,25 +267,25 @@ def test_what_is_not_finite_passes_a_fixed_scale_and_is_told(make_kernel: MakeKe
     assert [worker.numeric_errors[-1].nonfinite for worker in network.workers] == [32, 32]
 
 
-class Scripted:
-    """A congestion control with constant limits that remembers what it is told."""
+class Recorder:
+    """Takes its limits from a list, stays at the last, and notes what it is told."""
 
     wants_rounds = True
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, *limits: Limits) -> None:
+        self._limits = limits
         self.rounds: list[Round] = []
 
     def start(self, window: int) -> Limits:
-        return self.limits
+        return self._limits[0]
 
     def on_round(self, outcome: Round) -> Limits:
         self.rounds.append(outcome)
-        return self.limits
+        return self._limits[min(len(self.rounds), len(self._limits) - 1)]
 
 
 def test_packets_beyond_the_claims_limit_do_not_ask_for_a_slot(make_kernel: MakeKernel) -> None:
-    network = shared_network(make_kernel, window=64, make_congestion=lambda: Scripted(Limits(8, 3)))
+    network = shared_network(make_kernel, window=64, make_congestion=lambda: Recorder(Limits(8, 3)))
     bypassing: dict[int, bool] = {}
 
     def watch(worker: int, packet: bytes, upwards: bool) -> bool:
@@ -292,7 +301,7 @@ def test_packets_beyond_the_claims_limit_do_not_ask_for_a_slot(make_kernel: Make
 
 
 def test_no_more_packets_are_in_flight_than_allowed_but_for_the_oldest(make_kernel: MakeKernel) -> None:
-    network = shared_network(make_kernel, window=64, make_congestion=lambda: Scripted(Limits(3, 8)))
+    network = shared_network(make_kernel, window=64, make_congestion=lambda: Recorder(Limits(3, 8)))
     network.on_packet = lambda worker, packet, upwards: all(
         other.window.state.struct.in_flight <= 4 for other in network.workers
     )
@@ -300,10 +309,10 @@ def test_no_more_packets_are_in_flight_than_allowed_but_for_the_oldest(make_kern
 
 
 def test_rounds_are_told_as_they_end(make_kernel: MakeKernel) -> None:
-    controls: list[Scripted] = []
+    controls: list[Recorder] = []
 
     def make_congestion() -> Congestion:
-        controls.append(Scripted(Limits(5, 8)))
+        controls.append(Recorder(Limits(5, 8)))
         return controls[-1]
 
     network = shared_network(make_kernel, window=64, make_congestion=make_congestion)
@@ -485,7 +494,7 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
     settings_ = CoreSettings(
         *(JOB, 0, 2, 8, LANES, endpoints(0)), window=4, spread=1, fallback=True, numbers=scheme, scale_bits=24
     )
-    window = Window(settings_, kernel, Scripted(Limits(limit, 3)))
+    window = Window(settings_, kernel, Recorder(Limits(limit, 3)))
     source: NDArray[Any] = np.linspace(-200, 200, 5 * LANES)
     source = source.astype(np.int32 if numbers == "int32" else np.float32)
     output = np.zeros_like(source)

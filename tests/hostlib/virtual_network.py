@@ -278,6 +278,9 @@ class VirtualNetwork(Network):
                 settings, make_kernel(), at, peers=peers, patience=patience, congestion=congestion
             )
 
+    counted: Callable[[], Mapping[str, int]]
+    """What the fallback server has counted for the job, if there is one."""
+
     @property
     def switch(self) -> PortedSwitch:
         """The root's."""

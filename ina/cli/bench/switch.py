@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from math import inf
 from typing import Annotated
 
 import softswitch
@@ -183,7 +184,7 @@ def _veth_numbers(found: VethBench | None) -> dict[str, object]:
     return {
         "veth": cases,
         "times_bmv2": found.times_baseline(lambda case: case.frames_per_s),
-        "times_bmv2_by_cpu_time": found.times_baseline(lambda case: 1 / case.ns_per_frame),
+        "times_bmv2_by_cpu_time": found.times_baseline(lambda case: 1 / (case.ns_per_frame or inf)),
     }
 
 
@@ -223,7 +224,7 @@ def _veth_parts(found: VethBench) -> Iterator[Listing | str]:
             for case in found.cases
         ],
     )
-    by_time = found.times_baseline(lambda case: 1 / case.ns_per_frame)
+    by_time = found.times_baseline(lambda case: 1 / (case.ns_per_frame or inf))
     for name, times in found.times_baseline(lambda case: case.frames_per_s).items():
         text = f"{name}: {times:.1f} times BMv2's packets/s, 1/{by_time[name]:.1f} of its processor time"
         yield text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
@@ -31,10 +30,10 @@ from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
 from ina.cli.plain import Listing, Reply, Result, say
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.profiling import measure
 from ina.runtime.spec import FabricSpec, LaunchSpec
-from ina.service.live import serving
+from ina.service.live import LiveJobs, WorkerOptions
 from ina.service.policies import SHARING, Policies
+from ina.service.profiling import measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +156,12 @@ def _decided(
         if asked.profile:
             submissions = [_profiled(fabric, each, specs[each.name], asked.profile) for each in submissions]
         events = submitted(submissions, asked.jobs, network, specs)
-        with serving(
-            there, policies, fabric, specs, on_output=print_output, describe=lambda error: verdict(error)[0]
-        ) as service:
-            asyncio.run(service.run(events, on_entry=_print))
-            return service.core
+        how = WorkerOptions(
+            on_output=print_output, takes_turns=True, describe=lambda error: verdict(error)[0]
+        )
+        service = LiveJobs(there, policies, fabric, specs, how)
+        service.run_here(events, on_entry=_print)
+        return service.core
 
 
 def _check_slots(network: Topology, offers: SwitchInfo) -> None:

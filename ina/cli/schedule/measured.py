@@ -11,6 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Event
 from typing import Annotated
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -43,14 +45,14 @@ from ina.cli.output import err
 from ina.cli.plain import Listing, Reply, Result, parse_size, plural, seconds
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.jobs import GroupRun
-from ina.runtime.launch import JobRun
-from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.service.live import run_group
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
 """Sizes at which Synergy's own profiles are kept."""
 
 SERVER_GPUS = 8
+LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,19 +159,36 @@ def running(command: list[str]) -> Iterator[JobOnCpus]:
     """Run a job of one worker that reports its iterations, and end it afterwards."""
     spec = LaunchSpec(job=Job(name="profiled", workers=1, command=tuple(command)))
     with open_fabric(FabricSpec(), [1]) as fabric, ThreadPoolExecutor(1) as pool:
-        group = GroupRun(FabricLauncher(fabric), [spec], (0,), on_output=_complaint)
-        future = pool.submit(group.run)
+        begun: SimpleQueue[GroupRun] = SimpleQueue()
+        over = Event()
+
+        def enough(group: GroupRun) -> bool:
+            if begun.empty():
+                begun.put(group)
+            return over.is_set()
+
+        future = pool.submit(run_group, fabric, [spec], (0,), _complaint, enough)
         try:
-            yield JobOnCpus(group.turns, spec.job.name, lambda: _end(future))
+            yield JobOnCpus(_begun(begun, future).turns, spec.job.name, lambda: _end(future))
         finally:
-            group.cancel()
+            over.set()
             future.result()
 
 
-def _end(future: Future[list[JobRun]]) -> str | None:
+def _begun(begun: SimpleQueue[GroupRun], future: Future[GroupRun]) -> GroupRun:
+    """Return the group once it runs. Raises what prevents it."""
+    while True:
+        try:
+            return begun.get(timeout=LOOK_S)
+        except Empty:
+            if future.done():
+                return future.result()
+
+
+def _end(future: Future[GroupRun]) -> str | None:
     if not future.done():
         return None
-    (end,) = future.result()
+    (end,) = future.result().runs
     return str(end.failure() or "the program ended before all was measured: give it more work")
 
 
@@ -337,7 +356,7 @@ class _Bench:
     def __init__(
         self, fabric: SwitchFabric, workers: int, command: Callable[[str], list[str]], progress: Progress
     ) -> None:
-        self._launcher = FabricLauncher(fabric)
+        self._fabric = fabric
         self._workers = workers
         self._command = command
         self._progress = progress
@@ -358,8 +377,8 @@ class _Bench:
             )
             for number, kind in enumerate(members)
         ]
-        run = GroupRun(self._launcher, specs, offsets, on_output=_complaint)
-        run.check(run.run())
+        run = run_group(self._fabric, specs, offsets, _complaint)
+        run.check()
         measured = [steady(run.turns.measured(spec.job.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)
         self._progress.advance(task)

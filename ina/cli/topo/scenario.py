@@ -73,7 +73,7 @@ def run(
         ina scenario run my.toml --runner netns --target bmv2 --json
     """
     from bmv2_topos.scenarios import find_scenario, verdicts
-    from ina.runtime.scenarios import runner_of
+    from ina.service.scenarios import runner_of
 
     found = [find_scenario(name) for name in scenarios]
     unused_keys = _unused(scenarios)

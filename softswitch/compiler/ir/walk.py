@@ -266,7 +266,7 @@ def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
             ):
                 if not isinstance(header.type, ir.Header) or kinds.members[kind] != "csum16":
                     continue
-                fields = [ir.Member(type_, header, name, NOWHERE) for name, type_ in header.type.fields]
+                fields = [ir.Member(type_, header, name, pos=NOWHERE) for name, type_ in header.type.fields]
                 bits = sum(type_.width for _, type_ in header.type.fields if isinstance(type_, ir.Bits))
                 summed = list(map(without_positions, rest[1][1:]))
                 if bits % 16 == 0 and list(map(without_positions, fields)) == summed:

@@ -111,11 +111,11 @@ def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Va
         _no_arguments(expr, method)
     match method:
         case "isValid" if isinstance(base, Run):
-            return Run(t.BOOL, ir.IsValid(t.BOOL, base.expr, expr.pos))
+            return Run(t.BOOL, ir.IsValid(t.BOOL, base.expr, pos=expr.pos))
         case "isValid":
             return constant(t.BOOL, int(isinstance(base, GroupValue)), expr.pos)
         case "setValid" | "setInvalid":
-            body.out.append(ir.SetValidity(_target(base, expr), method == "setValid", expr.pos))
+            body.out.append(ir.SetValidity(_target(base, expr), method == "setValid", pos=expr.pos))
             return Nothing()
     names = ("isValid", "setValid", "setInvalid", *_SIZES)
     raise unknown(f"method of header {t.describe(type_of(base))}", method, names, expr.callee.pos)
@@ -123,7 +123,7 @@ def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Va
 
 def _union_is_valid(base: Run | GroupValue | Invalid, expr: ast.CallExpr) -> Value:
     _no_arguments(expr, "isValid")
-    valid: ir.Expr = ir.Const(t.BOOL, 0, expr.pos)
+    valid: ir.Expr = ir.Const(t.BOOL, 0, pos=expr.pos)
     for part in parts_of(base, expr.pos):
         one = _validity(part, expr.pos)
         valid = disjunction(valid, one, expr.pos)
@@ -132,8 +132,8 @@ def _union_is_valid(base: Run | GroupValue | Invalid, expr: ast.CallExpr) -> Val
 
 def _validity(part: Value, pos: ir.Position) -> ir.Expr:
     if isinstance(part, Run):
-        return ir.IsValid(t.BOOL, part.expr, pos)
-    return ir.Const(t.BOOL, int(isinstance(part, GroupValue)), pos)
+        return ir.IsValid(t.BOOL, part.expr, pos=pos)
+    return ir.Const(t.BOOL, int(isinstance(part, GroupValue)), pos=pos)
 
 
 def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, method: str) -> Value:
@@ -146,7 +146,7 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, m
     if count <= 0:
         raise CompileError(f"{method} of {count} elements", expr.args[0].value.pos, "at least 1")
     count = min(count, stack.size)
-    body.out.append(ir.Shift(_target(base, expr), count if method == "push_front" else -count, expr.pos))
+    body.out.append(ir.Shift(_target(base, expr), count if method == "push_front" else -count, pos=expr.pos))
     return Nothing()
 
 
@@ -156,7 +156,7 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, m
 def _checksum(call: MethodCall) -> Value:
     """Emit the Internet checksum of data."""
     variable = call.body.temporary(ir.Bits(16), "checksum", call.pos)
-    limit = ir.Const(ir.Bits(32), 1 << 16, call.pos)
+    limit = ir.Const(ir.Bits(32), 1 << 16, pos=call.pos)
     call.body.out.append(hash_into(variable, "csum16", call.data(0), limit, call.pos))
     return Run(ir.Bits(16), variable)
 
@@ -168,7 +168,7 @@ def _cell(call: MethodCall, number: int) -> tuple[tuple[str, ...], ir.Expr]:
         return parts, index
     assert isinstance(index.type, ir.Bits)
     variable = call.body.temporary(index.type, "index", call.place(number))
-    call.body.out.append(ir.Assign(variable, index, call.place(number)))
+    call.body.out.append(ir.Assign(variable, index, pos=call.place(number)))
     return parts, variable
 
 
@@ -204,8 +204,8 @@ def _read_colour(call: MethodCall) -> Value:
     scalar_type = t.lowered(type_of(target))
     if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
         raise CompileError(f"a colour into {show(target)}", call.place(0), "a variable of type bit<W>")
-    colour = ir.Var(ir.Bits(2), call.on.colour, call.pos)
-    call.body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, call.pos), call.pos))
+    colour = ir.Var(ir.Bits(2), call.on.colour, pos=call.pos)
+    call.body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, pos=call.pos), pos=call.pos))
     return Nothing()
 
 
@@ -323,7 +323,7 @@ def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOu
     body.out.extend(table.prelude)
     if table.selector is not None:
         return _apply_with_selector(body, lowered.name, table.selector, expr.pos)
-    apply = ir.Apply(lowered.name, None, None, expr.pos)
+    apply = ir.Apply(lowered.name, None, None, pos=expr.pos)
     body.out.append(apply)
     return ApplyOutcome(apply)
 
@@ -331,12 +331,12 @@ def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOu
 def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> ApplyOutcome:
     """Emit a table's application and, if its entry names a group, that of the member that a hash chooses."""
     hit, action = body.temporary(t.BOOL, "hit", pos), body.temporary(t.BIT32, "action_run", pos)
-    apply = ir.Apply(name, hit, action, pos)
+    apply = ir.Apply(name, hit, action, pos=pos)
     body.out.append(apply)
     chosen = (
         hash_into(selector.slot, selector.algorithm, selector.data, selector.count, pos),
-        ir.Apply(ir.members_table(name), None, action, pos),
+        ir.Apply(ir.members_table(name), None, action, pos=pos),
     )
-    is_group = ir.Binary(t.BOOL, "==", action, ir.Const(t.BIT32, selector.index, pos), pos)
-    body.out.append(ir.If(is_group, chosen, (), pos))
+    is_group = ir.Binary(t.BOOL, "==", action, ir.Const(t.BIT32, selector.index, pos=pos), pos=pos)
+    body.out.append(ir.If(is_group, chosen, (), pos=pos))
     return ApplyOutcome(apply, hit, action)

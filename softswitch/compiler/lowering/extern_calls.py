@@ -189,7 +189,7 @@ def _call(
         if t.is_open(type_) or (isinstance(type_, t.Int) and isinstance(value, Run)):
             result.append(value)
             continue
-        formal = Formal(param.direction, type_, param.name, param.pos)
+        formal = Formal(param.direction, type_, param.name, pos=param.pos)
         result.append(check_argument(body, formal, value, arg.pos))
     return result, bound
 
@@ -197,7 +197,7 @@ def _call(
 def _bound_scope(body: Body, names: Sequence[str], bound: Mapping[str, t.Type], pos: ir.Position) -> Scope:
     scope = Scope(body.scope.root())
     for name in names:
-        scope.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos))
+        scope.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos=pos))
     return scope
 
 
@@ -233,7 +233,7 @@ class ExternCall:
 
     def emit(self, function: str, *args: tuple[ir.Expr, ...], instance: str = "") -> Nothing:
         """Emit the statement of the IR; it has no result."""
-        self.body.out.append(ir.Extern(function, instance, args, self.expr.pos))
+        self.body.out.append(ir.Extern(function, instance, args, pos=self.expr.pos))
         return Nothing()
 
 
@@ -256,7 +256,7 @@ def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 3
     if isinstance(value, Number):
         if not 0 <= value.value < 1 << width:
             raise CompileError(f"{what} is {value.value}", pos, f"0 to {(1 << width) - 1}")
-        return ir.Const(ir.Bits(width), value.value, pos)
+        return ir.Const(ir.Bits(width), value.value, pos=pos)
     if isinstance(value, Run) and isinstance(t.lowered(value.type), ir.Bits):
         return value.expr
     raise CompileError(f"{what} is {show(value)}", pos, "bit<W>")
@@ -272,16 +272,16 @@ def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, t
     if path_of(value.expr) is not None:
         return value.expr, ()
     variable = body.temporary(value.type, "result", pos)
-    return variable, (ir.Assign(value.expr, variable, pos),)
+    return variable, (ir.Assign(value.expr, variable, pos=pos),)
 
 
 def hash_into(
     target: ir.Var, algorithm: str, data: Sequence[ir.Expr], limit: ir.Expr, pos: ir.Position
 ) -> ir.Extern:
     """Return the statement ``target = H(data) % limit``, by the name of one of v1model's algorithms."""
-    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos)
-    base = ir.Const(t.BIT32, 0, pos)
-    return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos)
+    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos=pos)
+    base = ir.Const(t.BIT32, 0, pos=pos)
+    return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos=pos)
 
 
 def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:
@@ -329,7 +329,7 @@ def checked_instance(
     for item in decl.initializer or ():
         if isinstance(item, ast.Instantiation):
             declare_instance(inside, item, name)
-    made = Object(type_, symbol.decl, name, decl.pos)
+    made = Object(type_, symbol.decl, name, pos=decl.pos)
     _check_methods(inside, symbol, made, decl)
     return made
 
@@ -375,7 +375,7 @@ def _check_method(
     check_prototype(unit, body.scope, prototype, ParamRole.FUNCTION)
     scope = Scope(symbol.scope)
     for param, arg in zip(symbol.decl.type_params, made.type.args, strict=True):
-        scope.declare(param.name, TypeName(arg, param.pos))
+        scope.declare(param.name, TypeName(arg, pos=param.pos))
     wanted = formals_of(unit, abstract[name].params, Scope(scope))
     found = formals_of(unit, prototype.params, body.scope)
     result = [
@@ -391,7 +391,7 @@ def _check_method(
             f"{t.describe(result[0])} {name}({params})",
         )
     own = Scope(body.scope)
-    own.declare("this", Variable(made, made.pos))
+    own.declare("this", Variable(made, pos=made.pos))
     inside = body.inside(scope=own, place=CodePlace.FUNCTION, prefix=name)
     try:
         check_function(inside, function, found, passed_to_nothing(inside, found), own)

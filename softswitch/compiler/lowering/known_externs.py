@@ -59,11 +59,11 @@ def call_packet_method(body: Body, base: PacketValue, expr: ast.CallExpr, method
         case "lookahead":
             return lookahead(body, expr)
         case "length":
-            return Run(t.BIT32, ir.PacketLength(t.BIT32, expr.pos))
+            return Run(t.BIT32, ir.PacketLength(t.BIT32, pos=expr.pos))
         case "advance":
             arg = expr.args[0].value
             bits = expression(body, evaluate_as(body, arg, t.BIT32, "the number of bits"), arg.pos)
-            body.out.append(ir.Advance(bits, expr.pos))
+            body.out.append(ir.Advance(bits, pos=expr.pos))
         case "emit":
             arg = expr.args[0].value
             value, type_ = evaluate(body, arg), _type_argument(body, expr)
@@ -86,7 +86,7 @@ def _extract(body: Body, expr: ast.CallExpr) -> Value:
     if varbits:
         size_arg = expr.args[1].value
         size = expression(body, evaluate_as(body, size_arg, t.BIT32, "the size of the varbit"), size_arg.pos)
-    body.out.append(ir.Extract(target.expr, size, expr.pos))
+    body.out.append(ir.Extract(target.expr, size, pos=expr.pos))
     return Nothing()
 
 
@@ -122,15 +122,15 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
         )
     if width == 0:
         raise Unsupported(f"lookahead of {t.describe(type_)}, which has no bits", expr.type_args[0].pos)
-    whole = ir.Lookahead(ir.Bits(width), expr.pos)
+    whole = ir.Lookahead(ir.Bits(width), pos=expr.pos)
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits):
         return Run(type_, bits_cast(scalar, whole, expr.pos))
     if isinstance(scalar, ir.Bool):
-        return Run(type_, ir.Cast(t.BOOL, whole, expr.pos))
+        return Run(type_, ir.Cast(t.BOOL, whole, pos=expr.pos))
     # Looked at once, before any part is used: it may find the packet too short.
     ahead = body.temporary(ir.Bits(width), "ahead", expr.pos)
-    body.out.append(ir.Assign(ahead, whole, expr.pos))
+    body.out.append(ir.Assign(ahead, whole, pos=expr.pos))
     value, _ = _unpack(type_, ahead, width, expr.pos)
     variable = Run(type_, body.temporary(type_, "lookahead", expr.pos), writable=True)
     store(body, variable, value, expr.pos)
@@ -147,9 +147,9 @@ def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits | ir.Bool):
         width = scalar.width if isinstance(scalar, ir.Bits) else 1
-        cut: ir.Expr = ir.Slice(ir.Bits(width), whole, end - 1, end - width, pos)
+        cut: ir.Expr = ir.Slice(ir.Bits(width), whole, end - 1, end - width, pos=pos)
         if isinstance(scalar, ir.Bool):
-            return Run(type_, ir.Cast(t.BOOL, cut, pos)), end - width
+            return Run(type_, ir.Cast(t.BOOL, cut, pos=pos)), end - width
         return Run(type_, bits_cast(scalar, cut, pos)), end - width
     values = []
     for part in parts:
@@ -168,7 +168,7 @@ def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
         for part in parts_of(value, pos):
             _emit_headers(body, part, pos)
     elif isinstance(value, Run) and isinstance(shape, t.HeaderType | t.StackType):
-        body.out.append(ir.Emit(value.expr, pos))
+        body.out.append(ir.Emit(value.expr, pos=pos))
     elif isinstance(value, Run) and isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in parts_of(value, pos):
             _emit_headers(body, part, pos)
@@ -210,7 +210,7 @@ def _list_number(call: ExternCall, argument: int) -> ir.Const:
     match value:
         case Number(number) | Run(_, ir.Const(_, number)):
             call.body.unit.field_lists.setdefault(number, ())
-            return ir.Const(ir.Bits(8), number, pos)
+            return ir.Const(ir.Bits(8), number, pos=pos)
         case _:
             raise CompileError(f"{show(value)} as a field list", pos, "a compile-time constant")
 
@@ -221,10 +221,10 @@ def _legacy_field_list(call: ExternCall, argument: int) -> ir.Const:
     paths = tuple(_metadata_path(leaf, pos) for leaf in leaves(call.values[argument], pos))
     for number, known in lists.items():
         if number >= FIRST_LEGACY_LIST and known == paths:
-            return ir.Const(t.BIT32, number, pos)
+            return ir.Const(t.BIT32, number, pos=pos)
     number = max((FIRST_LEGACY_LIST, *(n + 1 for n in lists)))
     lists[number] = paths
-    return ir.Const(t.BIT32, number, pos)
+    return ir.Const(t.BIT32, number, pos=pos)
 
 
 def _metadata_path(value: Value, pos: ir.Position) -> tuple[str, ...]:
@@ -361,7 +361,7 @@ def _verify(call: ExternCall) -> Value:
     if call.body.place is not CodePlace.PARSER:
         raise CompileError(f"verify in {call.body.place.value}", call.pos, "a parser state")
     assert isinstance(error, Run)
-    call.body.out.append(ir.Verify(call.expression(0), error.expr, call.pos))
+    call.body.out.append(ir.Verify(call.expression(0), error.expr, pos=call.pos))
     return Nothing()
 
 
@@ -379,7 +379,7 @@ def _digest(call: ExternCall) -> Value:
     place, digests = call.place(1), call.body.unit.digests
     data = data_type(type_of(call.values[1]), place)
     name = data.name or f"digest_{len(digests)}"
-    if digests.setdefault(name, ir.Digest(name, data, call.pos)).data != data:
+    if digests.setdefault(name, ir.Digest(name, data, pos=call.pos)).data != data:
         raise CompileError(f"two types of digests are called {name!r}", place, "another name for one of them")
     return call.emit("digest", call.data(1, enums=True), instance=name)
 
@@ -392,14 +392,7 @@ _FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Extern
     "verify_checksum_with_payload": ((Stage.VERIFY,), (4,), _checksum),
     "update_checksum": ((Stage.COMPUTE,), (4,), _checksum),
     "update_checksum_with_payload": ((Stage.COMPUTE,), (4,), _checksum),
-    "mark_to_drop": (
-        _CONTROLS,
-        (
-            0,
-            1,
-        ),
-        _mark_to_drop,
-    ),
+    "mark_to_drop": (_CONTROLS, (0, 1), _mark_to_drop),
     "clone": (_CONTROLS, (2,), _clone),
     "clone_preserving_field_list": (_CONTROLS, (3,), _clone),
     "clone3": (_CONTROLS, (3,), _clone),
@@ -410,22 +403,8 @@ _FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Extern
     "truncate": (_CONTROLS, (1,), _truncate),
     "assert": ((), (1,), _check),
     "assume": ((), (1,), _check),
-    "log_msg": (
-        (),
-        (
-            1,
-            2,
-        ),
-        _log_msg,
-    ),
+    "log_msg": ((), (1, 2), _log_msg),
     "verify": ((), (2,), _verify),
-    "static_assert": (
-        (),
-        (
-            1,
-            2,
-        ),
-        _static_assert,
-    ),
+    "static_assert": ((), (1, 2), _static_assert),
     "digest": ((Stage.INGRESS,), (2,), _digest),
 }

@@ -173,12 +173,12 @@ def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> N
         case ir.Assign():
             _may_fail(e, s.value, state, leaves)
             _assign(e, s, state)
-        case ir.Forget(target, pos):
+        case ir.Forget(target, pos=pos):
             place = state.place(target)
             if place is not None:
                 state.assign(target, None)
                 state.unset[place] = pos
-        case ir.SetValidity(header, valid, pos):
+        case ir.SetValidity(header, valid, pos=pos):
             e.reader.indices(header, state)
             if not (valid and state.is_valid(header)):
                 state.forget_fields(header, pos if valid else None)
@@ -508,7 +508,7 @@ def _cloned(e: Exploration, parsed: Iterable[PathState]) -> list[PathState]:
     """Return the states of clones, which are parsed again, and keep some metadata."""
     clones = []
     for state in parsed:
-        state.drop(ir.Var(e.program.meta, "meta", NOWHERE))
+        state.drop(ir.Var(e.program.meta, "meta", pos=NOWHERE))
         clear_metadata(e.program, state)
         clones.append(state)
     return clones

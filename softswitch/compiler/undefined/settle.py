@@ -60,14 +60,18 @@ class _Settler:
     def _undefined(self, type_: ir.Scalar, pos: ir.Position) -> ir.Expr:
         """Return an undefined value; it may need the statements that `_draws` has then."""
         if self._choice is not Choice.RANDOM:
-            return ir.Const(type_, 0, pos)
+            return ir.Const(type_, 0, pos=pos)
         match type_:
             case ir.Bits(width, signed):
-                return self._drawn(width, pos) if not signed else ir.Cast(type_, self._drawn(width, pos), pos)
+                return (
+                    self._drawn(width, pos)
+                    if not signed
+                    else ir.Cast(type_, self._drawn(width, pos), pos=pos)
+                )
             case ir.Bool():
-                return ir.Cast(_BOOL, self._drawn(1, pos), pos)
+                return ir.Cast(_BOOL, self._drawn(1, pos), pos=pos)
             case ir.Enum(_, members):
-                return ir.Const(type_, len(members) - 1, pos)
+                return ir.Const(type_, len(members) - 1, pos=pos)
 
     def _drawn(self, width: int, pos: ir.Position) -> ir.Expr:
         drawn: ir.Expr | None = None
@@ -75,13 +79,13 @@ class _Settler:
             bits = min(width, _DRAW)
             type_ = ir.Bits(bits)
             variable = self._variable(type_, pos)
-            low, high = ir.Const(type_, 0, pos), ir.Const(type_, (1 << bits) - 1, pos)
-            self._draws.append(ir.Extern("random", "", ((variable,), (low,), (high,)), pos))
+            low, high = ir.Const(type_, 0, pos=pos), ir.Const(type_, (1 << bits) - 1, pos=pos)
+            self._draws.append(ir.Extern("random", "", ((variable,), (low,), (high,)), pos=pos))
             if drawn is None:
                 drawn = variable
             else:
                 assert isinstance(drawn.type, ir.Bits)
-                drawn = ir.Binary(ir.Bits(drawn.type.width + bits), "++", drawn, variable, pos)
+                drawn = ir.Binary(ir.Bits(drawn.type.width + bits), "++", drawn, variable, pos=pos)
             width -= bits
         assert drawn is not None
         return drawn
@@ -89,7 +93,7 @@ class _Settler:
     def _variable(self, type_: ir.Type, pos: ir.Position) -> ir.Var:
         name = f"undefined#{len(self._variables)}"
         self._variables[name] = type_
-        return ir.Var(type_, name, pos)
+        return ir.Var(type_, name, pos=pos)
 
     def _take_draws(self) -> tuple[ir.Stmt, ...]:
         taken, self._draws = tuple(self._draws), []
@@ -103,8 +107,8 @@ class _Settler:
             return expr
         expr = self._inside(expr)
         if isinstance(expr, ir.Member) and isinstance(expr.base.type, ir.Header) and _is_computed(expr.type):
-            valid = ir.IsValid(_BOOL, expr.base, expr.pos)
-            return ir.Mux(expr.type, valid, expr, self._undefined(expr.type, expr.pos), expr.pos)
+            valid = ir.IsValid(_BOOL, expr.base, pos=expr.pos)
+            return ir.Mux(expr.type, valid, expr, self._undefined(expr.type, expr.pos), pos=expr.pos)
         return expr
 
     def _inside(self, expr: ir.Expr) -> ir.Expr:
@@ -147,10 +151,10 @@ class _Settler:
 
     def _statement(self, s: ir.Stmt) -> Iterator[ir.Stmt]:
         match s:
-            case ir.Forget(target, pos):
+            case ir.Forget(target, pos=pos):
                 yield from self._forgotten(target, pos)
                 return
-            case ir.SetValidity(header, True, pos) if self._guards:
+            case ir.SetValidity(header, True, pos=pos) if self._guards:
                 yield from self._made_valid(s, header, pos)
                 return
             case ir.Apply(table=table):
@@ -183,21 +187,24 @@ class _Settler:
         if self._guards and _is_computed(target.type):
             value = self._undefined(target.type, pos)
             yield from self._take_draws()
-            yield ir.Assign(target, value, pos)
+            yield ir.Assign(target, value, pos=pos)
 
     def _made_valid(self, s: ir.SetValidity, header: ir.Expr, pos: ir.Position) -> Iterator[ir.Stmt]:
         """Yield that a header is valid, with undefined fields if it was not before."""
         header = self._target(header)
         assert isinstance(header.type, ir.Header)
         was = self._variable(_BOOL, pos)
-        yield ir.Assign(was, ir.IsValid(_BOOL, header, pos), pos)
+        yield ir.Assign(was, ir.IsValid(_BOOL, header, pos=pos), pos=pos)
         yield replace(s, header=header)
         reset: list[ir.Stmt] = []
         for name, type_ in header.type.fields:
             if _is_computed(type_):
                 value = self._undefined(type_, pos)
-                reset += (*self._take_draws(), ir.Assign(ir.Member(type_, header, name, pos), value, pos))
-        yield ir.If(was, (), tuple(reset), pos)
+                reset += (
+                    *self._take_draws(),
+                    ir.Assign(ir.Member(type_, header, name, pos=pos), value, pos=pos),
+                )
+        yield ir.If(was, (), tuple(reset), pos=pos)
 
     def _read_register(self, s: ir.Extern) -> Iterator[ir.Stmt]:
         """Yield the read of a register's cell, and what happens if there is none."""
@@ -215,9 +222,9 @@ class _Settler:
         if self._choice is Choice.RANDOM:
             assert isinstance(target.type, ir.Scalar)
             value = self._undefined(target.type, s.pos)
-            otherwise = (*self._take_draws(), ir.Assign(target, value, s.pos))
+            otherwise = (*self._take_draws(), ir.Assign(target, value, pos=s.pos))
         yield from draws
-        yield ir.If(within, (read,), otherwise, s.pos)
+        yield ir.If(within, (read,), otherwise, pos=s.pos)
 
 
 def _is_computed(type_: ir.Type) -> TypeGuard[ir.Scalar]:
@@ -232,8 +239,8 @@ def _below(index: ir.Expr, size: int) -> ir.Expr | None:
     type_ = ir.Bits(index.type.width)
     if 1 << type_.width <= size:
         return None
-    bits = ir.Cast(type_, index, index.pos) if index.type.signed else index
-    return ir.Binary(_BOOL, "<", bits, ir.Const(type_, size, index.pos), index.pos)
+    bits = ir.Cast(type_, index, pos=index.pos) if index.type.signed else index
+    return ir.Binary(_BOOL, "<", bits, ir.Const(type_, size, pos=index.pos), pos=index.pos)
 
 
 def _written(function: str, count: int) -> str:

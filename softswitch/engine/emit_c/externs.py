@@ -337,7 +337,7 @@ def _verify_checksum(body: BodyWriter, call: ir.Extern) -> None:
     tests = [body.expressions.value(condition).text]
     # BMv2 passes a checksum whose header is not there.
     if isinstance(checksum, ir.Member) and isinstance(checksum.base.type, ir.Header):
-        present = ir.IsValid(ir.Bool(), checksum.base, call.pos)
+        present = ir.IsValid(ir.Bool(), checksum.base, pos=call.pos)
         tests.insert(0, body.expressions.value(present).text)
     with body.out.block(f"if ({' && '.join(tests)})"):
         payload = call.function.endswith("with_payload")

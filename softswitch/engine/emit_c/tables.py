@@ -217,7 +217,7 @@ def _emit_resources(body: BodyWriter, table: ir.Table, place: str, *, timed: boo
         out.line(f"{place}.last_us = s->now_us;")
     if table.direct_meter is not None:
         meter, size = body.unit.program.meters[table.direct_meter], body.unit.architecture.counted
-        colour = body.expressions.scalar(ir.Var(ir.Bits(2), meter.colour, table.pos))
+        colour = body.expressions.scalar(ir.Var(ir.Bits(2), meter.colour, pos=table.pos))
         out.line(
             f"{colour.text} = ({c_integer(class_bits(2))})"
             f"p4_meter(&{place}.meter, s->now_us, {cost(meter, size)}, {size});"
@@ -244,7 +244,7 @@ def _emit_invocation(
 ) -> None:
     params = body.unit.program.actions[invocation.action].params
     for param, value in zip(params, invocation.args, strict=True):
-        target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
+        target = body.expressions.scalar(ir.Var(param.type, param.variable, pos=layout.table.pos))
         body.out.line(f"{target.text} = {literal(value, ir.width_of(param.type))};")
     _run(body, invocation.action, hit, str(layout.actions.index(invocation.action)))
 
@@ -256,7 +256,7 @@ def _emit_dispatch(body: BodyWriter, layout: TableLayout, number: str, args: str
             out.line(f"case {position}:")
             with out.indented():
                 for param in body.unit.program.actions[action].params:
-                    target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
+                    target = body.expressions.scalar(ir.Var(param.type, param.variable, pos=layout.table.pos))
                     source = param_names(body.unit, action)[param.name]
                     out.line(f"{target.text} = {args}.{member}.{source};")
                 _run(body, action, hit, number)

@@ -21,7 +21,7 @@ from controller.policies.scheduling import Submission
 from controller.vocabulary import Cluster, Job, fabrics
 from ina.runtime.fabric import open_fabric
 from ina.runtime.spec import FabricSpec, LaunchSpec
-from ina.service.live import LiveJobs, serving
+from ina.service.live import LiveJobs, WorkerOptions
 from ina.service.policies import Policies
 from tests.system.command import family
 
@@ -63,7 +63,7 @@ class Bed:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(2 * TIMEOUT_S)
 
     def decide_by(self, policies: Policies) -> None:
-        self.wait(self.live.daemon.reload(policies))
+        self.wait(self.live.loop.reload(policies))
 
     def job(
         self,
@@ -74,7 +74,7 @@ class Bed:
         stages_s: Stages = EVEN,
     ) -> Submitted:
         """Return a job of a model that the scheduler knows."""
-        plain = Submission(name, self.live.daemon.now_s, gpus, 10, sum(stages_s), stages_s)
+        plain = Submission(name, self.live.loop.now_s, gpus, 10, sum(stages_s), stages_s)
         (spec,) = registry.dress([plain], registry.family(scheduler), SimulationConfig(CLUSTER))
         job = Job(name=name, workers=spec.gpus, command=command, model=spec.model, extra=spec.extra)
         self.specs[name] = LaunchSpec(job=Job(name=name, workers=spec.gpus, command=command))
@@ -82,7 +82,7 @@ class Bed:
 
     def submit(self, *jobs: Submitted) -> None:
         """Submit jobs, all at once."""
-        self.wait(self.live.daemon.take_in(jobs))
+        self.wait(self.live.loop.take_in(jobs))
 
     def outcomes(self, names: list[str]) -> dict[str, str]:
         """Wait until these jobs are over, and return how."""
@@ -97,7 +97,7 @@ class Bed:
                 lines = [
                     f"{each.at_s:.2f} {each.event} {each.jobs}: {each.text}" for each in core.log.entries
                 ]
-                holds = self.live.daemon.holds
+                holds = self.live.loop.holds
                 pytest.fail("\n".join([f"not over: {core.desired()}", f"holds {holds}", *lines[-60:]]))
             return {each.job.spec.name: each.outcome for each in core.over if each.job.spec.name in names}
 
@@ -120,8 +120,9 @@ def bed() -> Iterator[Bed]:
     with (
         family(),
         open_fabric(FabricSpec("shared"), [CLUSTER.gpus] * 4) as fabric,
-        serving(TOPOLOGY, Policies("fifo", ON_GPUS), fabric, specs, on_output=lambda *_: None) as live,
     ):
+        how = WorkerOptions(on_output=lambda *_: None, takes_turns=True)
+        live = LiveJobs(TOPOLOGY, Policies("fifo", ON_GPUS), fabric, specs, how)
         run = loop.create_task(live.run(jobs))
 
         async def until_ended() -> None:
@@ -131,7 +132,7 @@ def bed() -> Iterator[Bed]:
         thread.start()
         try:
             made = Bed(live, specs, loop)
-            while live.daemon.ready:
+            while live.loop.ready:
                 assert thread.is_alive()
             yield made
             assert not run.done(), "it is there to the end"
@@ -180,7 +181,7 @@ def test_a_member_that_is_cancelled_ends_and_the_others_of_its_group_start_again
 
     until(lambda: len(processes("stays")) == len(processes("goes")) == 4)
     assert len(bed.live.core.desired().runs) == 1, "they are a group"
-    bed.wait(bed.live.daemon.end("goes", "by its owner"))
+    bed.wait(bed.live.loop.end("goes", "by its owner"))
     until(lambda: len(processes("stays")) == 8)
     assert not any(map(lives, processes("goes")))
     assert [*map(lives, processes("stays"))] == [False] * 4 + [True] * 4

@@ -66,7 +66,7 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
     if how.name == "IDENTITY":
         return _low_bits(data, width, pos)
     if how.name in _XORS:
-        return ir.Cast(result, _xor(data, _XORS[how.name], pos), pos)
+        return ir.Cast(result, _xor(data, _XORS[how.name], pos), pos=pos)
     crc = how.crc or STANDARD.get(_RANDOM if how.name == "RANDOM" else how.name)
     if crc is None:
         raise Unsupported(f"HashAlgorithm_t.{how.name} without a polynomial", pos, "a CRCPolynomial")
@@ -74,7 +74,7 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
     variable = body.temporary(ir.Bits(own), "hash", pos)
     # zeros come first where the values are no whole bytes; v1model's algorithms have them last
     if lacking := -sum(_unsigned(each)[1] for each in data) % 8:
-        data = (ir.Const(ir.Bits(lacking), 0, pos), *data)
+        data = (ir.Const(ir.Bits(lacking), 0, pos=pos), *data)
     body.out.append(_hash_into(variable, crc.name, data, own, pos))
     return _repeated(variable, own, width, pos)
 
@@ -85,7 +85,7 @@ def _repeated(value: ir.Expr, width: int, wanted: int, pos: ir.Position) -> ir.E
     while have < wanted:
         more = min(width, wanted - have)
         have += more
-        whole = ir.Binary(ir.Bits(have), "++", _cut(value, more - 1, 0, pos), whole, pos)
+        whole = ir.Binary(ir.Bits(have), "++", _cut(value, more - 1, 0, pos), whole, pos=pos)
     return whole
 
 
@@ -93,15 +93,15 @@ def _hash_into(
     target: ir.Var, algorithm: str, data: Sequence[ir.Expr], width: int, pos: ir.Position
 ) -> ir.Extern:
     """Return the statement ``target = H(data)`` of a hash of this width."""
-    return hash_into(target, algorithm, data, ir.Const(ir.Bits(72), 1 << min(width, 64), pos), pos)
+    return hash_into(target, algorithm, data, ir.Const(ir.Bits(72), 1 << min(width, 64), pos=pos), pos)
 
 
 def _unsigned(expr: ir.Expr) -> tuple[ir.Expr, int]:
     if isinstance(expr.type, ir.Bool):
-        return ir.Cast(ir.Bits(1), expr, expr.pos), 1
+        return ir.Cast(ir.Bits(1), expr, pos=expr.pos), 1
     assert isinstance(expr.type, ir.Bits)
     width = expr.type.width
-    return (ir.Cast(ir.Bits(width), expr, expr.pos) if expr.type.signed else expr), width
+    return (ir.Cast(ir.Bits(width), expr, pos=expr.pos) if expr.type.signed else expr), width
 
 
 def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
@@ -115,16 +115,16 @@ def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
         if have + bits > width:
             plain, bits = _cut(plain, width - have - 1, 0, pos), width - have
         have += bits
-        joined = plain if joined is None else ir.Binary(ir.Bits(have), "++", plain, joined, pos)
+        joined = plain if joined is None else ir.Binary(ir.Bits(have), "++", plain, joined, pos=pos)
     if joined is None:
-        return ir.Const(ir.Bits(width), 0, pos)
-    return joined if have == width else ir.Cast(ir.Bits(width), joined, pos)
+        return ir.Const(ir.Bits(width), 0, pos=pos)
+    return joined if have == width else ir.Cast(ir.Bits(width), joined, pos=pos)
 
 
 def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
     """Return the exclusive or of the words of the values in a row, which zero bits fill up at the end."""
     word = ir.Bits(width)
-    total: ir.Expr = ir.Const(word, 0, pos)
+    total: ir.Expr = ir.Const(word, 0, pos=pos)
     at = 0
     for expr in data:
         plain, bits = _unsigned(expr)
@@ -132,14 +132,14 @@ def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
             room = width - at
             taken = min(room, bits)
             part = (
-                ir.Cast(word, _cut(plain, bits - 1, bits - taken, pos), pos)
+                ir.Cast(word, _cut(plain, bits - 1, bits - taken, pos), pos=pos)
                 if taken < width
                 else (_cut(plain, bits - 1, bits - taken, pos))
             )
             if room > taken:
-                part = ir.Binary(word, "<<", part, ir.Const(ir.Bits(8), room - taken, pos), pos)
+                part = ir.Binary(word, "<<", part, ir.Const(ir.Bits(8), room - taken, pos=pos), pos=pos)
             zero = isinstance(total, ir.Const)
-            total = part if zero else ir.Binary(word, "^", total, part, pos)
+            total = part if zero else ir.Binary(word, "^", total, part, pos=pos)
             at, bits = (at + taken) % width, bits - taken
     return total
 
@@ -148,7 +148,7 @@ def _cut(expr: ir.Expr, high: int, low: int, pos: ir.Position) -> ir.Expr:
     assert isinstance(expr.type, ir.Bits)
     if high - low + 1 == expr.type.width:
         return expr
-    return ir.Slice(ir.Bits(high - low + 1), expr, high, low, pos)
+    return ir.Slice(ir.Bits(high - low + 1), expr, high, low, pos=pos)
 
 
 _SUM = ir.Bits(16)
@@ -163,15 +163,15 @@ def _checksum(call: MethodCall) -> Value:
         case "subtract":
             _accumulate(call, tuple(map(_negative, _whole(flatten(call.body, call.values[0], pos), pos))))
         case "verify":
-            ones = ir.Const(_SUM, _ONES, pos)
-            return Run(t.BOOL, ir.Binary(t.BOOL, "!=", _sum(call.on, pos), ones, pos))
+            ones = ir.Const(_SUM, _ONES, pos=pos)
+            return Run(t.BOOL, ir.Binary(t.BOOL, "!=", _sum(call.on, pos), ones, pos=pos))
         case "get":
             return Run(_SUM, _sum(call.on, pos))
         case "subtract_all_and_deposit":
             target = call.values[0]
             if not isinstance(target, Run) or target.expr.type != _SUM:
                 raise Unsupported("a residual checksum that is no bit<16>", pos, "a variable of type bit<16>")
-            call.body.out.append(ir.Assign(target.expr, _sum(call.on, pos), pos))
+            call.body.out.append(ir.Assign(target.expr, _sum(call.on, pos), pos=pos))
         case "update":
             return _computed(call)
         case _:
@@ -180,29 +180,29 @@ def _checksum(call: MethodCall) -> Value:
 
 
 def _sum(base: Object, pos: ir.Position) -> ir.Var:
-    return ir.Var(_SUM, base.colour, pos)
+    return ir.Var(_SUM, base.colour, pos=pos)
 
 
 def _accumulate(call: MethodCall, data: tuple[ir.Expr, ...]) -> None:
     total = _sum(call.on, call.pos)
     call.body.out.append(_hash_into(total, "csum16", (total, *data), 16, call.pos))
-    call.body.out.append(ir.Assign(total, ir.Unary(_SUM, "~", total, call.pos), call.pos))
+    call.body.out.append(ir.Assign(total, ir.Unary(_SUM, "~", total, pos=call.pos), pos=call.pos))
 
 
 def _whole(data: tuple[ir.Expr, ...], pos: ir.Position) -> tuple[ir.Expr, ...]:
     """Return data in whole words, which zero bits fill up at the end."""
     bits = sum(expr.type.width if isinstance(expr.type, ir.Bits) else 1 for expr in data)
-    return (*data, ir.Const(ir.Bits(-bits % 16), 0, pos)) if bits % 16 else data
+    return (*data, ir.Const(ir.Bits(-bits % 16), 0, pos=pos)) if bits % 16 else data
 
 
 def _negative(expr: ir.Expr) -> ir.Expr:
     if isinstance(expr.type, ir.Bool):
-        expr = ir.Cast(ir.Bits(1), expr, expr.pos)
+        expr = ir.Cast(ir.Bits(1), expr, pos=expr.pos)
     assert isinstance(expr.type, ir.Bits)
     if isinstance(expr, ir.Const):
         plain = ir.Bits(expr.type.width)
-        return ir.Const(plain, ~expr.value & ((1 << plain.width) - 1), expr.pos)
-    return ir.Unary(expr.type, "~", expr, expr.pos)
+        return ir.Const(plain, ~expr.value & ((1 << plain.width) - 1), pos=expr.pos)
+    return ir.Unary(expr.type, "~", expr, pos=expr.pos)
 
 
 def _computed(call: MethodCall) -> Value:
@@ -212,9 +212,9 @@ def _computed(call: MethodCall) -> Value:
     if len(call.values) == 1:
         return Run(_SUM, variable)
     instead = expression(call.body, call.values[1], pos)
-    zero = ir.Binary(t.BOOL, "==", variable, ir.Const(_SUM, 0, pos), pos)
-    both = ir.Binary(t.BOOL, "&&", instead, zero, pos)
-    return Run(_SUM, ir.Mux(_SUM, both, ir.Const(_SUM, _ONES, pos), variable, pos))
+    zero = ir.Binary(t.BOOL, "==", variable, ir.Const(_SUM, 0, pos=pos), pos=pos)
+    both = ir.Binary(t.BOOL, "&&", instead, zero, pos=pos)
+    return Run(_SUM, ir.Mux(_SUM, both, ir.Const(_SUM, _ONES, pos=pos), variable, pos=pos))
 
 
 _BYTE = ir.Bits(8)
@@ -256,8 +256,8 @@ def _random(call: MethodCall) -> Value:
     if not isinstance(result, ir.Bits) or result.width > 64:
         raise Unsupported(f"random numbers of type {t.describe(result)}", pos, "at most bit<64>")
     variable = call.body.temporary(result, "random", pos)
-    most = ir.Const(result, (1 << result.width) - 1, pos)
-    call.emit("random", (variable,), (ir.Const(result, 0, pos),), (most,))
+    most = ir.Const(result, (1 << result.width) - 1, pos=pos)
+    call.emit("random", (variable,), (ir.Const(result, 0, pos=pos),), (most,))
     return Run(result, variable)
 
 
@@ -287,17 +287,17 @@ def _meter(call: MethodCall) -> Value:
 def _meter_directly(call: MethodCall) -> Value:
     if call.values:
         remark(_BLIND, call.place(0))
-    return _colour(call.on, ir.Var(_COLOUR, call.on.colour, call.pos), call.pos)
+    return _colour(call.on, ir.Var(_COLOUR, call.on.colour, pos=call.pos), call.pos)
 
 
 def _colour(base: Object, found: ir.Expr, pos: ir.Position) -> Run:
     """Return the program's value of a colour: 0 green, 1 yellow, 2 red."""
     colours = base.details
     assert isinstance(colours, Colours)
-    result: ir.Expr = ir.Const(_BYTE, colours.red, pos)
+    result: ir.Expr = ir.Const(_BYTE, colours.red, pos=pos)
     for number, stands in ((1, colours.yellow), (0, colours.green)):
-        same = ir.Binary(t.BOOL, "==", found, ir.Const(_COLOUR, number, pos), pos)
-        result = ir.Mux(_BYTE, same, ir.Const(_BYTE, stands, pos), result, pos)
+        same = ir.Binary(t.BOOL, "==", found, ir.Const(_COLOUR, number, pos=pos), pos=pos)
+        result = ir.Mux(_BYTE, same, ir.Const(_BYTE, stands, pos=pos), result, pos=pos)
     return Run(_BYTE, result)
 
 
@@ -306,30 +306,32 @@ def _colour(base: Object, found: ir.Expr, pos: ir.Position) -> Run:
 
 def _parser_counter(call: MethodCall) -> Value:
     pos = call.pos
-    counter, zero = ir.Var(_COUNT, call.on.colour, pos), ir.Const(_COUNT, 0, pos)
+    counter, zero = ir.Var(_COUNT, call.on.colour, pos=pos), ir.Const(_COUNT, 0, pos=pos)
     match call.name:
         case "is_zero":
-            return Run(t.BOOL, ir.Binary(t.BOOL, "==", counter, zero, pos))
+            return Run(t.BOOL, ir.Binary(t.BOOL, "==", counter, zero, pos=pos))
         case "is_negative":
-            return Run(t.BOOL, ir.Binary(t.BOOL, "<", counter, zero, pos))
+            return Run(t.BOOL, ir.Binary(t.BOOL, "<", counter, zero, pos=pos))
         case "set" if len(call.values) == 1:
             value = _counted(call)
         case "set" if len(call.values) == 5:
             value = _from_field(call)
         case "increment" | "decrement":
-            value = ir.Binary(_COUNT, "+" if call.name == "increment" else "-", counter, _counted(call), pos)
+            value = ir.Binary(
+                _COUNT, "+" if call.name == "increment" else "-", counter, _counted(call), pos=pos
+            )
         case _:
             raise Unsupported(
                 f"ParserCounter.{call.name}", pos, "set, increment, decrement, is_zero, is_negative"
             )
-    call.body.out.append(ir.Assign(counter, value, pos))
+    call.body.out.append(ir.Assign(counter, value, pos=pos))
     return Nothing()
 
 
 def _counted(call: MethodCall) -> ir.Expr:
     value, pos = call.values[0], call.pos
     if isinstance(value, Number):
-        return ir.Const(_COUNT, value.value & 0xFF, pos)
+        return ir.Const(_COUNT, value.value & 0xFF, pos=pos)
     return _cast(_COUNT, _cast(_BYTE, scalar(call.body, value, pos, "the count"), pos), pos)
 
 
@@ -344,21 +346,21 @@ def _from_field(call: MethodCall) -> ir.Expr:
     field = _cast(_BYTE, scalar(call.body, call.values[0], pos, "the field"), pos)
     turned = field
     if rotate % 8:
-        down = ir.Binary(_BYTE, ">>", field, ir.Const(_BYTE, rotate % 8, pos), pos)
-        up = ir.Binary(_BYTE, "<<", field, ir.Const(_BYTE, 8 - rotate % 8, pos), pos)
-        turned = ir.Binary(_BYTE, "|", down, up, pos)
+        down = ir.Binary(_BYTE, ">>", field, ir.Const(_BYTE, rotate % 8, pos=pos), pos=pos)
+        up = ir.Binary(_BYTE, "<<", field, ir.Const(_BYTE, 8 - rotate % 8, pos=pos), pos=pos)
+        turned = ir.Binary(_BYTE, "|", down, up, pos=pos)
     ones = (1 << (mask + 1)) - 1 if mask < 8 else mask
-    kept = ir.Binary(_BYTE, "&", turned, ir.Const(_BYTE, ones & 0xFF, pos), pos)
-    total = ir.Binary(_COUNT, "+", _cast(_COUNT, kept, pos), ir.Const(_COUNT, add & 0xFF, pos), pos)
-    most = ir.Const(_COUNT, maximum, pos)
-    return ir.Mux(_COUNT, ir.Binary(t.BOOL, ">", total, most, pos), most, total, pos)
+    kept = ir.Binary(_BYTE, "&", turned, ir.Const(_BYTE, ones & 0xFF, pos=pos), pos=pos)
+    total = ir.Binary(_COUNT, "+", _cast(_COUNT, kept, pos), ir.Const(_COUNT, add & 0xFF, pos=pos), pos=pos)
+    most = ir.Const(_COUNT, maximum, pos=pos)
+    return ir.Mux(_COUNT, ir.Binary(t.BOOL, ">", total, most, pos=pos), most, total, pos=pos)
 
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     """Return a number in another width, with zero bits in front."""
     assert isinstance(expr.type, ir.Bits)
     plain = ir.Bits(type_.width)
-    wide = expr if expr.type == plain else ir.Cast(plain, expr, pos)
+    wide = expr if expr.type == plain else ir.Cast(plain, expr, pos=pos)
     return wide if type_ == plain else bits_cast(type_, wide, pos)
 
 
@@ -429,9 +431,9 @@ def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
     value = lookahead(body, expr)
     if isinstance(value, Run) and not isinstance(value.expr, ir.Var):
         variable = body.temporary(value.type, "port_metadata", expr.pos)
-        body.out.append(ir.Assign(variable, value.expr, expr.pos))
+        body.out.append(ir.Assign(variable, value.expr, pos=expr.pos))
         value = Run(value.type, variable)
-    body.out.append(ir.Advance(size.value.expr, expr.pos))
+    body.out.append(ir.Advance(size.value.expr, pos=expr.pos))
     return value
 
 
@@ -441,8 +443,8 @@ def _extreme(call: ExternCall) -> Value:
     if first is None or not isinstance(scalar_type, ir.Bits):
         raise CompileError(f"{call.name} of {show(call.values[0])}", call.pos, "bit<W> or int<W>")
     left, right = (call.expression(number) for number in range(len(call.values)))
-    test = ir.Binary(t.BOOL, ">" if call.name == "max" else "<", left, right, call.pos)
-    return Run(first.type, ir.Mux(scalar_type, test, left, right, call.pos))
+    test = ir.Binary(t.BOOL, ">" if call.name == "max" else "<", left, right, pos=call.pos)
+    return Run(first.type, ir.Mux(scalar_type, test, left, right, pos=call.pos))
 
 
 def _size(call: ExternCall) -> Value:
@@ -456,7 +458,7 @@ def _invalidate(call: ExternCall) -> Value:
     """Emit that a port is none to send to; of other fields that means nothing here."""
     target, pos = call.values[0], call.pos
     if isinstance(target, Run) and target.expr.type == ir.Bits(9) and isinstance(target.expr, ir.Member):
-        call.body.out.append(ir.Assign(target.expr, ir.Const(ir.Bits(9), _NO_PORT, pos), pos))
+        call.body.out.append(ir.Assign(target.expr, ir.Const(ir.Bits(9), _NO_PORT, pos=pos), pos=pos))
     else:
         remark("invalidate of something else than a port does nothing", pos)
     return Nothing()
@@ -471,9 +473,11 @@ def _funnel_shift(call: ExternCall) -> Value:
     assert isinstance(type_, ir.Bits)
     plain, wide = ir.Bits(type_.width), ir.Bits(2 * type_.width)
     left, right = (_cast(plain, expression(call.body, half, pos), pos) for half in (high, low))
-    both = ir.Binary(wide, "++", left, right, pos)
-    moved = ir.Binary(wide, ">>", both, ir.Const(ir.Bits(32), amount.value, pos), pos)
-    call.body.out.append(ir.Assign(target.expr, bits_cast(type_, ir.Cast(plain, moved, pos), pos), pos))
+    both = ir.Binary(wide, "++", left, right, pos=pos)
+    moved = ir.Binary(wide, ">>", both, ir.Const(ir.Bits(32), amount.value, pos=pos), pos=pos)
+    call.body.out.append(
+        ir.Assign(target.expr, bits_cast(type_, ir.Cast(plain, moved, pos=pos), pos), pos=pos)
+    )
     return Nothing()
 
 

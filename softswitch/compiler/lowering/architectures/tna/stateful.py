@@ -138,7 +138,7 @@ def execute(call: MethodCall) -> Value:
     assert isinstance(action, RegisterAction)
     direct = action.register.type.name == "DirectRegister"
     formals = formals_of(body.unit, action.apply.prototype.params, action.scope)
-    index: ir.Expr = ir.Const(t.BIT32, 0, pos)
+    index: ir.Expr = ir.Const(t.BIT32, 0, pos=pos)
     if direct:
         targets = values
         cell = _direct(action.register, action.register.type.args[0], pos)
@@ -151,7 +151,7 @@ def execute(call: MethodCall) -> Value:
     )
     mark = len(body.out)
     own = Scope(action.scope)
-    own.declare("this", Variable(base, base.pos))
+    own.declare("this", Variable(base, pos=base.pos))
     lower_body(body, action.apply, own, formals, passed, pos)
     if _changes(body.out[mark:], index):
         raise Unsupported(f"{base.name!r} changes its own index", pos, "results by way of parameters")
@@ -165,7 +165,7 @@ def execute(call: MethodCall) -> Value:
         )
     for target, result in zip(targets, results[1:], strict=False):
         assert isinstance(target, Run)
-        body.out.append(ir.Assign(target.expr, result.expr, pos))
+        body.out.append(ir.Assign(target.expr, result.expr, pos=pos))
     return results[0] if results else _nothing(base, pos)
 
 
@@ -194,7 +194,7 @@ def _nothing(base: Object, pos: ir.Position) -> Value:
     type_ = base.type.args[-1] if base.type.args else t.VOID
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits | ir.Bool):
-        return Run(type_, ir.Const(scalar, 0, pos))
+        return Run(type_, ir.Const(scalar, 0, pos=pos))
     return Nothing()
 
 
@@ -207,7 +207,7 @@ def _result(body: Body, formal: Formal, pos: ir.Position) -> Run:
 def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
     """Return an index that stays the same while the action runs."""
     if value is None:
-        return ir.Const(t.BIT32, 0, pos)
+        return ir.Const(t.BIT32, 0, pos=pos)
     if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits):
         value = convert(value, t.BIT32, pos, "the index")
     assert isinstance(value, Run)
@@ -216,7 +216,7 @@ def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
     if not isinstance(t.lowered(value.type), ir.Bits):
         raise CompileError(f"the index is {show(value)}", pos, "bit<W>")
     variable = body.temporary(value.type, "index", pos)
-    body.out.append(ir.Assign(variable, value.expr, pos))
+    body.out.append(ir.Assign(variable, value.expr, pos=pos))
     return variable
 
 
@@ -230,7 +230,7 @@ def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tup
 
 def _direct(register: Object, type_: t.Type, pos: ir.Position) -> Run:
     lowered = t.stored(type_)
-    return Run(type_, ir.Var(lowered, register.colour, pos), writable=True)
+    return Run(type_, ir.Var(lowered, register.colour, pos=pos), writable=True)
 
 
 def _read(body: Body, register: Object, type_: t.Type, index: ir.Expr, pos: ir.Position) -> Run:
@@ -238,7 +238,7 @@ def _read(body: Body, register: Object, type_: t.Type, index: ir.Expr, pos: ir.P
     parts = body.unit.register_arrays[register.name].parts
     for part, leaf in zip(parts, leaves(cell, pos), strict=True):
         assert isinstance(leaf, Run)
-        body.out.append(ir.Extern("register.read", part, ((leaf.expr,), (index,)), pos))
+        body.out.append(ir.Extern("register.read", part, ((leaf.expr,), (index,)), pos=pos))
     return cell
 
 
@@ -246,7 +246,7 @@ def _write(body: Body, register: Object, value: Value, index: ir.Expr, pos: ir.P
     parts = body.unit.register_arrays[register.name].parts
     for part, leaf in zip(parts, leaves(value, pos), strict=True):
         stored = expression(body, leaf, pos)
-        body.out.append(ir.Extern("register.write", part, ((index,), (stored,)), pos))
+        body.out.append(ir.Extern("register.write", part, ((index,), (stored,)), pos=pos))
 
 
 def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tuple[int, ...]:

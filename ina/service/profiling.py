@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, wait
-
 from hostlib import interleave
 from ina.runtime.errors import StagesNotMeasured
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.jobs import GroupRun, OnOutput
-from ina.runtime.run import FabricLauncher
+from ina.runtime.jobs import OnOutput
 from ina.runtime.spec import LaunchSpec
+from ina.service.live import run_group
 
-LOOK_S = 0.2
-"""Interval at which the progress of the job is looked at."""
 WARM_UP = 2
 """Iterations that pay for first uses."""
 
@@ -31,15 +27,10 @@ def measure(
     Raises the error with which it failed, or StagesNotMeasured if it ends without having marked its stages.
     """
     name = spec.job.name
-    group = GroupRun(FabricLauncher(fabric), [spec], (0,), on_output=on_output)
-    with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(group.run)
-        try:
-            while not run.done() and group.turns.iterations(name) < iterations + WARM_UP:
-                wait([run], timeout=LOOK_S)
-        finally:
-            group.cancel()
-    group.check(run.result())
+    group = run_group(
+        fabric, [spec], (0,), on_output, lambda group: group.turns.iterations(name) >= iterations + WARM_UP
+    )
+    group.check()
     try:
         return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(name)])
     except interleave.StageError as error:

@@ -13,7 +13,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from hostlib.launch.launcher import Rendezvous
 from hostlib.meet import GroupRequest
 from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
 from ina.runtime.launch import ONE_PORT_EACH
-from ina.runtime.served import ServedJob, served
+from ina.service.fabric_network import FabricJob, FabricNetwork
 
 _log = logging.getLogger(__name__)
 
@@ -50,17 +50,18 @@ class _Group:
 class Groups:
     """The groups of one job, served by a thread until `close`."""
 
-    def __init__(self, job: ServedJob, listen: str | None = None) -> None:
+    def __init__(
+        self, network: FabricNetwork, job: FabricJob, rendezvous: Rendezvous, listen: str | None = None
+    ) -> None:
         """Take in what ranks ask for at the job's rendezvous; groups meet at `listen`, too."""
+        self._network = network
         self._job = job
-        self._spec = job.job.spec
-        self._rendezvous = rendezvous = job.rendezvous
+        self._spec = job.spec
+        self._rendezvous = rendezvous
         self._listen = listen
         self._names = (f"{self._spec.job.name}.{number}" for number in itertools.count(1))
         self._asked: queue.SimpleQueue[GroupRequest | None] = queue.SimpleQueue()
         self._groups: list[_Group] = []
-        self._cancelled = threading.Event()
-        self._cancelled.set()  # a group that finds no room does without, at once
         self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
         self._thread.start()
         rendezvous.on_group(self._asked.put)
@@ -119,14 +120,15 @@ class Groups:
     def _admit(self, request: GroupRequest) -> list[str]:
         """Admit a group; return its configurations. Raises what the refusal is."""
         with contextlib.ExitStack() as stack:
-            group = stack.enter_context(self._served(request))
-            rendezvous = group.rendezvous
-            configs = [group.job.config(place, rendezvous) for place in range(len(request.ranks))]
+            held = self._entered(request)
+            stack.callback(self._network.leave, held)
+            job = held.admitted()
+            held.ranks = rendezvous = stack.enter_context(job.rendezvous(self._listen))
+            configs = [job.config(place, rendezvous) for place in range(len(request.ranks))]
             self._groups.append(_Group(request, rendezvous, stack.pop_all()))
             return configs
 
-    @contextlib.contextmanager
-    def _served(self, request: GroupRequest) -> Iterator[ServedJob]:
+    def _entered(self, request: GroupRequest) -> FabricJob:
         """Admit a group, with fewer exclusive slots than planned if there are no more."""
         fabric, parent = self._job.fabric, self._spec
         attached = fabric.spec.attached
@@ -135,18 +137,11 @@ class Groups:
         job = replace(parent.job, name=next(self._names), workers=len(request.ranks))
         spec = replace(parent, job=job, machines=(), hierarchical=False, log=None)
         beside = [self._job.host(rank) for rank in request.ranks]
-        sizes = [job.slots] if fabric.offers.shared else slots_to_try(2 * self._job.job.tree.window)
-        with contextlib.ExitStack() as stack:
-            for slots in sizes:
-                sized = replace(spec, job=replace(job, slots=slots))
-                try:
-                    serving = served(fabric, sized, self._cancelled, listen=self._listen, beside=beside)
-                    found = stack.enter_context(serving)
-                    break
-                except OutOfMemory:
-                    if slots == sizes[-1]:
-                        raise
-            yield found
+        sizes = [job.slots] if fabric.offers.shared else slots_to_try(2 * self._job.tree.window)
+        for slots in sizes[:-1]:
+            with contextlib.suppress(OutOfMemory):
+                return self._network.enter(replace(spec, job=replace(job, slots=slots)), beside=beside)
+        return self._network.enter(replace(spec, job=replace(job, slots=sizes[-1])), beside=beside)
 
 
 def slots_to_try(of_job: int) -> list[int]:

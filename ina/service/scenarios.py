@@ -20,9 +20,9 @@ from controller.vocabulary import Job
 from hostlib.launch import command_line
 from ina.runtime.launch import JobRun
 from ina.runtime.metrics import metrics
-from ina.runtime.run import run
 from ina.runtime.spec import FabricSpec, LaunchSpec
 from ina.runtime.testbeds import live_runner
+from ina.service.live import run
 
 
 class Processes:

@@ -21,12 +21,10 @@ from ina.runtime.agents import launch_command
 from ina.runtime.checkup import Finding, of_machine, of_silence, of_speeds
 from ina.runtime.cluster_fabric import address_of, opened, server_for
 from ina.runtime.errors import BadRun, RunError
-from ina.runtime.jobs import run_jobs
-from ina.runtime.launch import JobRun
 from ina.runtime.machine_facts import MachineFacts
 from ina.runtime.machine_hosts import reached_at
-from ina.runtime.run import FabricLauncher
 from ina.runtime.spec import NAMELESS, ClusterSpec, FabricSpec, LaunchSpec
+from ina.service.live import WorkerOptions, run_on
 
 LOOK_S: Final = 30.0
 """Longest time for a machine to tell its facts."""
@@ -181,8 +179,9 @@ def _try(
     before = _refused(cluster)
     try:
         with opened(FabricSpec(), cluster, machines, launch_with) as fabric:
-            end = JobRun(spec)
-            run_jobs(FabricLauncher(fabric), [end], on_output=on_output)
+            (end,), interrupt = run_on(fabric, [spec], WorkerOptions(on_output=on_output))
+            if interrupt is not None:
+                raise interrupt
         failure = end.failure()
     except (RunError, ControllerError, LaunchError) as error:
         failure, end = error, None
