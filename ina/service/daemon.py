@@ -144,6 +144,11 @@ class Daemon(ServiceLoop):
         assert self._ledger.core.log is not None
         return self._ledger.core.log.counts
 
+    @property
+    def recovered_lines(self) -> int:
+        """How many lines the log had when the service began, before it decided anything."""
+        return self._ledger.recovered_lines
+
     def explain(self, name: str) -> JobExplanation:
         """Say why a job stands as it does."""
         return self._reports.explain(name)

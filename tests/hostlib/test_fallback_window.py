@@ -23,6 +23,7 @@ from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.compiled_switch import CompiledSwitch, admissions, compiled_from
+from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.virtual_network import Impairments, Task, VirtualNetwork, endpoints
 from tests.twins.kernel import NumpyKernel
 
@@ -119,58 +120,37 @@ def test_a_late_copy_in_a_slot_does_not_stop_who_lost_the_result(make_kernel: Ma
     assert network.now < 1e9
 
 
+def finished(make_kernel: MakeKernel, **fields: Any) -> Window:
+    """Return the window of a rank of two that has three windows of results."""
+    window = Window(CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0), make_kernel())
+    begin(window, 3 * window.settings.window_packets, **fields)
+    lanes = LANES if fields.get("target", 0) == 0 else 0
+    while not window.complete:
+        hear(window, wire.KIND_RESULT, sent(window)["psn"], lanes=lanes, **fields)
+    return window
+
+
 def test_a_reminder_of_what_nobody_lacks_is_answered_with_the_last_result(make_kernel: MakeKernel) -> None:
     """So the server learns that it may drop an entry that a late copy began."""
-    window = Window(CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0), make_kernel())
-    out = np.zeros(64 * window.state.packet_dtype.itemsize, np.uint8)
-    source = np.ones(3 * window.settings.window_packets * LANES, np.int32)
-    window.begin(Exchange(source, np.empty_like(source), tag=5), 0)
-    while not window.complete:
-        count = window.emit(out, 0)
-        packets = out[: count * window.state.packet_dtype.itemsize].view(window.state.packet_dtype).copy()
-        packets["version_kind"], packets["bitmap"] = wire.version_kind(wire.KIND_RESULT), 3
-        window.absorb(packets.view(np.uint8), window.state.packet_dtype.itemsize, 0)
-    reminder = np.zeros(1, wire.HEADER_DTYPE)
-    reminder["version_kind"], reminder["job"] = wire.version_kind(wire.KIND_REMINDER), JOB
-    reminder["bitmap"], reminder["tag"] = 1, 5
+    window = finished(make_kernel)
     last = 3 * window.settings.window_packets
-    for psn, answer in ((1, last - 3), (last - 1, last - 1), (last, None)):
-        reminder["psn"] = psn
-        window.absorb(reminder.view(np.uint8), wire.INA_BYTES, 0)
-        assert window.emit(out, 0) == (answer is not None)
-        if answer is not None:
-            assert out[: wire.INA_BYTES].view(wire.HEADER_DTYPE)["psn"] == answer
+    for psn, answer in ((1, [last - 3]), (last - 1, [last - 1]), (last, [])):
+        hear(window, wire.KIND_REMINDER, psn, bitmap=1)
+        assert sent(window)["psn"].tolist() == answer
 
 
 def test_a_reminder_of_what_nobody_lacks_is_answered_by_those_who_have_no_sum_too(
     make_kernel: MakeKernel,
 ) -> None:
     """Rank 0 of a reduce to 1 sends its contribution if asked for, else that the later packet is complete."""
-    settings_ = CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0)
-    window = Window(settings_, make_kernel())
-    out = np.zeros(64 * window.state.packet_dtype.itemsize, np.uint8)
-    source = np.ones(3 * window.settings.window_packets * LANES, np.int32)
-    window.begin(Exchange(source, np.empty_like(source), tag=5, target=1), 0)
-    while not window.complete:
-        count = window.emit(out, 0)
-        sent = out[: count * window.state.packet_dtype.itemsize].view(window.state.packet_dtype)
-        results = np.zeros(count, wire.HEADER_DTYPE)
-        for name in results.dtype.names or ():
-            results[name] = sent[name]
-        results["version_kind"], results["bitmap"] = wire.version_kind(wire.KIND_RESULT), 3
-        results["lanes"] = 0
-        window.absorb(results.view(np.uint8), wire.INA_BYTES, 0)
-    reminder = np.zeros(1, wire.HEADER_DTYPE)
-    reminder["version_kind"], reminder["job"] = wire.version_kind(wire.KIND_REMINDER), JOB
-    reminder["bitmap"], reminder["tag"] = 1, 5
+    window = finished(make_kernel, target=1)
     last = 3 * window.settings.window_packets - 1
     older = last - window.settings.window_packets
 
     def answers_to(*psns: int) -> tuple[int, int, int, int]:
-        for reminder["psn"] in psns:
-            window.absorb(reminder.view(np.uint8), wire.INA_BYTES, 0)
-        assert window.emit(out, 0) == 1
-        answer = out[: wire.INA_BYTES].view(wire.HEADER_DTYPE)[0]
+        for psn in psns:
+            hear(window, wire.KIND_REMINDER, psn, bitmap=1)
+        (answer,) = sent(window)
         assert (answer["psn"], answer["tag"], answer["target"]) == (last, 5, 1)
         kind, flags = int(answer["version_kind"]) & 0x0F, int(answer["flags"])
         return kind, int(answer["lanes"]), int(answer["bitmap"]), flags
@@ -362,34 +342,20 @@ def test_contributions_that_were_counted_and_then_lost_are_sent_again(make_kerne
 
 
 def answered(window: Window, kind: int, psns: list[int], now: int, **fields: int) -> list[tuple[int, bool]]:
-    """Hand packets of the server to rank 0 of two; return the PSN of each that it sends, and if it asks."""
-    packets = np.zeros(len(psns), PACKET)
-    prefix = wire.frame_prefix(endpoints(9), wire.INA_BYTES + 4 * LANES)
-    packets.view(np.uint8).reshape(len(psns), -1)[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-    packets["version_kind"], packets["job"], packets["tag"] = wire.version_kind(kind), JOB, 5
-    packets["fan_in"], packets["psn"] = 2, psns
-    for name, value in fields.items():
-        packets[name] = value
-    window.absorb(packets.view(np.uint8), PACKET.itemsize, now)
+    """Hand packets to rank 0 of two; return the PSN of each that it sends, and if it asks."""
+    hear(window, kind, psns, now, **fields)
     return emitted(window, now)
 
 
 def emitted(window: Window, now: int) -> list[tuple[int, bool]]:
-    out = np.zeros(64 * PACKET.itemsize, np.uint8)
-    sent = []
-    while count := window.emit(out, now):
-        for packet in out[: count * window.emitted_bytes].reshape(count, -1):
-            fields = header(packet.tobytes())
-            sent.append((fields["psn"], bool(fields["flags"] & wire.FLAG_QUERY)))
-    return sent
+    return [(int(each["psn"]), bool(each["flags"] & wire.FLAG_QUERY)) for each in sent(window, now)]
 
 
 def begun(make_kernel: MakeKernel, dtype: type, packets: int) -> Window:
     """Return a window of 8, 4 of them in flight, of rank 0 of two, with its first packets sent at 0."""
     settings_ = CoreSettings(*(JOB, 0, 2, 16, LANES, endpoints(0)), window=8, spread=2, fallback=True)
     window = Window(settings_, make_kernel())
-    values = np.ones(packets * LANES, dtype)
-    window.begin(Exchange(values, np.zeros_like(values), tag=5), 0)
+    begin(window, packets, dtype=dtype)
     assert [psn for psn, _ in emitted(window, 0)] == [0, 1, 2, 3]
     return window
 
@@ -433,8 +399,7 @@ def test_time_outs_ask_first_for_the_counted_packet_that_all_others_wait_for(
         rto=RtoLimits(max_s=0.05),
     )
     window = Window(settings_, make_kernel())
-    values = np.ones(16 * LANES, np.int32)
-    window.begin(Exchange(values, np.zeros_like(values), tag=5), 0)
+    begin(window, 16)
     assert len(emitted(window, 0)) == 16
     answered(window, wire.KIND_STATUS, list(range(16)), 1000, bitmap=1)
     asked = []
