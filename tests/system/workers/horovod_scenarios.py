@@ -767,10 +767,13 @@ def horovod_after_the_first() -> Any:
     """Return what rank 1 meets, and all that is said there, once rank 0 has ended with torch's store."""
     hvd.init()
     dist.new_group([0, 1])
+    store = dist.distributed_c10d._get_default_store()
     if hvd.rank() == 0:
+        store.wait(["made"])
         return []
     with tempfile.TemporaryFile() as said:
         os.dup2(said.fileno(), 2)
+        store.set("made", "")
         for thread in threading.enumerate():
             if thread.name == "watch":
                 thread.join(60)
