@@ -258,6 +258,9 @@ VECTORIZED void ina_take_raw(const uint8_t *wire, float *values, int64_t count, 
 
 VECTORIZED void ina_swap(const uint8_t *restrict from, uint8_t *restrict to, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
-        store_lane(to, i, load_lane(from, i));
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t word;
+        memcpy(&word, from + 4 * i, 4);
+        store_lane(to, i, word);
+    }
 }

@@ -21,7 +21,7 @@ from hostlib.wire import encodings
 from tests import effort
 from tests.hostlib.cases import LANES, Case, MakeKernel, cases, network_of, random_arrays, run_case
 from tests.hostlib.test_fallback_window import shared_network
-from tests.hostlib.virtual_network import Impairments, VirtualNetwork
+from tests.hostlib.virtual_network import Impairments
 from tests.twins.kernel import NumpyKernel
 
 
@@ -29,31 +29,12 @@ from tests.twins.kernel import NumpyKernel
 @given(cases)
 @example(Case(2, 1, (100, 100), "float32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 1))
 @example(Case(3, 3, (640,), "float32", "sum", False, Impairments(0.1), 2, first_psn=2**32 - 8))
+@example(Case(6, 1, (100,), "int32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 2, first_psn=2**32 - 2))
+@example(Case(3, 5, (700,), "float32", "sum", False, Impairments(0.1), 3, first_psn=2**32 - 20))
+# time-outs that followed the pace of all results let ranks get different sums
+@example(Case(3, 1, (637,), "float32", "sum", False, Impairments(0.1875, 0.0, 0.0, 0.125), 428, skew_us=100))
 def test_every_sum_is_exact_under_loss_duplication_reordering_and_corruption(case: Case) -> None:
     run_case(case, NativeKernel)
-
-
-@settings(max_examples=effort.cases(150), deadline=None)
-@given(cases)
-def test_both_kernels_send_the_same_packets_at_the_same_times(case: Case) -> None:
-    """The numpy kernel is the oracle of the C one: same traffic, byte for byte."""
-    traffic: list[list[tuple[int, int, bytes]]] = []
-    for make_kernel in (NativeKernel, NumpyKernel):
-        seen: list[tuple[int, int, bytes]] = []
-        network = network_of(case, make_kernel)
-
-        def record(
-            rank: int, packet: bytes, upwards: bool, network: VirtualNetwork = network, seen: Any = seen
-        ) -> bool:
-            seen.append((network.now, rank, packet))
-            return True
-
-        network.on_packet = record
-        rng = np.random.default_rng(case.seed)
-        for length in case.lengths:
-            network.run(random_arrays(rng, case, length), case.op, in_place=case.in_place)
-        traffic.append(seen)
-    assert traffic[0] == traffic[1]
 
 
 @functools.cache
