@@ -54,6 +54,8 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return f"{name}: {reason}", USAGE if isinstance(error, _NO_FILE) and _given(name) else FAILED
         case OSError():
             return str(error), FAILED
+        case ImportError() if "google.protobuf" in str(error):
+            return _other_protobuf(error), FAILED
         case Exception() if code := getattr(error, "exit_code", 0):
             return _told(error), code
         case _:
@@ -79,6 +81,16 @@ def _told(error: Exception) -> str:
         case _:  # the compiler's errors show the line
             render: Callable[[], str] = getattr(error, "render", error.__str__)
             return render()
+
+
+def _other_protobuf(error: ImportError) -> str:
+    from importlib.metadata import version
+
+    return (
+        f"protobuf {version('protobuf')} in {sys.prefix} does not fit the other packages there ({error}):"
+        " 'pip install --upgrade protobuf' mends it; what needs an older one, as p4runtime-shell does, needs"
+        " an environment of its own"
+    )
 
 
 def _given(name: str) -> bool:

@@ -177,8 +177,7 @@ def _tables(tally: Tally, wall_s: float, unseen: Sequence[str]) -> Iterator[List
     yield Listing("what happened", ["", "count"], rows)
     if unseen:
         yield f"never happened: {', '.join(unseen)}"
-    rate = tally.schedules / wall_s if wall_s else 0.0
-    yield f"{plural(tally.schedules, 'schedule')} in {seconds(wall_s)}, {rate:.0f} per second"
+    yield f"{plural(tally.schedules, 'schedule')} in {seconds(wall_s)}{_rate(tally.schedules, wall_s)}"
     if (slowest := tally.slowest) is not None:
         yield (
             f"recovery after the last fault: {tally.median_round_trips:.1f} round trips per "
@@ -201,5 +200,9 @@ def _progress(done: int, passed_s: float, schedules: int | None, minutes: float 
     """Return the progress, by time or by number, whichever ends first, and a text for it."""
     shares = [passed_s / (60 * minutes)] if minutes else []
     shares += [done / schedules] if schedules else []
-    rate = done / passed_s if passed_s else 0
-    return max(shares, default=0.0), f"{plural(done, 'schedule')}, {rate:.0f} per second"
+    return max(shares, default=0.0), f"{plural(done, 'schedule')}{_rate(done, passed_s)}"
+
+
+def _rate(schedules: int, passed_s: float) -> str:
+    """Return how many there are in a second, as the rest of a line; "": of one alone, that says nothing."""
+    return f", {schedules / passed_s:.3g} per second" if schedules > 1 and passed_s else ""

@@ -382,7 +382,7 @@ def _command(job: Job) -> tuple[str, ...]:
     if job.command is None:
         return ()
     folder, user = job.extra.get("folder"), job.extra.get("user")
-    command = job.command if folder is None else ("env", "-C", str(folder), *job.command)
+    command = job.command if folder is None else ("env", "-C", str(folder), f"PWD={folder}", *job.command)
     if user is None:
         return command
     try:

@@ -157,8 +157,11 @@ class Reports:
         if record.late and not record.over:
             due_s = record.submitted.job.due_s
             assert due_s is not None
-            late_s = self._ledger.now_s + (record.left_s or 0.0) - due_s
-            advice.append(f"it will miss its deadline by about {late_s:.1f} s")
+            past_s = self._ledger.now_s - due_s
+            if past_s > 0:
+                advice.append(f"it has missed its deadline, {past_s:.1f} s ago")
+            else:
+                advice.append(f"it will miss its deadline by about {past_s + (record.left_s or 0.0):.1f} s")
         if why := self._why_fallback(record):
             advice.append(why)
         return JobExplanation(record, about, tuple(advice))

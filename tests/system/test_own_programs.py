@@ -101,7 +101,9 @@ def test_a_copy_runs_in_soak_and_its_failures_are_replayed_with_it(copies: Calla
         ]["switch: preempted"]
         > 0
     )
-    good("soak", "--program", path, "--replay", 3, "--json")
+    said = good("soak", "--program", path, "--replay", 3).stdout
+    assert "1 schedule in " in said
+    assert "per second" not in said, "of one alone"
 
 
 def test_a_copy_runs_in_a_scenario_beside_its_file(copies: Callable[[str], Path]) -> None:

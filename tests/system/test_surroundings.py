@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import google.protobuf
 import pytest
 
 from ina.cli.errors import FAILED, verdict
@@ -68,6 +70,23 @@ def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == FAILED
     assert "the current directory no longer exists: change to another one" in done.stderr
+
+
+def test_an_older_protobuf_is_named_with_what_mends_it(tmp_path: Path) -> None:
+    """As `pip install p4runtime-shell` leaves it in the environment of `ina`."""
+    (installed,) = google.protobuf.__path__
+    shutil.copytree(installed, tmp_path / "google" / "protobuf")
+    (tmp_path / "google" / "protobuf" / "runtime_version.py").unlink()
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "ina", "switch", "--port", "1=udp:47001:48001"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{started.PATH}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == FAILED
+    assert "'pip install --upgrade protobuf' mends it" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_worker_fails_also_where_sigchld_is_ignored() -> None:

@@ -106,14 +106,15 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     assert list(Path(os.environ["INA_TESTBEDS"]).iterdir()) == []  # no locks, either
 
 
-@pytest.mark.parametrize("command", [("up",), ("run",)])
+@pytest.mark.parametrize("command", ["up", "run"])
+@pytest.mark.parametrize(("role", "elsewhere"), [("fallback", "p1 at s2"), ("worker", "none")])
 def test_a_program_that_shares_slots_needs_a_fallback_server_at_the_root(
-    command: tuple[str], tmp_path: Path
+    command: str, role: str, elsewhere: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "far.toml").write_text(FAR)
-    after = ("--", "true") if command == ("run",) else ()
-    said = bad(*command, tmp_path / "far.toml", "--program", "shared", *after, status=2)
-    assert "no server with the role fallback at its root s1 (elsewhere: p1 at s2)" in said
+    (tmp_path / "far.toml").write_text(FAR.replace("fallback", role))
+    after = ("--", "true") if command == "run" else ()
+    said = bad(command, tmp_path / "far.toml", "--program", "shared", *after, status=2)
+    assert f"no server with the role fallback at its root s1 (elsewhere: {elsewhere})" in said
     assert "making namespaces" not in said
 
 

@@ -150,7 +150,7 @@ def up(asked: UpSettings) -> Reply:
         raise Failure(f"--p4 {asked.p4}: want a name that ends in .p4", exit_code=USAGE)
     chosen = asked.switches.chosen(seed=asked.seed, instead=asked.p4)
     shape, called = asked.links.topology(asked.topology), asked.name or netns.slug(asked.topology)
-    if shape.servers_for("fallback") and not chosen.own:  # without any, jobs bring their own
+    if not chosen.own:
         offers = bundle(chosen.name, chosen.lanes).offers()
         if offers.shared:
             server_at_root(shape, offers)

@@ -82,7 +82,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
         named = own_ones
     exact = [said for said in seen if said.called != reference]
     if not seen:
-        raise Unknown(f"there is no job {reference[:80]!r}")
+        raise _unknown(reference, tenant)
     if len(exact) + len(tenants := {said.tenant for said in named}) > 1:
         ways = [said.job.name for said in exact] + [f"{each}/{reference}" for each in sorted(tenants)]
         raise Conflict(f"{reference[:80]!r} may mean several jobs: want one of {', '.join(ways)}")
@@ -101,7 +101,12 @@ def gone(service: Daemon, person: Person, reference: str, tenant: str | None = N
     for each in service.archived(reference):
         if person.owns(each["tenant"]) and tenant in (None, each["tenant"]):
             return each
-    raise Unknown(f"there is no job {reference[:80]!r}")
+    raise _unknown(reference, tenant)
+
+
+def _unknown(reference: str, tenant: str | None) -> Unknown:
+    asked = reference if tenant is None else f"{tenant}/{reference}"
+    return Unknown(f"there is no job {asked[:80]!r}")
 
 
 def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> list[Job]:

@@ -59,6 +59,7 @@ def test_a_submitter_has_only_jobs_of_their_own(people: dict[str, httpx.Client],
         assert refused.json() == alice.request(method, path.replace("his", "none")).json() | {
             "detail": "there is no job 'his'"
         }
+    assert alice.get("/v1/jobs/his?tenant=bob").json()["detail"] == "there is no job 'bob/his'"
     seen = alice.get("/v1/events").json()["events"]
     assert seen
     assert {name for each in seen for name in each["jobs"]} == {"hers#1"}

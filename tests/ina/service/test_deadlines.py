@@ -75,6 +75,8 @@ async def test_a_job_that_goes_on_as_best_effort_is_completed_late_everywhere(se
     daemon, world = served.daemon, served.world
     world.iterations["patient"] = 100
     await daemon.submit([job("patient", deadline_s=2.0, on_late="best-effort")])
+    await served.until(lambda: daemon.now_s > 3.0)
+    assert "it has missed its deadline, 1." in daemon.explain("patient").advice[-1]
     await served.until(lambda: daemon.record("patient").over)
     record = daemon.record("patient")
     assert (record.state, record.late) == ("completed", True)

@@ -168,6 +168,12 @@ def test_a_command_runs_as_its_user_in_its_folder() -> None:
     assert found.stdout.split() == [str(NOBODY), str(gid), "/tmp", "nobody", "NoNewPrivs:", "1"]
 
 
+def test_a_commands_environment_names_its_folder() -> None:
+    told = Job(name="a", workers=1, command=("printenv", "PWD"), extra={"folder": "/tmp"})
+    found = subprocess.run(("env", "PWD=/", *_command(told)), capture_output=True, text=True, check=True)
+    assert found.stdout == "/tmp\n"
+
+
 class _Ends:
     def ended(self, rank: int, status: int, reason: str) -> None:
         assert status == 0, reason
