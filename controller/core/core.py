@@ -481,9 +481,8 @@ class Core:
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
         self._leave(job, now_s)
-        job.finish(now_s, completed=outcome == "completed")
-        if done_s is not None:
-            job.finish_s = min(now_s, max(done_s, job.start_s or 0.0))
+        ended_s = now_s if done_s is None else min(now_s, max(done_s, job.start_s or 0.0))
+        job.finish(ended_s, completed=outcome == "completed")
         if self._arrived and job in self._arrived:
             self._arrived.remove(job)  # the policy has never heard of it
         elif self._kept.pop(name, None) is None:

@@ -196,7 +196,7 @@ class _Patience:
             raise PeerTimeout(reason, job=job, psns=NO_PACKETS, missing=engine._ranks)
         if waited_s > engine._config.timeout_s and not self._told:
             self._told = True
-            _log.warning("job %d: %s; its process has not ended, waiting on", job, reason)
+            _log.warning("job %d: %s; still waiting: no process of a rank has ended", job, reason)
 
 
 def chunks(length: int) -> list[tuple[int, int]]:

@@ -12,10 +12,10 @@ from ina.cli.errors import Failure, Interrupted, verdict
 from ina.cli.live import Live
 from ina.cli.plain import Listing, Reply, Result, count, plural, rate, say, seconds
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.jobs import first_failure
 from ina.runtime.launch import JobRun
 from ina.runtime.metrics import Metrics, by_switch, metrics, refusals, total
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.service.jobs import first_failure
 from ina.service.live import RunReport, run
 
 

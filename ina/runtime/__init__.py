@@ -10,7 +10,6 @@ and into the errors of `ina.runtime.errors`.
 `hosts`                where workers run, and how they reach their switch (`testbed_hosts`, `machine_hosts`)
 `admission`            a job's entries in the switches
 `launch`               the workers of an admitted job, whoever admitted it
-`jobs`                 admitted jobs at the same time; in turns on storage, CPU, GPU and network
 `job_file`             jobs from a job file and the options beside it
 `metrics`              metrics of jobs that ran
 =====================  =========================================================================

@@ -242,9 +242,9 @@ class JobRun:
         Raises LaunchError: the command cannot be run.
         """
         spec, hosts = self.spec, job.hosts
+        self._rendezvous = rendezvous
         rendezvous.grant(self._granted)
         if self.attendance is not None:
-            self._rendezvous = rendezvous
             return attend(
                 job, rendezvous, self.attendance, ended=lambda: self._fault, cancelled=self.cancelled
             )
@@ -255,7 +255,7 @@ class JobRun:
             command = hosts.command(spec.job.command or ())
             workers = hosts.start_workers(spec, command, environments, rendezvous, self.on_output)
             stack.callback(workers.kill)
-            self._rendezvous, self.exits = rendezvous, workers.exits
+            self.exits = workers.exits
             interrupted = False
 
             def tick() -> None:

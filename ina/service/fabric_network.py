@@ -83,11 +83,6 @@ class FabricJob:
         fabric = self.fabric
         return Admitted(fabric.hosts, self.spec, self.tree, fabric.offers, fabric.paced)
 
-    def server_port(self) -> str | None:
-        """Return the fallback server's switch port; None if the job has no fallback server."""
-        fallback = self.fabric.fallback
-        return f"{self.fabric.root}/{fallback.port}" if fallback else None
-
     def host(self, rank: int) -> str | None:
         """Return the host of the topology that a rank is on; None where the controller chooses ports."""
         topology = self.fabric.topology
@@ -201,7 +196,7 @@ class FabricNetwork(Network):
 
     Attributes:
         held: The jobs that are served, by name; groups of their ranks are among them.
-        errors: Why jobs could not be admitted, by name.
+        ends: The latest run of each job, by name; of one that could not be admitted, with the error.
         check_s: Interval at which they are compared with what they should hold.
     """
 
@@ -219,7 +214,7 @@ class FabricNetwork(Network):
         self._waiting = False
         self._told = False
         self.held: dict[str, FabricJob] = {}
-        self.errors: dict[str, Exception] = {}
+        self.ends: dict[str, JobRun] = {}
         self.on_room: Callable[[], object] = lambda: None
         """Called, in another thread, when a job may find room that found none."""
 
@@ -250,7 +245,7 @@ class FabricNetwork(Network):
             registration: Not used: it names this process.
             wiring: Not used: the fabric has a topology of its own.
 
-        Raises OutOfMemory or OutOfRows if it is to wait for room; else BadSpec, with the reason in `errors`.
+        Raises OutOfMemory or OutOfRows if it is to wait for room; else BadSpec, with the reason in `ends`.
         """
         try:
             return self.enter(self._specs[job.name], region=_at_root(place)).tree
@@ -268,7 +263,7 @@ class FabricNetwork(Network):
             self._refuse(job.name, error)
 
     def _refuse(self, job: str, error: Exception) -> NoReturn:
-        self.errors[job] = error
+        self.ends[job] = JobRun(self._specs[job], error=error, at_s=time.monotonic())
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
@@ -307,11 +302,6 @@ class FabricNetwork(Network):
     def remove(self, admission: TreeAdmission) -> None:
         """Count a job, and take it off the fallback server and the switches."""
         for held in [each for each in self.held.values() if each.tree.job == admission.job]:
-            self.leave(held)
-
-    def leave_all(self) -> None:
-        """Take off what is left: the service has failed."""
-        for held in list(self.held.values()):
             self.leave(held)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:

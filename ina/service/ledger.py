@@ -106,6 +106,7 @@ class Ledger:
         again: How often the workers of jobs started again in the same run, and the admission before the last.
         forgotten: How many jobs that were over have been forgotten.
         recovered_s: The time of the last event that the store held.
+        recovered_lines: The lines of the log by then.
         holds: What is held, by run.
         stirred: Whether what is wanted or what is held may have changed since the two were compared.
         changes: Counts events, and changes of what is held.
@@ -160,6 +161,7 @@ class Ledger:
         self.overdue: set[str] = set()
         self.again: dict[str, tuple[int, int]] = {}
         self.recovered_s = 0.0
+        self.recovered_lines = 0
         self._timed = False
         self._last = store.last
         self._frozen_at = 0
@@ -247,6 +249,8 @@ class Ledger:
         for row in self._store.events(self._frozen_at):
             self._take_in(row.body)
         self.recovered_s = self.core.now_s
+        assert self.core.log is not None
+        self.recovered_lines = self.core.log.counts.total()
         self.holds = {number: HeldRun.of(body) for number, body in self._store.holds().items()}
         policies, cluster = self._wanted
         if self.topology != cluster:

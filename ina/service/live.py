@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,13 +23,13 @@ from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.launch.launcher import JobLog, Rendezvous
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.jobs import TICK_S, GroupRun, OnOutput, OnProgress
 from ina.runtime.launch import Admitted, Attendance, JobRun
 from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec
 from ina.service.clock import Clock
 from ina.service.executor import Executor
 from ina.service.fabric_network import FabricNetwork
 from ina.service.groups import Groups
+from ina.service.jobs import GroupRun, OnOutput, OnProgress
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
 from ina.service.memory import StateInMemory
@@ -36,6 +37,7 @@ from ina.service.orders import RunOrder, RunStatus
 from ina.service.policies import Policies
 from ina.service.threads import Threads
 
+TICK_S = 0.1
 LOOK_S = 0.1
 """Interval at which the service is asked how it is, and told how far jobs are."""
 
@@ -59,40 +61,17 @@ class WorkerOptions:
     describe: Callable[[BaseException], str] = str
 
 
-class _Run:
-    """A run in a thread of its own."""
-
-    def __init__(self, order: RunOrder, group: GroupRun) -> None:
-        self.names = [job.name for job in order.jobs]
-        self.group = group
-        self.granted = {job.name: job.in_flight for job in order.jobs}
-        self.status = RunStatus()
-        self.error: BaseException | None = None
-        self.thread = threading.Thread(target=self._carry_out, name=f"run {order.number}")
-
-    def _carry_out(self) -> None:
-        try:
-            self.group.run()
-        except BaseException as error:
-            self.error = error
-            self.status.failure = f"{type(error).__name__}: {error}"
-        finally:
-            self.status.over = True
-
-
 class FabricRuns(Executor):
     """Runs in threads of this process: an `Executor`.
 
     Attributes:
-        ends: The latest run of each job, by name.
         latest: The latest group.
         on_end: Called, in a thread of its own, when a job has ended.
     """
 
     def __init__(self, network: FabricNetwork, how: WorkerOptions) -> None:
         self._network, self._how = network, how
-        self._runs: dict[int, _Run] = {}
-        self.ends: dict[str, JobRun] = {}
+        self._runs: dict[int, GroupRun] = {}
         self.latest: GroupRun | None = None
         self.on_end: Callable[[], object] = lambda: None
 
@@ -101,27 +80,21 @@ class FabricRuns(Executor):
         if order.number in self._runs:
             return
 
-        def ended(end: JobRun) -> None:
-            failure = end.failure()
-            why = "" if failure is None else self._how.describe(failure)
-            run.status.note_end(group, end.spec.job.name, why)
-            self.on_end()
-
         held = [self._network.held[job.name] for job in order.jobs]
         group = GroupRun(
             [each.admitted() for each in held],
             [job.offset for job in order.jobs] if self._how.takes_turns else None,
             on_output=self._how.on_output,
-            on_end=ended,
-            granted=lambda name: run.granted[name],
+            on_end=lambda: self.on_end(),
             meet=self._meet,
+            describe=self._how.describe,
         )
         for each, of in zip(held, group.runs, strict=True):
-            each.ranks = self.ends[each.spec.job.name] = of
+            each.ranks = self._network.ends[each.spec.job.name] = of
             of.attendance = self._how.attendance
-        self.latest, run = group, _Run(order, group)
-        self._runs[order.number] = run
-        run.thread.start()
+        group.grant({job.name: job.in_flight for job in order.jobs})
+        self.latest = self._runs[order.number] = group
+        threading.Thread(target=group.run, name=f"run {order.number}").start()
 
     @contextlib.contextmanager
     def _meet(self, job: Admitted) -> Iterator[Rendezvous]:
@@ -133,41 +106,42 @@ class FabricRuns(Executor):
             if job.spec.log is None:
                 yield rendezvous
                 return
-            number, log = job.tree.job, stack.enter_context(contextlib.closing(JobLog(job.spec.log)))
+            fabric, number = held.fabric, job.tree.job
+            log = stack.enter_context(contextlib.closing(JobLog(job.spec.log)))
             log.write(
                 "start",
                 job=number,
                 name=job.spec.job.name,
                 workers=job.spec.job.workers,
                 ports=job.ports(),
-                server=held.server_port(),
+                server=fabric.fallback and f"{fabric.root}/{fabric.fallback.port}",
             )
             yield rendezvous
-            for exit_ in self.ends[job.spec.job.name].exits:
+            for exit_ in self._network.ends[job.spec.job.name].exits:
                 log.write("exit", job=number, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound."""
         if (run := self._runs.get(number)) is not None:
-            run.granted.update(in_flight)
+            run.grant(in_flight)
 
     def fault(self, reason: str) -> None:
         """Tell all workers that their jobs cannot continue."""
         for run in list(self._runs.values()):
-            run.group.fault(reason)
+            run.fault(reason)
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes."""
         if (run := self._runs.get(number)) is not None:
-            run.group.cancel()
-            run.thread.join()
+            run.cancel()
+            run.over.wait()
 
     def close(self) -> None:
         """End all runs."""
         for run in self._runs.values():
-            run.group.cancel()
-        for run in self._runs.values():
-            run.thread.join()
+            run.cancel()
+        for number in self._runs:
+            self.stop(number)
 
     def check(self) -> None:
         """Raise what a run ended with that could not be carried out."""
@@ -180,7 +154,7 @@ class FabricRuns(Executor):
         run = self._runs.get(number)
         if run is None:
             return None
-        run.status.note_progress(run.group, run.names)
+        run.note_progress()
         return run.status
 
     def lives(self, number: int) -> bool:
@@ -256,11 +230,7 @@ class LiveJobs:
 
     def ends(self, specs: Sequence[LaunchSpec]) -> list[JobRun]:
         """Return how these jobs have ended; of one that could not be admitted, why."""
-        errors = {**self._network.errors}
-        return [
-            self.runs.ends.get(spec.job.name) or JobRun(spec, error=errors.get(spec.job.name))
-            for spec in specs
-        ]
+        return [self._network.ends.get(spec.job.name) or JobRun(spec) for spec in specs]
 
     def end(self) -> None:
         """End all jobs soon, and then the service; may be called in any thread."""
@@ -293,6 +263,8 @@ class LiveJobs:
         try:
             thread.start()
             while not over.wait(TICK_S):
+                if not self._scheduled and (why := self._fabric.ended()):
+                    self.runs.fault(why)
                 on_tick()
         except BaseException:
             self.end()
@@ -327,7 +299,8 @@ class LiveJobs:
                 task.cancel()
             await asyncio.gather(submitting, serving, return_exceptions=True)
             self.runs.close()
-            self._network.leave_all()
+            for held in list(self._network.held.values()):
+                self._network.leave(held)
 
     async def _submit(self, jobs: Sequence[Submitted], on_entry: Callable[[Entry], None]) -> None:
         loop, core = self.loop, self.core
@@ -443,8 +416,6 @@ def run_on(
     live = _here(fabric, specs, how, "fifo")
 
     def tick() -> None:
-        if why := fabric.ended():
-            live.runs.fault(why)
         on_progress({end.spec.job.name: end.reports() for end in live.ends(specs)})
 
     interrupt: BaseException | None = None
@@ -489,39 +460,34 @@ class Together:
         return Decision([Group(jobs, gpus, offsets, fused=True)] if jobs else [])
 
 
-def run_group(
-    fabric: SwitchFabric,
-    specs: Sequence[LaunchSpec],
-    offsets: Sequence[int],
-    on_output: OnOutput,
-    enough: Callable[[GroupRun], bool] = lambda group: False,
-) -> GroupRun:
-    """Run jobs in turns, as one group.
+@contextlib.contextmanager
+def grouped(
+    fabric: SwitchFabric, specs: Sequence[LaunchSpec], offsets: Sequence[int], on_output: OnOutput
+) -> Iterator[GroupRun]:
+    """Run jobs in turns, as one group; their workers are ended after the block, unless they have.
 
     Args:
         fabric: The switches.
         specs: The jobs.
         offsets: The stages at which they start their rounds.
         on_output: Called with the output of workers.
-        enough: Called several times per second; if it returns True, their workers are ended.
 
-    Returns:
-        The group, with what was measured. Raises the error that prevented it.
+    Raises the error that prevents it.
     """
-    live = _here(fabric, specs, WorkerOptions(on_output=on_output, takes_turns=True), f"{__name__}:Together")
-
-    def tick() -> None:
-        if why := fabric.ended():
-            live.runs.fault(why)
-        if (group := live.runs.latest) is not None and enough(group):
+    how = WorkerOptions(on_output=on_output, takes_turns=True)
+    live = _here(fabric, specs, how, f"{__name__}:Together")
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(live.run_here, _submitted(specs, offsets))
+        try:
+            while live.runs.latest is None and not serving.done():
+                wait([serving], timeout=TICK_S)
+            for end in live.ends(specs) if live.runs.latest is None else ():
+                end.check()
+            assert live.runs.latest is not None
+            yield live.runs.latest
+        finally:
             live.end()
-
-    live.run_here(_submitted(specs, offsets), on_tick=tick)
-    for end in live.ends(specs):
-        if live.runs.latest is None:
-            end.check()
-    assert live.runs.latest is not None
-    return live.runs.latest
+            serving.result()
 
 
 def run_one(

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from controller.vocabulary import Mode
 from controller.vocabulary.job import Encoding
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
 
-if TYPE_CHECKING:
-    from ina.runtime.jobs import GroupRun
-
 GRANTED = "granted.json"
 """The file with how many packets each job of a run may have in flight."""
-STAGE_TIMES = 8
-"""Latest iterations that the reported time of one is the median of."""
 
 Engine = Literal["local", "ssh", "slurm", "ray"]
 
@@ -147,49 +141,3 @@ class RunStatus:
     over: bool = False
     failure: str = ""
     final: bool = False
-
-    def note_end(self, group: GroupRun, job: str, failure: str) -> None:
-        """Note that a job of the run has ended: "" well, else with this failure."""
-        self.ends[job], self.ended_at[job] = failure, time.time()
-        if group.takes_turns:
-            self.blame = group.turns.culprit
-            self.broke = group.turns.broken or ""
-
-    def note_progress(self, group: GroupRun, jobs: Sequence[str]) -> bool:
-        """Note how far the jobs are; return whether any has gone on."""
-        if not group.takes_turns:
-            return False
-        done = {name: group.turns.iterations(name) for name in jobs}
-        if done == self.done:
-            return False
-        self.done = done
-        self.iteration_s = {name: times[len(times) // 2] for name in jobs if (times := _times(group, name))}
-        self.compute_s = {
-            name: compute_s for name in jobs if (compute_s := _compute_s(group, name)) is not None
-        }
-        self.hold_s = {name: hold_s for name in jobs if (hold_s := _hold_s(group, name)) is not None}
-        return True
-
-
-def _times(group: GroupRun, name: str) -> list[float]:
-    measured = group.turns.measured(name)
-    return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
-
-
-def _compute_s(group: GroupRun, name: str) -> float | None:
-    """Return the time of an iteration beside its sums, at the slowest rank; None: no rank has told."""
-    from hostlib.interleave import STAGES  # jobs that take no turns start without
-
-    network = STAGES.index("network")
-    ranks = [
-        sorted(each.total_s - each.stages_s[network] for each in iterations[-STAGE_TIMES:])
-        for iterations in group.turns.measured(name)
-        if iterations
-    ]
-    return max((times[len(times) // 2] for times in ranks), default=None)
-
-
-def _hold_s(group: GroupRun, name: str) -> float | None:
-    """Return for how long a slot is held, at the rank where that takes longest; None: no rank has told."""
-    told = (report.get("hold_s", 0.0) for report in group.reports(name).values())
-    return max((hold_s for hold_s in told if hold_s > 0), default=None)

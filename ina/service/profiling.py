@@ -5,10 +5,12 @@ from __future__ import annotations
 from hostlib import interleave
 from ina.runtime.errors import StagesNotMeasured
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.jobs import OnOutput
 from ina.runtime.spec import LaunchSpec
-from ina.service.live import run_group
+from ina.service.jobs import OnOutput
+from ina.service.live import grouped
 
+LOOK_S = 0.2
+"""Interval at which the progress of the job is looked at."""
 WARM_UP = 2
 """Iterations that pay for first uses."""
 
@@ -27,9 +29,9 @@ def measure(
     Raises the error with which it failed, or StagesNotMeasured if it ends without having marked its stages.
     """
     name = spec.job.name
-    group = run_group(
-        fabric, [spec], (0,), on_output, lambda group: group.turns.iterations(name) >= iterations + WARM_UP
-    )
+    with grouped(fabric, [spec], (0,), on_output) as group:
+        while not group.over.wait(LOOK_S) and group.turns.iterations(name) < iterations + WARM_UP:
+            pass
     group.check()
     try:
         return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(name)])

@@ -30,11 +30,11 @@ from controller.vocabulary.files import parse_topology
 from hostlib.launch import keeper
 from ina.runtime.agents import Agents
 from ina.runtime.hosts import Hosts
-from ina.runtime.jobs import GroupRun
-from ina.runtime.launch import Admitted, JobRun
+from ina.runtime.launch import Admitted
 from ina.runtime.machine_hosts import MachineHosts, StartAgents
 from ina.runtime.spec import LaunchSpec
 from ina.service import files, plain
+from ina.service.jobs import GroupRun
 from ina.service.orders import GRANTED, JobOrder, RunOrder, RunStatus
 
 RUN = "INA_RUN"
@@ -112,12 +112,10 @@ class RunProcess:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._stopping = threading.Event()
-        self._granted = {job.name: job.in_flight for job in order.jobs}
 
     def run(self) -> None:
         """Run the jobs to their ends, or until SIGTERM; say all the while how it goes."""
         order = self._order
-        names = [job.name for job in order.jobs]
         try:
             logs = _Logs({job.name: job.logs for job in order.jobs})
             if any(job.driver for job in order.jobs):
@@ -143,17 +141,21 @@ class RunProcess:
                 ],
                 [job.offset for job in order.jobs],
                 on_output=logs.write,
-                on_end=lambda end: self._ended(end, group),
-                granted=lambda name: self._granted[name],
+                on_end=self._write,
+                describe=self._described,
             )
+            group.status = self._status
+            group.grant({job.name: job.in_flight for job in order.jobs})
             signal.signal(signal.SIGTERM, lambda *_: self._stop(group))
-            watcher = threading.Thread(target=self._watch, args=(group, names))
+            watcher = threading.Thread(target=self._watch, args=(group,))
             watcher.start()
             try:
                 group.run()
             finally:
                 self._over.set()
                 watcher.join()
+            if group.error is not None:
+                raise group.error
         except Exception as error:
             self._status.failure = f"{type(error).__name__}: {error}"
             raise
@@ -217,19 +219,16 @@ class RunProcess:
             self._status.engine = said
         self._write()
 
-    def _ended(self, end: JobRun, group: GroupRun) -> None:
-        failure = end.failure()
-        with self._lock:
-            self._status.note_end(group, end.spec.job.name, "" if failure is None else str(failure))
-            self._status.lost = dict(self._hosts.lost)
-        self._write()
+    def _described(self, failure: BaseException) -> str:
+        self._status.lost = dict(self._hosts.lost)  # before the end is told
+        return str(failure)
 
-    def _watch(self, group: GroupRun, names: Sequence[str]) -> None:
+    def _watch(self, group: GroupRun) -> None:
         while True:
             last = self._over.wait(PERIOD_S)
-            if self._status.note_progress(group, names):
+            if group.note_progress():
                 self._write()
-            self._granted |= files.read(self._folder / GRANTED) or {}
+            group.grant(files.read(self._folder / GRANTED) or {})
             if last:
                 return
 

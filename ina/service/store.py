@@ -405,10 +405,8 @@ class Store:
             raise StoreError(text) from error
 
     def _damaged(self, why: str) -> str:
-        return (
-            f"{self._path} is damaged ({why}); it is left as it is. Restore a backup, or recover what can be"
-            f" read: sqlite3 {self._path} .recover | sqlite3 NEW/{FILE}, then start with --state NEW"
-        )
+        ways = WAYS_OUT.format(folder=self.folder)
+        return f"{self._path} is damaged ({why}); it is left as it is: {ways}"
 
 
 def copy(source: Path, to: Path) -> None:

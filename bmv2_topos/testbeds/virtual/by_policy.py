@@ -155,8 +155,10 @@ def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettin
     frame_bytes = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES + 4 * settings.lanes
     boundless = Pools([float("inf")], lambda job, at: 0)
     for job in jobs:
-        steady = waterfill(flows_of(topology, [job], boundless))
-        loads = steady.load_bps[: 2 * len(topology.links)] / steady.rate_bps[0]
+        flows = flows_of(topology, [job], boundless)
+        # at the rate of one the load of a link is its number of flows, whatever its capacity
+        unlimited = np.full_like(flows.link_bps, np.inf)
+        loads = waterfill(replace(flows, link_bps=unlimited, limit_bps=np.ones(1))).load_bps[: len(unlimited)]
         frames = job.iterations * sum(packets_of(size, job, settings) for size in job.tensors)
         for number in np.flatnonzero(loads):
             link = topology.links[number // 2]

@@ -55,6 +55,7 @@ class JobState:
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
+        told: Iterations done by its latest report; 0: it has told of none.
         worked_s: Seconds for which it has worked until it was last stopped or retimed: starts are left out.
         completed: Whether it ended because all of its work was done.
     """
@@ -76,6 +77,7 @@ class JobState:
         "stamp",
         "start_s",
         "starts",
+        "told",
         "version",
         "waited_s",
         "waiting_since_s",
@@ -95,6 +97,7 @@ class JobState:
         self.waiting_since_s = now_s
         self.waited_s = 0.0
         self.repaid_s = now_s
+        self.told = 0.0
         self.worked_s = 0.0
         self.completed = False
         self.stamp = 0  # the asker's mark: the last decision that named this job
@@ -206,6 +209,7 @@ class JobState:
         """
         if self.group is None:
             return
+        self.told = done
         gained = self._left - (self.spec.iterations - done)
         if gained == 0:
             return

@@ -7,12 +7,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Event
 from typing import Annotated
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -44,15 +41,14 @@ from ina.cli.live import print_output
 from ina.cli.output import err
 from ina.cli.plain import Listing, Reply, Result, parse_size, plural, seconds
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.jobs import GroupRun
 from ina.runtime.spec import FabricSpec, LaunchSpec
-from ina.service.live import run_group
+from ina.service.jobs import GroupRun
+from ina.service.live import grouped
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
 """Sizes at which Synergy's own profiles are kept."""
 
 SERVER_GPUS = 8
-LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,37 +154,14 @@ def profile(asked: ProfileSettings) -> Reply:
 def running(command: list[str]) -> Iterator[JobOnCpus]:
     """Run a job of one worker that reports its iterations, and end it afterwards."""
     spec = LaunchSpec(job=Job(name="profiled", workers=1, command=tuple(command)))
-    with open_fabric(FabricSpec(), [1]) as fabric, ThreadPoolExecutor(1) as pool:
-        begun: SimpleQueue[GroupRun] = SimpleQueue()
-        over = Event()
-
-        def enough(group: GroupRun) -> bool:
-            if begun.empty():
-                begun.put(group)
-            return over.is_set()
-
-        future = pool.submit(run_group, fabric, [spec], (0,), _complaint, enough)
-        try:
-            yield JobOnCpus(_begun(begun, future).turns, spec.job.name, lambda: _end(future))
-        finally:
-            over.set()
-            future.result()
+    with open_fabric(FabricSpec(), [1]) as fabric, grouped(fabric, [spec], (0,), _complaint) as group:
+        yield JobOnCpus(group.turns, spec.job.name, lambda: _end(group))
 
 
-def _begun(begun: SimpleQueue[GroupRun], future: Future[GroupRun]) -> GroupRun:
-    """Return the group once it runs. Raises what prevents it."""
-    while True:
-        try:
-            return begun.get(timeout=LOOK_S)
-        except Empty:
-            if future.done():
-                return future.result()
-
-
-def _end(future: Future[GroupRun]) -> str | None:
-    if not future.done():
+def _end(group: GroupRun) -> str | None:
+    if not group.over.is_set():
         return None
-    (end,) = future.result().runs
+    (end,) = group.runs
     return str(end.failure() or "the program ended before all was measured: give it more work")
 
 
@@ -377,7 +350,8 @@ class _Bench:
             )
             for number, kind in enumerate(members)
         ]
-        run = run_group(self._fabric, specs, offsets, _complaint)
+        with grouped(self._fabric, specs, offsets, _complaint) as run:
+            run.over.wait()
         run.check()
         measured = [steady(run.turns.measured(spec.job.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)

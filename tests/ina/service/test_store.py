@@ -64,9 +64,13 @@ def test_only_its_user_reads_a_state(tmp_path: Path) -> None:
 def test_a_damaged_state_is_refused_and_kept(tmp_path: Path) -> None:
     damaged = b"garbage" * 1000
     (tmp_path / "state.sqlite").write_bytes(damaged)
-    with pytest.raises(StoreError, match=r"damaged .*it is left as it is.*\.recover"):
+    ways = rf"'ina controller restore BACKUP --state {tmp_path}'.*'ina controller forget --state {tmp_path}'"
+    with pytest.raises(StoreError, match=rf"damaged .*it is left as it is: {ways}"):
         Store(tmp_path)
     assert (tmp_path / "state.sqlite").read_bytes() == damaged
+    recovery.forget(tmp_path)
+    with Store(tmp_path) as begun:
+        assert begun.last == 0
 
 
 def test_a_page_that_was_overwritten_is_noticed_at_the_start(tmp_path: Path) -> None:

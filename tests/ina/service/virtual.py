@@ -114,6 +114,7 @@ class World:
         iterations: Of each job.
         absent: Jobs of which a worker never joins.
         endless: Jobs that go on until they are stopped.
+        silent: Jobs that tell of no iterations.
         completed: How often jobs were done.
         sums: That were completed, and right.
         hangs: Runs do not end when they should.
@@ -135,6 +136,7 @@ class World:
         self.iterations: dict[str, int] = {}
         self.absent: set[str] = set()
         self.endless: set[str] = set()
+        self.silent: set[str] = set()
         self.completed: dict[str, int] = {}
         self.fallbacks = Fallbacks()
         self.sums = 0
@@ -257,7 +259,7 @@ class World:
                 iterations, iteration_s = self.work(name)
                 done = int((now_s - run.began_s) / iteration_s)
                 left = iterations - self.saved.get(called, 0)
-                status.done[name] = max(0, min(done, left))
+                status.done[name] = 0 if called in self.silent else max(0, min(done, left))
                 if done < left or called in self.endless:
                     run.cut_s.pop(name, None)
                     continue

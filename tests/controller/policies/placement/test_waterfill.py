@@ -43,7 +43,7 @@ def brute_force(flows: JobFlows) -> list[Fraction]:
                 continue
             flow = out(n)
             uses = [(flows.link[n], flow), (flows.back[n], min(flow, Fraction(1)))]
-            uses.append((links + flows.pool[n] if summing(n) else -1, Fraction(1)))
+            uses.append((links + flows.pool[n] if summing(n) else -1, Fraction(float(flows.held[n]))))
             for resource, amount in uses:
                 if resource >= 0 and amount:
                     slope[resource] += amount
@@ -97,22 +97,29 @@ def clusters(draw: st.DrawFn) -> tuple[Topology, list[Job]]:
     return topology, jobs
 
 
+HELD = st.lists(st.sampled_from([1.0, 0.5, 3.0]), min_size=1, max_size=5)
+"""For how long nodes hold a slot."""
+
+
 @settings(max_examples=effort.cases(60), deadline=None)
-@given(clusters())
-def test_rates_are_those_of_progressive_filling_in_fractions(case: tuple[Topology, list[Job]]) -> None:
+@given(clusters(), HELD)
+def test_rates_are_those_of_progressive_filling_in_fractions(
+    case: tuple[Topology, list[Job]], held: list[float]
+) -> None:
     flows = flows_of(*case)
+    flows = replace(flows, held=np.resize(held, len(flows.held)))
     expected = brute_force(flows)
     assert waterfill(flows).rate_bps == pytest.approx([float(rate) for rate in expected], rel=1e-9)
 
 
 @settings(max_examples=effort.cases(150), deadline=None)
-@given(clusters(), st.lists(st.sampled_from([0.0, 1e9, 7e9, np.inf]), max_size=8))
+@given(clusters(), HELD, st.lists(st.sampled_from([0.0, 1e9, 7e9, np.inf]), max_size=8))
 def test_rates_are_those_of_the_twin_to_the_last_bit(
-    case: tuple[Topology, list[Job]], limits: list[float]
+    case: tuple[Topology, list[Job]], held: list[float], limits: list[float]
 ) -> None:
     flows = flows_of(*case)
     limit_bps = np.resize(np.array(limits or [np.inf]), flows.jobs)
-    flows = replace(flows, limit_bps=limit_bps)
+    flows = replace(flows, limit_bps=limit_bps, held=np.resize(held, len(flows.held)))
     found, expected = waterfill(flows), twin.waterfill(flows)
     assert np.array_equal(found.rate_bps, expected.rate_bps)
     assert np.array_equal(found.bound_by, expected.bound_by)

@@ -1,4 +1,4 @@
-"""Runs admitted jobs at the same time: a thread for each, and one that monitors all.
+"""Runs admitted jobs at the same time, a thread for each.
 
 The jobs of one group take turns on storage, CPU, GPU and network (`hostlib.interleave`).
 """
@@ -17,20 +17,19 @@ from hostlib.launch.launcher import Output, Rendezvous
 from ina.runtime.errors import GroupFailed
 from ina.runtime.launch import Admitted, JobRun, met
 from ina.runtime.spec import LaunchSpec, Reports
+from ina.service.orders import RunStatus
 
 if TYPE_CHECKING:
     from hostlib import interleave
 
-TICK_S = 0.1
+STAGE_TIMES = 8
+"""Latest iterations that the reported time of one is the median of."""
 
 OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
 """Gets what workers write: job, and the rest as in `hostlib.launch.launcher.Output`."""
 
 OnProgress = Callable[[Mapping[str, Reports]], None]
 """Gets the workers' reports by job name, several times per second."""
-
-Granted = Callable[[str], int]
-"""Returns how many packets a job may have in flight; 0: no bound. Asked several times per second."""
 
 Meet = Callable[[Admitted], AbstractContextManager[Rendezvous]]
 """Keeps the meeting point of a job's ranks."""
@@ -52,7 +51,14 @@ def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:
 
 
 class GroupRun:
-    """One group from its start to its end; `run` blocks, the rest may be called from other threads."""
+    """One group from its start to its end; `run` blocks, the rest may be called from other threads.
+
+    Attributes:
+        runs: The jobs' runs, in the order given.
+        status: What has become of them.
+        error: Why the group could not be run; None: it could.
+        over: Set when all have ended.
+    """
 
     def __init__(
         self,
@@ -60,9 +66,9 @@ class GroupRun:
         offsets: Sequence[int] | None,
         *,
         on_output: OnOutput,
-        on_end: Callable[[JobRun], None] = lambda end: None,
-        granted: Granted = lambda name: 0,
+        on_end: Callable[[], object] = lambda: None,
         meet: Meet = met,
+        describe: Callable[[BaseException], str] = str,
     ) -> None:
         """Prepare a group. Raises GroupError.
 
@@ -70,13 +76,11 @@ class GroupRun:
             jobs: The jobs.
             offsets: The stages at which they start their rounds; None: they take no turns.
             on_output: Called with what workers write.
-            on_end: Called with each job's end at once, in a thread of its own; not of a cancelled job.
-            granted: Bounds the jobs' packets in flight.
+            on_end: Called after each job's end, in a thread of its own; not of a cancelled job.
             meet: Keeps the meeting point of each job.
+            describe: Puts into words why a job failed.
         """
-        self._on_end = on_end
-        self._granted = granted
-        self._meet = meet
+        self._on_end, self._meet, self._describe = on_end, meet, describe
         self._stopping = threading.Event()
         self._turns: interleave.TurnServer | None = None
         if offsets is not None:
@@ -84,48 +88,43 @@ class GroupRun:
             jobs = [_with_turns(job, self._turns) for job in jobs]
         self._jobs = jobs
         self.runs = [JobRun(job.spec, _for_job(on_output, job.spec)) for job in jobs]
-        """The jobs' runs, in the order given."""
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether its jobs take turns, and tell how far they are."""
-        return self._turns is not None
+        self.status = RunStatus()
+        self.error: BaseException | None = None
+        self.over = threading.Event()
 
     @property
     def turns(self) -> interleave.TurnServer:
-        """Where they take them."""
+        """Where its jobs take turns, and tell how far they are."""
         assert self._turns is not None
         return self._turns
 
     def run(self) -> None:
         """Run all jobs to their ends; of jobs that take turns, the others end, too, if one fails.
 
-        After `cancel` their workers are ended. An exception here (an interrupt) ends all jobs before it is
-        raised further.
+        After `cancel` their workers are ended.
         """
-        threads = [
-            threading.Thread(target=self._run, args=each, name=each[0].spec.job.name)
-            for each in zip(self.runs, self._jobs, strict=True)
-        ]
-        with self._turns or contextlib.nullcontext():
-            try:
-                self._grant()
-                for thread in threads:
-                    thread.start()
-                while not all(run.over.wait(TICK_S) for run in self.runs):
-                    self._grant()
-            except BaseException:
-                self.cancel()
-                raise
-            finally:
-                # Not by Thread.join: if a signal interrupts it, Python takes the thread for ended.
-                for thread, run in zip(threads, self.runs, strict=True):
-                    if thread.ident is not None:
-                        run.over.wait()
+        try:
+            with self._turns or contextlib.nullcontext():
+                for run, job in zip(self.runs, self._jobs, strict=True):
+                    threading.Thread(target=self._run, args=(run, job), name=job.spec.job.name).start()
+                for run in self.runs:
+                    run.over.wait()
+        except BaseException as error:
+            self.error = error
+            self.status.failure = f"{type(error).__name__}: {error}"
+        finally:
+            self.status.over = True
+            self.over.set()
 
     def reports(self, job: str) -> Reports:
         """Return the latest report of each rank of a job that has sent one."""
         return next(run.reports() for run in self.runs if run.spec.job.name == job)
+
+    def grant(self, in_flight: Mapping[str, int]) -> None:
+        """Have these jobs, by name, keep so many packets in flight; 0: no bound."""
+        for run in self.runs:
+            if (name := run.spec.job.name) in in_flight:
+                run.grant(in_flight[name])
 
     def fault(self, reason: str) -> None:
         """Tell all workers that the jobs cannot continue."""
@@ -152,9 +151,21 @@ class GroupRun:
         for run in self.runs:
             run.check()
 
-    def _grant(self) -> None:
-        for run in self.runs:
-            run.grant(self._granted(run.spec.job.name))
+    def note_progress(self) -> bool:
+        """Note how far the jobs are; return whether any has gone on. Those that take no turns do not tell."""
+        if self._turns is None:
+            return False
+        names = [run.spec.job.name for run in self.runs]
+        status, done = self.status, {name: self._turns.iterations(name) for name in names}
+        if done == status.done:
+            return False
+        status.done = done
+        status.iteration_s = {name: times[len(times) // 2] for name in names if (times := self._times(name))}
+        status.compute_s = {
+            name: compute_s for name in names if (compute_s := self._compute_s(name)) is not None
+        }
+        status.hold_s = {name: hold_s for name in names if (hold_s := self._hold_s(name)) is not None}
+        return True
 
     def _run(self, run: JobRun, job: Admitted) -> None:
         try:
@@ -170,18 +181,43 @@ class GroupRun:
             run.over.set()
 
     def _ended(self, end: JobRun) -> None:
-        failure = end.failure()
+        failure, name, status = end.failure(), end.spec.job.name, self.status
         # of a job that was cancelled nothing is told, unless its workers had ended before
         if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
             return
-        if self._turns is not None and len(self.runs) > 1:  # alone it may do without
-            why = str(failure or "a process ended without joining the group")
-            self._turns.ended(end.spec.job.name, why)
-        self._on_end(end)
+        if (turns := self._turns) is not None:
+            if len(self.runs) > 1:  # alone it may do without
+                turns.ended(name, str(failure or "a process ended without joining the group"))
+            status.blame, status.broke = turns.culprit, turns.broken or ""
+        # others may be reading these: they are replaced
+        status.ended_at = {**status.ended_at, name: time.time()}
+        status.ends = {**status.ends, name: "" if failure is None else self._describe(failure)}
+        self._on_end()
+
+    def _times(self, name: str) -> list[float]:
+        measured = self.turns.measured(name)
+        return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
+
+    def _compute_s(self, name: str) -> float | None:
+        """Return the time of an iteration beside its sums, at the slowest rank; None: no rank has told."""
+        from hostlib.interleave import STAGES  # jobs that take no turns start without
+
+        network = STAGES.index("network")
+        ranks = [
+            sorted(each.total_s - each.stages_s[network] for each in iterations[-STAGE_TIMES:])
+            for iterations in self.turns.measured(name)
+            if iterations
+        ]
+        return max((times[len(times) // 2] for times in ranks), default=None)
+
+    def _hold_s(self, name: str) -> float | None:
+        """Return for how long a slot is held, at the rank where that takes longest; None: none has told."""
+        told = (report.get("hold_s", 0.0) for report in self.reports(name).values())
+        return max((hold_s for hold_s in told if hold_s > 0), default=None)
 
 
 def _turns(jobs: Sequence[Admitted], offsets: Sequence[int]) -> interleave.TurnServer:
-    from hostlib import interleave  # jobs that take no turns start without
+    from hostlib import interleave
 
     names = [job.spec.job.name for job in jobs]
     return interleave.TurnServer(
