@@ -80,7 +80,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "hostlib.launch": ("hostlib/", "hostlib.io/", "hostlib.meet/"),
     "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.io/", "hostlib.wire/"),
-    "hostlib.interleave": ("hostlib/",),
+    "hostlib.interleave": ("hostlib/", "hostlib.meet/"),
     "hostlib.torch": ("hostlib/", "hostlib.collectives/", "hostlib.launch/", "hostlib.wire/"),
     "hostlib.horovod": (
         *("hostlib/", "hostlib.launch/", "hostlib.meet/", "hostlib.torch/", "hostlib.wire/"),

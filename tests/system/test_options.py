@@ -124,7 +124,7 @@ DIFFERENT = frozenset(
     --name -np -o --output --p4runtime --packets --pcap --placement --plot --policy --port --port-kind
     --preempt --processes --program --queue --rate --rounds --routing --runner
     --seed --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert
-    --threads --trace --tree --watch --window --workers
+    --trace --tree --watch --window --workers
     """,
     )
 )
