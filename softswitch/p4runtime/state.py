@@ -363,7 +363,14 @@ def members(entry: Any) -> list[tuple[int, int]]:
 
 
 def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
-    """Refuse to insert what is `there`, to modify or delete what is not, and updates without a type."""
+    """Refuse to insert what is there, to modify or delete what is not, and updates without a type.
+
+    Args:
+        kind: The update's type.
+        there: Whether the table, group or other entity holds it already.
+        exists: What is said of an insertion of what is there.
+        missing: What is said of a change of what is not.
+    """
     match kind:
         case p4.Update.INSERT if there:
             raise AlreadyExists(exists)
