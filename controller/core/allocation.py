@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from controller.core.desired import Place
-from controller.policies.by_kind import SCHEDULER, AllocationPolicies, AllocationSettings
 from controller.policies.scheduling.errors import BadDecision, BadSpec
-from controller.policies.scheduling.policy import Decision, Group, JobState
+from controller.policies.scheduling.policy import SCHEDULER, Decision, Group, JobState
 from controller.vocabulary import Cluster, Job, Topology
 from controller.vocabulary import Cluster as Servers
 from controller.vocabulary.files import check_job
 
 if TYPE_CHECKING:  # a core without a network needs none of it
     from controller.core.allocator import Allocator
+    from controller.policies.by_kind import AllocationPolicies, AllocationSettings
     from controller.policies.memory.policy import Answer, Question
 
 # ---------------------------------------------------------------------------

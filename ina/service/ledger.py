@@ -37,27 +37,25 @@ from controller.core import (
     Tick,
     reasons,
 )
-from controller.core.compose import submission_of
 from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.reasons import Kind
 from controller.errors import BadSpec
-from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import SCHEDULER
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
 from ina.service.holds import HeldRun
-from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
 from ina.service.retention import Retention
-from ina.service.snapshots import frozen, program, thawed
 from ina.service.wiring import Wiring
 
 if TYPE_CHECKING:
     from ina.service.memory import StateInMemory
+    from ina.service.policies import Policies
     from ina.service.store import Store
 
 T = TypeVar("T")
@@ -142,7 +140,7 @@ class Ledger:
         policies.core(topology)  # what is wrong is never kept: the state would be lost to it
         first = store.fact("policies", json.dumps(policies.plain()))
         assert first is not None
-        self.policies = Policies.of(json.loads(first))
+        self.policies = type(policies).of(json.loads(first))
         cluster = store.fact("cluster", json.dumps(topology_document(topology)))
         assert cluster is not None
         self._wiring = Wiring.of(parse_topology(cluster, source="cluster.json"))
@@ -240,6 +238,8 @@ class Ledger:
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
+        from ina.service.snapshots import program, thawed
+
         if self._last and (found := self._store.snapshot_of(program())) is not None:
             self._frozen_at, body = found
             for name, value in thawed(body).items():
@@ -258,6 +258,8 @@ class Ledger:
         """Keep a snapshot if enough events have come since the last one. Raises StoreError."""
         if self._last - self._frozen_at < self._snapshot_events:
             return
+        from ina.service.snapshots import frozen, program
+
         self._frozen_at = self._last
         if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
             self._store.snapshot(program(), body)
@@ -443,7 +445,7 @@ class Ledger:
             case "forgotten":
                 self._forget(body["jobs"])
             case "policies":
-                self.policies = Policies.of(body["policies"])
+                self.policies = type(self.policies).of(body["policies"])
                 self.core.handle(Tick(at_s))
                 self.policies.take_over(self.core)
             case "cluster":
@@ -547,6 +549,8 @@ class Ledger:
 
     def spec(self, job: Job) -> Submission:
         """Return a job as schedulers see it; `once` if somebody else starts its workers. Raises BadSpec."""
+        from controller.core.compose import submission_of
+
         return replace(submission_of(job, self.topology), once=job.command is None)
 
     def _leave(self, name: str, outcome: Literal["cancelled", "missed"], why: str, at_s: float) -> None:
