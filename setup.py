@@ -12,11 +12,12 @@ RINGS = Path("softswitch/engine/runtime/shared_ring.h")  # what ranks and switch
 DECIDE = Path("controller/_native")
 PROGRAMS = Path("p4src")
 LANES = (32, 64, 256)  # p4src.programs.LANES
+TURNS = "hostlib/_native/ina_core.h+bmv2_topos/testbeds/virtual/turns.c"  # of 'ina sim', in one text
 PREBUILT = "softswitch/engine/built"
 
 
 class BuildWithPrograms(build_py):
-    """Builds the stock programs into wheels; a source checkout builds each when it is first used."""
+    """Builds what the product compiles into wheels; a source checkout builds each when it is first used."""
 
     def run(self) -> None:
         """Copy the modules, then build the programs beside them."""
@@ -24,7 +25,7 @@ class BuildWithPrograms(build_py):
         if not self.editable_mode:
             folder = Path(self.build_lib, PREBUILT).absolute()
             programs = (f"{path}:{lanes}" for path in sorted(PROGRAMS.glob("*.p4")) for lanes in LANES)
-            command = [sys.executable, "-m", "softswitch.engine.build", str(folder), *programs]
+            command = [sys.executable, "-m", "softswitch.engine.build", str(folder), *programs, TURNS]
             subprocess.run(command, check=True)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:

@@ -37,7 +37,12 @@ def register() -> None:
     dist = importlib.import_module("torch.distributed")
     if dist.is_available() and not hasattr(dist.Backend, BACKEND.upper()):
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(DEVICES))
-        if name := os.environ.get("INA_AS"):
+        if name := os.environ.get("INA_AS", "").strip().lower():
+            known = ", ".join(
+                each for each in dist.Backend.backend_list if each not in ("undefined", BACKEND)
+            )
+            if name not in dist.Backend.backend_list:
+                _log.warning("INA_AS=%s makes no group one of %r: want one of %s", name, BACKEND, known)
             _stand_in(dist, name)
 
 
@@ -47,9 +52,19 @@ def _stand_in(dist: Any, name: str) -> None:
 
     @functools.wraps(original)
     def init_process_group(backend: str | None = None, *arguments: Any, **named: Any) -> None:
-        original(BACKEND if backend == name else backend, *arguments, **named)
+        original(backend and _instead(name, backend), *arguments, **named)
 
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+
+
+def _instead(name: str, backend: str) -> str:
+    """Return a backend as torch names it, with this one in the place of `name`.
+
+    >>> _instead("gloo", "GLOO"), _instead("gloo", "cpu:gloo,cuda:nccl")
+    ('ina', 'cpu:ina,cuda:nccl')
+    """
+    parts = [part.rpartition(":") for part in backend.lower().split(",")]
+    return ",".join(f"{device}{colon}{BACKEND if each == name else each}" for device, colon, each in parts)
 
 
 def _create(options: Any, backend_options: Any) -> Any:

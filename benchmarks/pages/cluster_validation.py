@@ -1,8 +1,8 @@
 """Validation of the flow-level simulator: completion times beside the packet testbed's.
 
-Each scenario is run packet by packet in the virtual testbed, and as flows, in phases and on average: one to
-sixteen jobs on one switch or on two racks, with a policy for switch memory. Nothing is fitted to a scenario:
-what the flows know of packets is the frame's size, the window, and a round trip, from the topology.
+Each scenario is run packet by packet in the virtual testbed, and as flows: one to sixteen jobs on one switch
+or on two racks, with a policy for switch memory. Nothing is fitted to a scenario: what the flows know of
+packets is the frame's size, the window, and a round trip, from the topology.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -29,9 +29,9 @@ from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology, float32_bytes
 from controller.vocabulary.graphs import with_memory
 
-Model = Literal["phases", "average"]
-MODELS: Final[tuple[Model, ...]] = ("phases", "average")
-PHASES: Final = MODELS[0]
+PACKETS: Final = "packets"
+FLOWS: Final = "average"
+"""What a run's columns are called: times in packets, and as flows."""
 SHARED: Final = "shared"
 POLICIES: Final = (SHARED, "static", "deadline", "preemptive")
 SWITCH, RACKS, SETS = "switch", "racks", "policies"
@@ -178,18 +178,10 @@ def described(case: Case) -> tuple[list[Job], Topology, Topology, tuple[Placemen
     return jobs, replace(plain, switches=switches), topology, placements
 
 
-def as_flows(case: Case, model: Model) -> Simulated:
+def as_flows(case: Case) -> Simulated:
     """Run a scenario in the flow-level simulator."""
     jobs, cluster, _, _ = described(case)
-    settings = NetworkSettings(
-        memory=case.memory,
-        model=model,
-        window=WINDOW,
-        resent=RESENT,
-        iterations=10**6,
-        period_s=0.0,
-        margin=0.0,
-    )
+    settings = NetworkSettings(memory=case.memory, window=WINDOW, resent=RESENT, period_s=0.0, margin=0.0)
     return simulate_network(NetworkTask(jobs, cluster, "fifo-backfill", settings))
 
 
@@ -235,35 +227,31 @@ class _Divide:
 
 def both_ways(case: Case) -> ResultRow:
     """Return each job's completion times, packet by packet and as flows."""
-    packets = as_packets(case)
-    flows = {model: as_flows(case, model) for model in MODELS}
-    row: dict[str, float | int | None] = {}
-    for name, packet in packets.items():
-        row[f"{name}.packets_s"] = packet.jct_s
-    for model in MODELS:
-        row |= {f"{each.spec.name}.{model}_s": each.jct_s for each in flows[model].result.jobs}
-    return row
+    row: dict[str, float | int | None] = {
+        f"{name}.{PACKETS}_s": packet.jct_s for name, packet in as_packets(case).items()
+    }
+    return row | {f"{each.spec.name}.{FLOWS}_s": each.jct_s for each in as_flows(case).result.jobs}
 
 
 def times(rows: Sequence[ResultRow], way: str) -> list[float]:
-    """Return the completion times of all jobs of all rows, by "packets" or a model."""
+    """Return the completion times of all jobs of all rows, by `PACKETS` or by `FLOWS`."""
     return [number(row, name) for row in rows for name in row if name.endswith(f".{way}_s")]
 
 
-def errors(rows: Sequence[ResultRow], model: str) -> list[float]:
+def errors(rows: Sequence[ResultRow]) -> list[float]:
     """Return the relative errors of all completion times as flows, signed, the smallest first."""
     found = (
-        number(row, f"{name.removesuffix('.packets_s')}.{model}_s") / number(row, name) - 1
+        number(row, f"{name.removesuffix(f'.{PACKETS}_s')}.{FLOWS}_s") / number(row, name) - 1
         for row in rows
         for name in row
-        if name.endswith(".packets_s")
+        if name.endswith(f".{PACKETS}_s")
     )
     return sorted(found, key=abs)
 
 
-def correlation(rows: Sequence[ResultRow], model: str) -> float:
+def correlation(rows: Sequence[ResultRow]) -> float:
     """Return the rank correlation of policies in packets and as flows, in the rows of one set of jobs."""
-    a, b = (_ranks([statistics.fmean(times([row], way)) for row in rows]) for way in ("packets", model))
+    a, b = (_ranks([statistics.fmean(times([row], way)) for row in rows]) for way in (PACKETS, FLOWS))
     if np.std(a) == 0 or np.std(b) == 0:
         return 1.0 if np.std(a) == np.std(b) else 0.0
     return float(np.corrcoef(a, b)[0, 1])
@@ -283,7 +271,7 @@ def tables(rows: Sequence[ResultRow]) -> str:
     sets = [row for row in rows if str(row["case"]).startswith(SETS)]
     parts = {
         "Errors of completion times": _errors(rows),
-        "Mean completion times by policy, packets / phases, ms": _by_set(sets),
+        "Mean completion times by policy, packets / flows, ms": _by_set(sets),
     }
     return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts.items())
 
@@ -296,30 +284,25 @@ def _errors(rows: Sequence[ResultRow]) -> str:
         groups.setdefault(name, []).append(row)
     cells = []
     for name, chosen in groups.items():
-        for model in MODELS:
-            found = errors(chosen, model)
-            size = [abs(error) for error in found]
-            shown = (statistics.median(size), size[math.ceil(0.95 * len(size)) - 1], size[-1])
-            counts = [str(len(chosen)), str(len(size))]
-            mean = f"{statistics.fmean(found):+.1%}"
-            cells.append([f"{name}, {model}", *counts, *(f"{each:.1%}" for each in shown), mean])
-    return markdown(
-        ["scenarios, model", "scenarios", "jobs", "median error", "p95", "worst", "mean, signed"], cells
-    )
+        found = errors(chosen)
+        size = [abs(error) for error in found]
+        shown = (statistics.median(size), size[math.ceil(0.95 * len(size)) - 1], size[-1])
+        counts = [str(len(chosen)), str(len(size))]
+        mean = f"{statistics.fmean(found):+.1%}"
+        cells.append([name, *counts, *(f"{each:.1%}" for each in shown), mean])
+    return markdown(["scenarios", "number", "jobs", "median error", "p95", "worst", "mean, signed"], cells)
 
 
 def _by_set(rows: Sequence[ResultRow]) -> str:
-    cells = []
-    found: Mapping[str, list[float]] = {model: [] for model in MODELS}
+    cells, ranks = [], []
     for (case,), of in grouped(rows, "case").items():
-        means = ([1e3 * statistics.fmean(times([row], way)) for way in ("packets", PHASES)] for row in of)
-        for model in MODELS:
-            found[model].append(correlation(of, model))
-        ranks = (f"{found[model][-1]:.2f}" for model in MODELS)
-        cells.append([case, *(f"{packets:.2f} / {phases:.2f}" for packets, phases in means), *ranks])
-    total = [f"{statistics.fmean(each):.2f}" for each in found.values()]
-    heads = ["jobs", *POLICIES, f"rank correlation, {PHASES}", "average"]
-    return markdown(heads, [*cells, ["mean", *[""] * len(POLICIES), *total]])
+        means = ([1e3 * statistics.fmean(times([row], way)) for way in (PACKETS, FLOWS)] for row in of)
+        ranks.append(correlation(of))
+        cells.append(
+            [case, *(f"{packets:.2f} / {flows:.2f}" for packets, flows in means), f"{ranks[-1]:.2f}"]
+        )
+    mean = ["mean", *[""] * len(POLICIES), f"{statistics.fmean(ranks):.2f}"]
+    return markdown(["jobs", *POLICIES, "rank correlation"], [*cells, mean])
 
 
 EXPERIMENT = Experiment(

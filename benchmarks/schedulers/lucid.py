@@ -66,29 +66,26 @@ PAPER = ("fifo", "sjf", "srtf", "qssf", "tiresias", "lucid-2", "lucid", "online"
 REPLICA = ("fifo", "sjf", "qssf", "srtf", "tiresias", "lucid")
 
 
-MEASURED = (
-    option("--profiles", type=Path),
-    option("--pairs", type=Path),
-    option("--seed", type=int, default=0),
-)
-
-
 def main() -> None:
     """Measure, print a table, and JSON on request."""
-    scheduled = (
+    options = (
         option("--folder", type=Path, help="a trace with its predictions"),
         option("--replica", action="store_true", help="the public simulator's rules"),
+        option("--profiles", type=Path),
+        option("--pairs", type=Path),
+        option("--seed", type=int, default=0),
     )
     serve(
         "benchmarks.schedulers.lucid",
         __doc__,
-        Command("schedule", "Lucid against baselines", run_schedule, (*scheduled, *MEASURED)),
+        Command("schedule", "Lucid against baselines", run_schedule, options),
     )
 
 
 def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     """Run the policies."""
-    config = background_of(options)
+    cluster = Cluster.uniform(NODES, GPUS)
+    config = SimulationConfig(cluster, profiles=options.profiles, pairs=options.pairs, seed=options.seed)
     family, names = ("lucid-replica", REPLICA) if options.replica else ("lucid", PAPER)
     rows = []
     for name in names:
@@ -99,12 +96,6 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     for row in rows:
         row["tiresias takes"] = float(str(first["average_s"])) / float(str(row["average_s"]))
     return rows, f"{len(specs)} jobs on {NODES * GPUS} GPUs, as {'replica' if options.replica else 'paper'}"
-
-
-def background_of(options: argparse.Namespace) -> SimulationConfig:
-    """Return the configuration for the policies."""
-    cluster = Cluster.uniform(NODES, GPUS)
-    return SimulationConfig(cluster, profiles=options.profiles, pairs=options.pairs, seed=options.seed)
 
 
 def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> list[Submission]:

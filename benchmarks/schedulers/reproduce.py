@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.fill import fill
+from benchmarks.fill import asked, fill, option
 from benchmarks.replicas import known as known_replicas
 from benchmarks.schedulers.references import LUCID, MURI, SYNERGY
 from benchmarks.schedulers.reproduce_page import SHOW, ResultRow
@@ -31,7 +31,7 @@ FIRST = ("sample", "trace3")
 """The traces that all policies run on, ablations too."""
 PAPER = (*FIRST, "trace3_pr", "trace1", "c1000")
 """The traces that the papers' rules run on."""
-BY_DEADLINE = ("edf", "slack", "on-time")
+BY_DEADLINE = ("edf", "on-time")
 """None of these traces has deadlines: these would be srsf."""
 
 
@@ -63,39 +63,24 @@ LOADS = (0, 8, 10)
 """Jobs per hour on 128 GPUs; 0: all are there at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Folder of the public traces, None: the shipped sample; `slow`: also run policies that take minutes."""
-
-    folder: Path | None
-    slow: bool
-
-    def traces(self) -> list[Trace]:
-        """Return the traces in Muri's format that are there."""
-        return traces(self.folder)
-
-    def skips(self, trace: Trace, policy: str) -> bool:
-        """Return True if this takes minutes, and `slow` is not set."""
-        return takes_minutes(trace, policy) and not self.slow
-
-
 def main() -> None:
     """Make tables, print them, and write the page on request."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, metavar="DIR", help="folder with the public traces")
-    parser.add_argument("--only", default=",".join(MAKE), help=f"tables, by comma: {', '.join(MAKE)}")
-    parser.add_argument("--slow", action="store_true", help="also run the slow parts (minutes)")
-    parser.add_argument("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md")
-    parser.add_argument("--json", action="store_true", help="print the rows")
-    given = parser.parse_args()
+    given = asked(
+        __doc__,
+        option("--traces", type=Path, metavar="DIR", help="folder with the public traces"),
+        option("--only", default=",".join(MAKE), help=f"tables, by comma: {', '.join(MAKE)}"),
+        option("--slow", action="store_true", help="also run the slow parts (minutes)"),
+        option("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md"),
+        option("--json", action="store_true", help="print the rows"),
+    )
     wanted = given.only.split(",")
     for name in wanted:
         if name not in MAKE:
-            parser.error(f"--only {name}: there are {', '.join(MAKE)}")
+            raise SystemExit(f"benchmarks.schedulers.reproduce: --only {name}: there are {', '.join(MAKE)}")
     rows: dict[str, list[ResultRow]] = {}
     for name in wanted:
         try:
-            rows[name] = MAKE[name](Options(given.traces, given.slow))
+            rows[name] = MAKE[name](given)
         except (SimulationFailed, subprocess.CalledProcessError) as error:
             raise SystemExit(f"benchmarks.schedulers.reproduce: {name}: {error}") from None
         if not given.json:
@@ -116,14 +101,14 @@ def simulated(trace: Trace, policy: str) -> ResultRow:
     return {**asdict(outcome.metrics), "trace": trace.name, "policy": policy, "took_s": outcome.cpu_s}
 
 
-def replicas(options: Options) -> list[ResultRow]:
+def replicas(options: argparse.Namespace) -> list[ResultRow]:
     """Run the public code's rules: policies with public figures, and all of them on the first trace."""
     rows = []
-    for trace in options.traces():
+    for trace in traces(options.traces):
         for policy in with_ablations(known_replicas("muri-replica")):
             theirs = MURI.get((trace.name, policy))
             wanted = theirs is not None or trace.name in FIRST
-            if not wanted or options.skips(trace, policy):
+            if not wanted or (takes_minutes(trace, policy) and not options.slow):
                 continue
             row = simulated(trace, policy)
             if theirs is not None:
@@ -134,19 +119,21 @@ def replicas(options: Options) -> list[ResultRow]:
     return rows
 
 
-def paper(options: Options) -> list[ResultRow]:
+def paper(options: argparse.Namespace) -> list[ResultRow]:
     """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
-    first, *others = [trace for trace in options.traces() if trace.name in PAPER] or options.traces()[:1]
+    first, *others = [trace for trace in traces(options.traces) if trace.name in PAPER] or traces(
+        options.traces
+    )[:1]
     plain = [name for name in known() if not family(name) and name not in BY_DEADLINE]
     names = with_ablations(plain)
     main_names = [name for name in names if not name.startswith("muri-s-")]
     pairs = [(first, name) for name in names] + [(trace, name) for trace in others for name in main_names]
-    return [simulated(trace, name) for trace, name in pairs if not options.skips(trace, name)]
+    return [simulated(trace, name) for trace, name in pairs if options.slow or not takes_minutes(trace, name)]
 
 
-def synergy(options: Options) -> list[ResultRow]:
+def synergy(options: argparse.Namespace) -> list[ResultRow]:
     """Set TUNE beside OPT, in one round and over traces; and the replica beside the public simulator."""
-    folder = options.folder
+    folder = options.traces
     if folder is None:
         return [*_rounds("made-up", MIXES[:1]), *_traces("made-up", jobs=200, loads=LOADS[:1])]
     matrix = ("--matrix", folder / "synergy" / "sensitivity_matrix.csv")
@@ -203,13 +190,13 @@ def _published(workload: str, row: ResultRow) -> ResultRow:
     }
 
 
-def lucid(options: Options) -> list[ResultRow]:
+def lucid(options: argparse.Namespace) -> list[ResultRow]:
     """Run Lucid, by both rule sets if the public trace is there, and train its models."""
-    if options.folder is None:
+    if options.traces is None:
         return [{"table": "paper", **row} for row in _module("lucid", "schedule")]
-    files = options.folder / "lucid"
+    files = options.traces / "lucid"
     measured = ("--profiles", files / "single_data.csv", "--pairs", files / "colocate_info.csv")
-    log = ("--folder", options.folder / "common" / "c1000" / "lucid")
+    log = ("--folder", options.traces / "common" / "c1000" / "lucid")
     rows = [{"table": "paper", **row} for row in _module("lucid", "schedule", *log, *measured)]
     for row in _module("lucid", "schedule", "--replica", *log, *measured):
         theirs = LUCID[row["policy"]]
@@ -225,7 +212,7 @@ def lucid(options: Options) -> list[ResultRow]:
     return rows
 
 
-MAKE: Mapping[str, Callable[[Options], list[ResultRow]]] = {
+MAKE: Mapping[str, Callable[[argparse.Namespace], list[ResultRow]]] = {
     "replicas": replicas,
     "paper": paper,
     "synergy": synergy,

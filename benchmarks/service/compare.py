@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from benchmarks.service.live import (
     command,
     running,
     testbed,
+    until,
 )
 from benchmarks.service.live import ROOT as CLONE
 from benchmarks.service.worker import Report, last_report
@@ -136,11 +136,7 @@ def _run_live(name: str, folder: Path, cluster: Path, jobs: Path) -> Live:
         done = command("submit", jobs, "--controller", controller.url, "--folder", CLONE)
         if done.returncode:
             raise TrialFailed(f"ina submit: {done.stderr.strip()}")
-        give_up_s = time.monotonic() + MOST_S
-        while not all(job["over"] for job in client.jobs()):
-            if time.monotonic() > give_up_s:
-                raise TrialFailed(f"the jobs are not over within {MOST_S:g} s")
-            time.sleep(0.25)
+        until(lambda: all(job["over"] for job in client.jobs()), "the jobs are over", MOST_S)
         found = {job["name"]: job for job in client.jobs()}
         reports = {}
         for job in found.values():

@@ -58,28 +58,6 @@ def size_of(process: int) -> Size | None:
         return None
 
 
-@dataclass(slots=True)
-class Sizes:
-    """The sizes of one process while it lived."""
-
-    name: str
-    samples: list[Size] = field(default_factory=list)
-
-    def add(self, process: int) -> None:
-        """Look at it once more."""
-        if (size := size_of(process)) is not None:
-            self.samples.append(size)
-
-    @property
-    def most(self) -> Size:
-        """The largest of each number."""
-        return Size(
-            max(each.files for each in self.samples),
-            max(each.threads for each in self.samples),
-            max(each.memory_kib for each in self.samples),
-        )
-
-
 def grown(name: str, rests: Size, new: Size) -> Iterator[str]:
     """Say what a process at rest has too much of, compared with a new one on the same state."""
     if rests.files > new.files + MOST_FILES:

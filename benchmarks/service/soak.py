@@ -19,12 +19,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from benchmarks.fill import asked, check, fill, option
 from benchmarks.service.live import CLUSTER, SIZES, Controller, TrialFailed, running, testbed
-from benchmarks.service.mishaps import Mishaps, Size, Sizes, Told, grown, left_of_jobs, size_of
+from benchmarks.service.mishaps import Mishaps, Size, Told, grown, left_of_jobs, size_of
 from benchmarks.service.worker import last_report
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds import netns
@@ -126,7 +126,7 @@ def _small_disk(folder: Path) -> Iterator[None]:
 def _happen(mishaps: Mishaps, outcome: Outcome, until_s: float) -> None:
     """Have one mishap after the other until a time."""
     sample_s = 0.0
-    sizes: dict[int, Sizes] = {}
+    most: dict[str, Size] = {}
     while time.monotonic() < until_s:
         time.sleep(min(mishaps.rng.expovariate(1 / MEAN_S), 15.0))
         mishaps.mend()
@@ -135,12 +135,8 @@ def _happen(mishaps: Mishaps, outcome: Outcome, until_s: float) -> None:
         if time.monotonic() >= sample_s:
             sample_s = time.monotonic() + SAMPLE_S
             for process, name in _processes(mishaps).items():
-                sizes.setdefault(process, Sizes(name)).add(process)
-    most: dict[str, Size] = {}
-    for each in sizes.values():
-        if each.samples:
-            found = most.get(each.name, Size(0, 0, 0))
-            most[each.name] = Size(*map(max, asdict(found).values(), asdict(each.most).values()))
+                if (size := size_of(process)) is not None:
+                    most[name] = Size(*map(max, astuple(most.get(name, size)), astuple(size)))
     outcome.sizes += [(f"{name}, most", size) for name, size in sorted(most.items())]
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.speed.quality import rounds_against_exact
+from benchmarks.speed.quality import losses_against_exact
 from benchmarks.speed.shown import Seed, show
 from bmv2_topos.testbeds.virtual import (
     Placement,
@@ -94,8 +94,8 @@ def grouping(
         raise BadSpec(f"--exact with --jobs {jobs}: compares all pairs, so want at most {MOST_EXACT} jobs")
     found = measure_grouping(jobs, resources=resources, kinds=kinds, seed=seed)
     if exact:
-        rounds = rounds_against_exact(profiles(jobs, resources, kinds, seed))
-        found |= {f"loss_round_{number}": one.loss for number, one in enumerate(rounds, 1)}
+        losses = losses_against_exact(profiles(jobs, resources, kinds, seed))
+        found |= {f"loss_round_{number}": loss for number, loss in enumerate(losses, 1)}
     show("grouping", {"seed": seed}, found, json=json)
 
 

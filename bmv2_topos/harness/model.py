@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from bmv2_topos.faults import Fault
 from bmv2_topos.harness.rows import ResultRow, number
@@ -58,15 +58,9 @@ class Scenario:
     """Rates of the links of some hosts, bits/s."""
     faults: tuple[Fault, ...] = ()
 
-    @property
-    def real(self) -> bool:
-        """False: virtual time gives the same digits anywhere."""
-        return False
-
-    @property
-    def missing(self) -> str:
-        """Nothing."""
-        return ""
+    real: ClassVar[bool] = False
+    """Virtual time gives the same digits anywhere."""
+    missing: ClassVar[str] = ""
 
     @property
     def elements(self) -> int:
@@ -106,10 +100,7 @@ class Call:
     real: bool = False
     """The machine decides what comes out, and no two calls give the same."""
 
-    @property
-    def missing(self) -> str:
-        """Nothing."""
-        return ""
+    missing: ClassVar[str] = ""
 
     def run(self) -> Any:
         """Call it."""

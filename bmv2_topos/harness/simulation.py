@@ -6,9 +6,11 @@ options that are swept.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -253,20 +255,10 @@ class SimOption:
     wanted: str
 
 
-def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = int(text)
-        if value < least or (most is not None and value > most):
-            raise ValueError
-        return value
-
-    return read
-
-
-def _number(most: float) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        value = float(text)
-        if not 0 <= value <= most:
+def _within(kind: type[int] | type[float], least: float, most: float = math.inf) -> Callable[[str], Value]:
+    def read(text: str) -> Value:
+        value = kind(text)
+        if not least <= value <= most:
             raise ValueError
         return value
 
@@ -291,10 +283,10 @@ def _name(text: str) -> str:
 
 OPTIONS: Final[Mapping[str, SimOption]] = {
     "program": SimOption("program", _name, "names of programs, or files that end in .p4"),
-    "lanes": SimOption("lanes", _whole(1), "32, 64 or 256"),
-    "slots": SimOption("slots", _whole(0), "whole numbers, 0 or more"),
-    "iterations": SimOption("iterations", _whole(1), "whole numbers, 1 or more"),
-    "window": SimOption("window", _whole(1, MAX_WINDOW), f"whole numbers, 1 to {MAX_WINDOW}"),
+    "lanes": SimOption("lanes", _within(int, 1), "32, 64 or 256"),
+    "slots": SimOption("slots", _within(int, 0), "whole numbers, 0 or more"),
+    "iterations": SimOption("iterations", _within(int, 1), "whole numbers, 1 or more"),
+    "window": SimOption("window", _within(int, 1, MAX_WINDOW), f"whole numbers, 1 to {MAX_WINDOW}"),
     "preempt": SimOption("preempt", _flag, "yes or no"),
     "congestion": SimOption("congestion", _name, f"{', '.join(CONGESTION)}, or rules of your own"),
     "tree": SimOption("tree", _shape, "numbers joined by x, such as 2x4"),
@@ -302,14 +294,14 @@ OPTIONS: Final[Mapping[str, SimOption]] = {
     "placement": SimOption("placement", _name, "names of placement policies"),
     "routing": SimOption("routing", _name, "names of routing policies"),
     "memory": SimOption("memory", _name, "names of memory policies"),
-    "loss": SimOption("loss", _number(1), "probabilities, 0 to 1"),
-    "link-loss": SimOption("link_loss", _number(1), "probabilities, 0 to 1"),
-    "rate": SimOption("rate_bps", _number(MAX_RATE_BPS), "bits per second, 0 or more"),
-    "delay": SimOption("delay_s", _number(1e6), "seconds, 0 or more"),
-    "queue": SimOption("queue_packets", _whole(1), "whole numbers, 1 or more"),
-    "coalesce": SimOption("coalesce_us", _whole(1), "whole microseconds, 1 or more"),
-    "flows": SimOption("flows", _whole(0), "whole numbers, 0 or more"),
-    "flow-rate": SimOption("flow_rate_bps", _number(MAX_RATE_BPS), "bits per second, more than 0"),
+    "loss": SimOption("loss", _within(float, 0, 1), "probabilities, 0 to 1"),
+    "link-loss": SimOption("link_loss", _within(float, 0, 1), "probabilities, 0 to 1"),
+    "rate": SimOption("rate_bps", _within(float, 0, MAX_RATE_BPS), "bits per second, 0 or more"),
+    "delay": SimOption("delay_s", _within(float, 0, 1e6), "seconds, 0 or more"),
+    "queue": SimOption("queue_packets", _within(int, 1), "whole numbers, 1 or more"),
+    "coalesce": SimOption("coalesce_us", _within(int, 1), "whole microseconds, 1 or more"),
+    "flows": SimOption("flows", _within(int, 0), "whole numbers, 0 or more"),
+    "flow-rate": SimOption("flow_rate_bps", _within(float, 0, MAX_RATE_BPS), "bits per second, more than 0"),
 }
 """By the names of the options, without dashes."""
 
@@ -341,7 +333,7 @@ def read_sweep(texts: Iterable[str]) -> dict[str, list[Value]]:
 def study(simulation: Simulation, sweep: Mapping[str, Sequence[Value]], seeds: int) -> Study:
     """Return the runs of a simulation with these values of options, all combinations, and so many seeds."""
     of_jobs = {
-        f"{job.name}_{field}": _OfJob(place, field)
+        f"{job.name}_{field}": partial(_of_job, place, field)
         for place, job in enumerate(simulation.jobs)
         for field in ("jct_s", "aggregated_share")
     }
@@ -355,29 +347,18 @@ def study(simulation: Simulation, sweep: Mapping[str, Sequence[Value]], seeds: i
             "mean_jct_s": attrgetter("mean_jct_s"),
             **of_jobs,
             "aggregated_share": attrgetter("aggregated_share"),
-            "sent_packets": _total_sent,
-            "resent_packets": _total_resent,
+            "sent_packets": partial(_total, "sent_packets"),
+            "resent_packets": partial(_total, "resent_packets"),
             "dropped_packets": attrgetter("dropped_packets"),
             "lost_packets": attrgetter("lost_packets"),
         },
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OfJob:
-    """A figure of one job's report; other processes can be sent it."""
-
-    place: int
-    field: str
-
-    def __call__(self, report: Report) -> Value:
-        value: Value = getattr(report.jobs[self.place], self.field)
-        return value
+def _of_job(place: int, field: str, report: Report) -> Value:
+    value: Value = getattr(report.jobs[place], field)
+    return value
 
 
-def _total_sent(report: Report) -> int:
-    return sum(job.sent_packets for job in report.jobs)
-
-
-def _total_resent(report: Report) -> int:
-    return sum(job.resent_packets for job in report.jobs)
+def _total(field: str, report: Report) -> int:
+    return sum(getattr(job, field) for job in report.jobs)

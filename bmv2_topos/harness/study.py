@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from bmv2_topos.harness.errors import BadExperiment
 from bmv2_topos.harness.model import Call, Experiment
 from bmv2_topos.harness.rows import ResultRow, Value, markdown, selected
@@ -59,6 +61,14 @@ class Study:
     """Texts of the page, Markdown."""
     real: bool = False
     """The machine decides what comes out, as with real processes: one run at a time, and none is checked."""
+
+    def __post_init__(self) -> None:
+        """Take NumPy's numbers, alone and in a sweep's arrays and lists, as the numbers that they are."""
+        for name in ("sweep", "ablations"):
+            if isinstance(of := getattr(self, name), Mapping):
+                object.__setattr__(self, name, {key: _plain(values) for key, values in of.items()})
+        for name in ("seeds", "first_seed"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
 
     def experiment(self, name: str, source: str) -> Experiment:
         """Return the experiment of this name. Raises BadExperiment, naming `source`, if it makes no sense."""
@@ -171,7 +181,7 @@ class Study:
         return list(found.values())
 
     def _measured(self, result: Any) -> ResultRow:
-        row = {name: of(result) for name, of in self.measure.items()}
+        row = {name: _plain(of(result)) for name, of in self.measure.items()}
         for name, value in row.items():
             if value is not None and not isinstance(value, int | float | str):
                 raise TypeError(f"measure {name!r} is {value!r}; it must be a number, a text or None")
@@ -281,6 +291,21 @@ def _spread(values: Sequence[float]) -> str:
 
 def _text(value: Value) -> str:
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's numbers as Python's: one, an array, or those in a list or dict; all else as it is."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [*map(_number, value)]
+    if isinstance(value, Mapping):
+        return {name: _number(each) for name, each in value.items()}
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 _LABEL: Final = (

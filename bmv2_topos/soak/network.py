@@ -207,25 +207,6 @@ class BedNetwork(Network):
 # Packets in words, to examine a failed schedule.
 
 
-_KINDS = {
-    wire.KIND_GRADIENT: "GRADIENT",
-    wire.KIND_RESULT: "RESULT",
-    wire.KIND_STATUS: "STATUS",
-    wire.KIND_PARTIAL: "PARTIAL",
-    wire.KIND_REMINDER: "REMINDER",
-}
-_FLAGS = {
-    wire.FLAG_RESEND: "resend",
-    wire.FLAG_QUERY: "query",
-    wire.FLAG_OVERFLOW: "overflow",
-    wire.FLAG_DISAGREE: "disagree",
-    wire.FLAG_COLLISION: "collision",
-    wire.FLAG_ECN: "ecn",
-    wire.FLAG_BYPASS: "bypass",
-    wire.FLAG_RAW: "raw",
-}
-
-
 class PacketLog:
     """Keeps the last packets of a schedule."""
 
@@ -251,10 +232,11 @@ def describe(frame: bytes) -> str:
     if len(frame) < start + wire.INA_BYTES:
         return f"{len(frame)} bytes"
     header = np.frombuffer(frame, wire.HEADER_DTYPE, 1, start)[0]
-    kind = int(header["version_kind"]) & 0x0F
-    flags = " ".join(name for bit, name in _FLAGS.items() if int(header["flags"]) & bit)
+    number = int(header["version_kind"]) & 0x0F
+    kind = wire.NAMES_OF_KINDS.get(number, number)
+    flags = " ".join(name for bit, name in wire.NAMES_OF_FLAGS.items() if int(header["flags"]) & bit)
     parts = [
-        f"{_KINDS.get(kind, kind):<8} job {header['job']} epoch {header['epoch']:3} psn {header['psn']}",
+        f"{kind:<8} job {header['job']} epoch {header['epoch']:3} psn {header['psn']}",
         f"node {header['node']} bits {int(header['bitmap']):b} of {header['fan_in']}",
         f"exponent {header['exponent']} valid {int(header['valid']) & ~wire.VALID_INT32}",
     ]

@@ -15,7 +15,7 @@ from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
 from hostlib.core.watchdog import Watchdog
-from hostlib.core.window import Window
+from hostlib.core.window import Exchange, Window
 from hostlib.errors import JobBroken, RanksDisagree
 
 BATCH = 16
@@ -151,16 +151,13 @@ class WorkerStation:
                 return
             tag ^= 1
         source, self._output = total.output_for(self.rank)
-        driver.window.begin(
-            source,
-            self._output,
-            tag=tag,
+        exchange = Exchange(
+            *(source, self._output, tag, collective.pattern),
             average=collective.average,
             priority=collective.priority,
             target=collective.target,
-            pattern=collective.pattern,
-            now=now,
         )
+        driver.window.begin(exchange, now)
         driver.start(now)
         self.on_call()
         self._station.wake(driver.transmit(now))

@@ -32,10 +32,10 @@ class WaterfillFlows(ctypes.Structure):
     """``struct waterfill_flows`` of waterfill.h."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("jobs", "nodes", "links", "pools", "freezes")),
+        *((name, ctypes.c_int64) for name in ("jobs", "nodes", "links", "pools")),
         *((name, ctypes.c_void_p) for name in ("link_bps", "pool_bps", "limit_bps")),
         *((name, ctypes.c_void_p) for name in ("job", "link", "back", "parent", "pool")),
-        *((name, ctypes.c_void_p) for name in ("source", "kept", "share", "held")),
+        *((name, ctypes.c_void_p) for name in ("source", "kept", "held")),
     )
 
 

@@ -38,11 +38,11 @@ static void add(struct filling *s, const int64_t *nodes, int64_t count, double l
     for (int use = UP; use < USES; use++) {
         for (int64_t at = 0; at < count; at++) {
             int64_t node = nodes[at], resource = resource_of(s, node, use);
-            double share = s->f->share[node], out = s->out[node], flow;
+            double out = s->out[node], flow;
             if (use == MEMORY)
-                flow = share * s->f->held[node] * s->summing[node];
+                flow = s->f->held[node] * s->summing[node];
             else
-                flow = share * (use == UP || out < 1.0 ? out : 1.0);
+                flow = use == UP || out < 1.0 ? out : 1.0;
             s->slope[resource] += sign * flow;
             s->base[resource] += -sign * flow * level;
             s->users[resource] += flow > 0 ? sign : 0;
@@ -148,24 +148,15 @@ static void spill(struct filling *s, int64_t count, double level)
 
 static int fill_pool(struct filling *s, int64_t pool, double level)
 {
-    int64_t count = 0, frozen = 0, resource = s->f->links + pool;
+    int64_t count = 0, resource = s->f->links + pool;
     s->full[pool] = level;
     for (int64_t at = s->begin[resource]; at < s->begin[resource + 1]; at++) {
-        int64_t node = s->by_resource[at], job = s->f->job[node];
-        if (!s->active[job] || !s->summing[node])
-            continue;
-        if (s->f->freezes)
-            note(s, &frozen, job, resource);
-        else
+        int64_t node = s->by_resource[at];
+        if (s->active[s->f->job[node]] && s->summing[node])
             s->nodes[count++] = node;
     }
-    if (s->f->freezes) {
-        qsort(s->jobs, (size_t)frozen, sizeof *s->jobs, by_number);
-        freeze(s, frozen, level);
-    } else {
-        spill(s, count, level);
-    }
-    return count || frozen;
+    spill(s, count, level);
+    return count > 0;
 }
 
 static double time_of(const struct filling *s, int64_t resource)

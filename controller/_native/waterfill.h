@@ -6,10 +6,10 @@
 
 /* Trees of all jobs as arrays over nodes; a job's nodes follow each other, parents before children. */
 struct waterfill_flows {
-    int64_t jobs, nodes, links, pools, freezes; /* whether full memory freezes its jobs */
+    int64_t jobs, nodes, links, pools;
     const double *link_bps, *pool_bps, *limit_bps;
     const int64_t *job, *link, *back, *parent, *pool;
-    const double *source, *kept, *share, *held;
+    const double *source, *kept, *held;
 };
 
 /* Fill `rate` and `bound` (by job), `load` (by link, then pool) and `full` (by pool). Returns 0, or -1 if there is

@@ -17,7 +17,6 @@ from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.policy import SCHEDULER, Decision, Group, JobState
 from controller.vocabulary import Cluster, Job, Topology
 from controller.vocabulary import Cluster as Servers
-from controller.vocabulary.files import check_job
 
 if TYPE_CHECKING:  # a core without a network needs none of it
     from controller.core.allocator import Allocator
@@ -250,6 +249,8 @@ class Allocation:
                 f"{shared.jobs[0]} shares only some of its GPUs, which placement"
                 f" {self._settings.placement!r} does not support; placement 'scheduler' does"
             )
+        from controller.vocabulary.files import check_job  # jobs that wish for places
+
         for job in decision.placed.values():
             try:
                 check_job(job, self.topology)

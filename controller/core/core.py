@@ -44,7 +44,6 @@ from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, Setup, View
 from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.errors import plural
-from controller.vocabulary.files import check_job
 
 if TYPE_CHECKING:
     from controller.core.changes import Changes
@@ -336,6 +335,7 @@ class Core:
     def check_fits(self, name: str) -> None:
         """Raise BadSpec for a submitted job for which the cluster has not enough GPUs or lacks a part."""
         from controller.core.compose import submission_of
+        from controller.vocabulary.files import check_job
 
         described = self._submissions[name].job
         if described is not None and self._described is not None:
@@ -485,9 +485,8 @@ class Core:
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
         self._leave(job, now_s)
-        job.finish(now_s, completed=outcome == "completed")
-        if done_s is not None:
-            job.finish_s = min(now_s, max(done_s, job.start_s or 0.0))
+        ended_s = now_s if done_s is None else min(now_s, max(done_s, job.start_s or 0.0))
+        job.finish(ended_s, completed=outcome == "completed")
         if self._arrived and job in self._arrived:
             self._arrived.remove(job)  # the policy has never heard of it
         elif self._kept.pop(name, None) is None:

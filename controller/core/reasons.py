@@ -172,10 +172,10 @@ def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
     said = f"{told:,} iteration{'' if told == 1 else 's'}"
     if job is None or left is None or job.group is None or job.iteration_s == math.inf:
         how = f"it was waiting, with {told if left is None else left:,.0f} of {said} left"
-    elif left < 1e-6:
+    elif job.told >= told:
         how = f"it was running on after the {said} that it was submitted with"
     else:
-        how = "it was running" if left >= told else f"by estimate {left:,.0f} of {said} were left"
+        how = f"by estimate {left:,.0f} of {said} were left" if job.told else "it was running"
     goes_on = "; it goes on as best effort" if described.on_late == "best-effort" else ""
     return f"its deadline, {described.deadline_s:.6g} s after its arrival, has passed, and {how}{goes_on}"
 

@@ -152,8 +152,6 @@ FAMILIES: Mapping[str, Family] = _ByName(
         "synergy": "scheduling.synergy.family:FAMILY",
         "lucid": "scheduling.lucid.family:FAMILY",
         "sharing": "scheduling.sharing.family:FAMILY",
-        "types": "scheduling.kinds:FAMILY",
-        "faults": "scheduling.faults:FAMILY",
     }
 )
 """By what stands before the colon of their policies' names."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from controller.core.allocation import Allocation
 from controller.core.core import Core, Rules
-from controller.core.events import Cancelled, Progressed, Submitted
+from controller.core.events import Progressed, Submitted
 from controller.policies.family import Setup
 from controller.policies.scheduling.errors import BadSpec, Stuck
 from controller.policies.scheduling.model import Submission
@@ -214,14 +214,14 @@ class EventLoop:
         """
         core, ends, speed = self.core, self._ends, self._speed
         jobs, running = core.jobs, core.running
-        total, again_s, next_s = len(self._coming), math.inf, self._next_s()
+        total, next_s = len(self._coming), self._next_s()
         moved = stirred = False
         while self._seen < total:
             end_s = ends.next_s()
-            now_s = min(next_s, end_s, core.next_s, again_s)
+            now_s = min(next_s, end_s, core.next_s)
             if now_s == math.inf:
                 raise stuck(self._policy, jobs, core.now_s)
-            stirred = stirred or end_s <= now_s or now_s >= again_s
+            stirred = stirred or end_s <= now_s
             if end_s <= now_s:
                 for job in ends.pop():
                     core.ended(now_s, job.spec.name)
@@ -236,7 +236,8 @@ class EventLoop:
                     moved = False
                 stirred = True
             if stirred and speed is not None and core.next_s > now_s:
-                again_s = self._contend(speed, now_s)
+                for job, iteration_s in speed.contend(now_s):
+                    core.handle(Progressed(now_s, job.spec.name, iteration_s=iteration_s))
                 stirred = False
             if len(core.over) > self._seen:
                 moved = True
@@ -256,15 +257,6 @@ class EventLoop:
             self.core.handle(self._coming[self._position])
             self._position += 1
         return next_s
-
-    def _contend(self, speed: ContendedSpeed, now_s: float) -> float:
-        """Report to the core the jobs' speeds and cancellations; return when to do so again."""
-        found = speed.contend(now_s, self.core.running.groups)
-        for job, iteration_s in found.iteration_s:
-            self.core.handle(Progressed(now_s, job.spec.name, iteration_s=iteration_s))
-        for job in found.ended:
-            self.core.handle(Cancelled(now_s, job.spec.name))
-        return found.again_s
 
     def _record(self) -> None:
         """Record the jobs that are over."""

@@ -19,6 +19,7 @@ A holder on the same machine that is known to have ended (`holders.py`) needs no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -102,12 +103,19 @@ def lives(process: str) -> bool | None:
     place, _, number = process.rpartition(" ")
     if not place or place != this_process().rpartition(" ")[0] or not number.isdecimal():
         return None
+    return is_running(int(number))
+
+
+def is_running(number: int) -> bool:
+    """Return whether there is a process with this id that has not ended, waited for or not."""
     try:
-        os.kill(int(number), 0)
+        os.kill(number, 0)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True  # it is another user's
+        pass  # it is another user's
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return True
 
 

@@ -16,6 +16,7 @@ from controller.vocabulary.documents import (
     described,
     flag,
     ipv4,
+    json_schema,
     listing,
     mac,
     mapping,
@@ -137,6 +138,26 @@ described(
 )
 
 
+TREE: Mapping[str, Check] = {
+    "root": name,
+    "parents": mapping(name),
+    "aggregators": listing(name, least=0),
+}
+
+
+def _tree(value: object) -> str | None:
+    return None  # looked at by itself
+
+
+described(
+    _tree,
+    type="object",
+    required=["root"],
+    additionalProperties=False,
+    properties={key: json_schema(check) for key, check in TREE.items()},
+)
+
+
 def _switch_address(value: object) -> str | None:
     good = isinstance(value, str) and re.fullmatch(r"unix:.+|(grpc://)?[^:/]+:[0-9]{1,5}", value)
     return None if good else "want grpc://HOST:PORT or unix:PATH"
@@ -150,6 +171,18 @@ def _text(value: object) -> str | None:
 described(_text, type=["string", "number"])
 
 _SECONDS = number(0, MAX_S, "seconds")
+_four_times = listing(_SECONDS, least=4, most=4)
+
+
+def _stages(value: object) -> str | None:
+    wanted = _four_times(value)
+    none = isinstance(value, list) and not any(value)
+    return wanted or ("want at least one above 0" if none else None)
+
+
+described(_stages, **json_schema(_four_times), contains={"exclusiveMinimum": 0})
+
+
 _ABOVE = number(0, MAX_S, "seconds", above=True)
 _RATE = number(0, MAX_RATE_BPS, "bits per second, 0 (unlimited) or more")
 _PART = number(0, 1, "a fraction")
@@ -225,7 +258,7 @@ JOB: Mapping[str, FileKey] = {
         _SECONDS, "seconds that the slowest rank computes longer than the others", "0", ALLOCATION
     ),
     "stages_s": FileKey(
-        listing(_SECONDS, least=4, most=4),
+        _stages,
         "seconds of one iteration on storage, CPU, GPU and network",
         "not known",
         (*SCHEDULE, "cluster simulate"),
@@ -266,12 +299,7 @@ JOB: Mapping[str, FileKey] = {
     "servers": FileKey(listing(name), "the server of each rank", "to be placed", ALLOCATION),
     "fallback": FileKey(name, "the server that sums packets without a slot", "to be chosen", ALLOCATION),
     "aggregate": FileKey(flag, "false: it uses no switch memory", "true", ALLOCATION),
-    "tree": FileKey(_anything, "its switches: { root, parents, aggregators }", "shortest paths", ALLOCATION),
-}
-TREE: Mapping[str, Check] = {
-    "root": name,
-    "parents": mapping(name),
-    "aggregators": listing(name, least=0),
+    "tree": FileKey(_tree, "its switches: { root, parents, aggregators }", "shortest paths", ALLOCATION),
 }
 
 _NETWORK = ("run", "sim", "topo", MACHINES, *ALLOCATION)

@@ -624,75 +624,74 @@ static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t
     core->counters[COUNT_REMINDERS]++;
 }
 
+enum { FINE = -1 };
+
+/* As what a packet is counted that is none for this job; FINE: it is. */
+static int refusal(const struct ina_core *core, const uint8_t *packet, int64_t bytes)
+{
+    const uint8_t *header = packet + core->prefix;
+    if (bytes < core->prefix + INA_BYTES)
+        return COUNT_BAD_LENGTH;
+    if (core->prefix && !(is_udp(packet) && udp_source(packet) == INA_UDP_PORT))
+        return COUNT_FOREIGN;
+    if (header[AT(version_kind)] >> 4 != INA_VERSION)
+        return COUNT_BAD_VERSION;
+    uint32_t kind = header[AT(version_kind)] & 0x0f, lanes = load16(header + AT(lanes));
+    if (kind != KIND_RESULT && kind != KIND_STATUS && !(kind == KIND_REMINDER && core->fallback))
+        return COUNT_BAD_KIND;
+    if (load16(header + AT(job)) != core->job)
+        return COUNT_WRONG_JOB;
+    if (header[AT(epoch)] != core->epoch)
+        return COUNT_WRONG_EPOCH;
+    if (lanes > 0 && (kind != KIND_RESULT || lanes != core->lanes || (core->per_lane > 1 && header[AT(flags)] & FLAG_RAW)))
+        return COUNT_BAD_LANES;
+    return bytes < core->prefix + INA_BYTES + 4 * (int64_t)lanes ? COUNT_BAD_LENGTH : FINE;
+}
+
+/* As what a status or a result is counted that is not of what a chain has in flight, or not of all ranks; FINE: it is. */
+static int mismatch(const struct ina_core *core, const uint8_t *header, uint32_t chain)
+{
+    if (!(core->status[chain] & CHAIN_FLIGHT) || psn_of(core, core->index[chain]) != load32(header + AT(psn)))
+        return COUNT_STALE;
+    if (header[AT(flags)] & FLAG_DISAGREE)
+        return FINE;
+    if (load32(header + AT(tag)) != core->tag)
+        return COUNT_WRONG_TAG;
+    if ((header[AT(version_kind)] & 0x0f) == KIND_STATUS)
+        return FINE;
+    if (load16(header + AT(lanes)) == 0 && takes(core, core->index[chain]))
+        return COUNT_BAD_LANES;
+    int whole = load32(header + AT(bitmap)) == core->result_bitmap && load16(header + AT(node)) == ROOT_NODE;
+    return whole ? FINE : COUNT_BAD_BITMAP;
+}
+
+static int64_t drop(struct ina_core *core, int why)
+{
+    core->counters[why]++;
+    return INA_NEVER;
+}
+
 /* Check one packet and take it in. Returns a round trip time, INA_NEVER if it gives none. */
 static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t bytes, int64_t now)
 {
     const uint8_t *header = packet + core->prefix;
-    uint64_t *counters = core->counters;
-
-    if (bytes < core->prefix + INA_BYTES) {
-        counters[COUNT_BAD_LENGTH]++;
-        return INA_NEVER;
-    }
-    if (core->prefix && !(is_udp(packet) && udp_source(packet) == INA_UDP_PORT)) {
-        counters[COUNT_FOREIGN]++;
-        return INA_NEVER;
-    }
-    if (header[AT(version_kind)] >> 4 != INA_VERSION) {
-        counters[COUNT_BAD_VERSION]++;
-        return INA_NEVER;
-    }
-    uint32_t kind = header[AT(version_kind)] & 0x0f;
-    if (kind != KIND_RESULT && kind != KIND_STATUS && !(kind == KIND_REMINDER && core->fallback)) {
-        counters[COUNT_BAD_KIND]++;
-        return INA_NEVER;
-    }
-    if (load16(header + AT(job)) != core->job) {
-        counters[COUNT_WRONG_JOB]++;
-        return INA_NEVER;
-    }
-    if (header[AT(epoch)] != core->epoch) {
-        counters[COUNT_WRONG_EPOCH]++;
-        return INA_NEVER;
-    }
-    uint32_t lanes = load16(header + AT(lanes));
-    int has_lanes = kind == KIND_RESULT && lanes > 0;
-    if (lanes != (has_lanes ? core->lanes : 0) || (core->per_lane > 1 && header[AT(flags)] & FLAG_RAW && has_lanes)) {
-        counters[COUNT_BAD_LANES]++;
-        return INA_NEVER;
-    }
-    if (bytes < core->prefix + INA_BYTES + 4 * (int64_t)lanes) {
-        counters[COUNT_BAD_LENGTH]++;
-        return INA_NEVER;
-    }
-    uint32_t psn = load32(header + AT(psn));
-    uint32_t chain = psn % core->window;
+    int why = refusal(core, packet, bytes);
+    if (why != FINE)
+        return drop(core, why);
+    uint32_t kind = header[AT(version_kind)] & 0x0f, chain = load32(header + AT(psn)) % core->window;
     if (kind == KIND_REMINDER) {
         take_reminder(core, header, chain, now);
         return INA_NEVER;
     }
-    if (!(core->status[chain] & CHAIN_FLIGHT) || psn_of(core, core->index[chain]) != psn) {
-        counters[COUNT_STALE]++;
-        return INA_NEVER;
-    }
+    why = mismatch(core, header, chain);
+    if (why != FINE)
+        return drop(core, why);
     if (header[AT(flags)] & FLAG_DISAGREE) {
         note_first(&core->disagree_index, core->index[chain]);
         return INA_NEVER;
     }
-    if (load32(header + AT(tag)) != core->tag) {
-        counters[COUNT_WRONG_TAG]++;
-        return INA_NEVER;
-    }
     if (kind == KIND_STATUS) {
         take_status(core, header, chain, now);
-        return INA_NEVER;
-    }
-    if (!has_lanes && takes(core, core->index[chain])) {
-        counters[COUNT_BAD_LANES]++;
-        return INA_NEVER;
-    }
-    if (load32(header + AT(bitmap)) != core->result_bitmap || load16(header + AT(node)) != ROOT_NODE) {
-        counters[COUNT_BAD_BITMAP]++;
         return INA_NEVER;
     }
     if (core->fallback && (header[AT(flags)] & (FLAG_OVERFLOW | FLAG_RAW)) == FLAG_OVERFLOW) {

@@ -66,6 +66,12 @@ struct fb_list {
     uint32_t last;
 };
 
+struct fb_link {
+    uint32_t next, previous;
+};
+
+enum { FB_PLACE, FB_QUEUE, FB_LINKS };  /* the lists that an entry is in: that of its phase, and the queue of results */
+
 struct fb_entry {
     struct fb_job *job;
     int64_t first_at;
@@ -73,8 +79,7 @@ struct fb_entry {
     int64_t heard_at;
     int64_t reminded_at;                /* -1: never */
     int64_t sent_at;                    /* -1: never */
-    uint32_t next, previous;            /* in that list */
-    uint32_t queue_next, queue_previous;/* in the queue of results */
+    struct fb_link links[FB_LINKS];
     uint32_t hash_next;
     uint32_t serial;                    /* of its use: another after it was forgotten */
     uint32_t psn;

@@ -65,41 +65,32 @@ static struct fb_list *list_of(struct fb_entry *entry)
     return entry->phase == FB_FINISHED ? &entry->job->finished : &entry->job->waiting[entry->level];
 }
 
-static void append(struct ina_fallback *core, struct fb_list *list, struct fb_entry *entry)
+static void append(struct ina_fallback *core, struct fb_list *list, struct fb_entry *entry, int of)
 {
     uint32_t index = fb_index(core, entry);
-    entry->next = FALLBACK_NONE;
-    entry->previous = list->last;
-    if (list->last == FALLBACK_NONE)
-        list->first = index;
-    else
-        core->entries[list->last].next = index;
+    entry->links[of] = (struct fb_link){FALLBACK_NONE, list->last};
+    *(list->last == FALLBACK_NONE ? &list->first : &core->entries[list->last].links[of].next) = index;
     list->last = index;
 }
 
-static void unlink_from(struct ina_fallback *core, struct fb_list *list, struct fb_entry *entry)
+static void unlink_from(struct ina_fallback *core, struct fb_list *list, struct fb_entry *entry, int of)
 {
-    if (entry->previous == FALLBACK_NONE)
-        list->first = entry->next;
-    else
-        core->entries[entry->previous].next = entry->next;
-    if (entry->next == FALLBACK_NONE)
-        list->last = entry->previous;
-    else
-        core->entries[entry->next].previous = entry->previous;
+    struct fb_link link = entry->links[of];
+    *(link.previous == FALLBACK_NONE ? &list->first : &core->entries[link.previous].links[of].next) = link.next;
+    *(link.next == FALLBACK_NONE ? &list->last : &core->entries[link.next].links[of].previous) = link.previous;
 }
 
 /* Let an entry of whatever phase wait, unfinished, at the end of a level. */
 void fb_wait(struct ina_fallback *core, struct fb_entry *entry, uint32_t level, int64_t now)
 {
-    unlink_from(core, list_of(entry), entry);
+    unlink_from(core, list_of(entry), entry, FB_PLACE);
     if (entry->phase == FB_FINISHED) {
         entry->job->finished_count--;
         entry->phase = FB_REPAIRING;
     }
     entry->level = (uint8_t)level;
     entry->at = now;
-    append(core, &entry->job->waiting[level], entry);
+    append(core, &entry->job->waiting[level], entry, FB_PLACE);
 }
 
 /* Ask soon for what an entry lacks: some of that has come, and had to be dropped. */
@@ -125,7 +116,7 @@ void fb_hasten_starved(struct ina_fallback *core, int64_t now)
             uint32_t next;
             for (uint32_t index = core->jobs[i]->waiting[level].first; index != FALLBACK_NONE; index = next) {
                 struct fb_entry *entry = &core->entries[index];
-                next = entry->next;
+                next = entry->links[FB_PLACE].next;
                 if (entry->starved)
                     fb_hasten(core, entry, now);
                 entry->starved = 0;
@@ -136,41 +127,25 @@ void fb_hasten_starved(struct ina_fallback *core, int64_t now)
 
 void fb_enlist_finished(struct ina_fallback *core, struct fb_entry *entry)
 {
-    unlink_from(core, list_of(entry), entry);
+    unlink_from(core, list_of(entry), entry, FB_PLACE);
     entry->job->finished_count += entry->phase != FB_FINISHED;
     entry->phase = FB_FINISHED;
     entry->level = 0;
-    append(core, &entry->job->finished, entry);
+    append(core, &entry->job->finished, entry, FB_PLACE);
 }
 
 void fb_queue(struct ina_fallback *core, struct fb_entry *entry)
 {
-    uint32_t index = fb_index(core, entry);
-    if (entry->queued)
-        return;
+    if (!entry->queued)
+        append(core, &core->results, entry, FB_QUEUE);
     entry->queued = 1;
-    entry->queue_next = FALLBACK_NONE;
-    entry->queue_previous = core->results.last;
-    if (core->results.last == FALLBACK_NONE)
-        core->results.first = index;
-    else
-        core->entries[core->results.last].queue_next = index;
-    core->results.last = index;
 }
 
 void fb_unqueue(struct ina_fallback *core, struct fb_entry *entry)
 {
-    if (!entry->queued)
-        return;
+    if (entry->queued)
+        unlink_from(core, &core->results, entry, FB_QUEUE);
     entry->queued = 0;
-    if (entry->queue_previous == FALLBACK_NONE)
-        core->results.first = entry->queue_next;
-    else
-        core->entries[entry->queue_previous].queue_next = entry->queue_next;
-    if (entry->queue_next == FALLBACK_NONE)
-        core->results.last = entry->queue_previous;
-    else
-        core->entries[entry->queue_next].queue_previous = entry->queue_previous;
 }
 
 /* ---- entries and pieces ---- */
@@ -199,13 +174,13 @@ struct fb_entry *fb_new_entry(struct ina_fallback *core, struct fb_job *job, uin
     if (index == FALLBACK_NONE)
         index = core->fresh_entry++;
     else
-        core->free_entry = core->entries[index].next;
+        core->free_entry = core->entries[index].links[FB_PLACE].next;
     struct fb_entry *entry = &core->entries[index];
     uint32_t *bucket = bucket_of(core, job, psn);
     *entry = (struct fb_entry){.job = job, .psn = psn, .pieces = FALLBACK_NONE, .asked = -1, .reminded_at = -1,
                                .sent_at = -1, .serial = core->serial++, .hash_next = *bucket};
     *bucket = index;
-    append(core, &job->waiting[0], entry);
+    append(core, &job->waiting[0], entry, FB_PLACE);
     job->entry_count++;
     return entry;
 }
@@ -262,13 +237,13 @@ void fb_forget(struct ina_fallback *core, struct fb_entry *entry, int reason)
     *link = entry->hash_next;
     fb_drop_all(core, entry);
     fb_unqueue(core, entry);
-    unlink_from(core, list_of(entry), entry);
+    unlink_from(core, list_of(entry), entry, FB_PLACE);
     job->entry_count--;
     job->finished_count -= entry->phase == FB_FINISHED;
     job->counters[reason]++;
     entry->job = NULL;
     entry->serial = core->serial++;
-    entry->next = core->free_entry;
+    entry->links[FB_PLACE].next = core->free_entry;
     core->free_entry = index;
 }
 
@@ -292,8 +267,9 @@ static struct fb_entry *least_needed(const struct ina_fallback *core, const stru
 {
     struct fb_entry *furthest = NULL;
     for (int level = FALLBACK_LEVELS - 1; level >= 0; level--) {
-        for (uint32_t index = job->waiting[level].first; index != FALLBACK_NONE; index = core->entries[index].next) {
-            struct fb_entry *entry = &core->entries[index];
+        struct fb_entry *entry;
+        for (uint32_t index = job->waiting[level].first; index != FALLBACK_NONE; index = entry->links[FB_PLACE].next) {
+            entry = &core->entries[index];
             if (fb_is_stale(job, entry->psn))
                 return entry;
             if (entry != but && (furthest == NULL || fb_ahead(job, entry->psn, furthest->psn) > 0))

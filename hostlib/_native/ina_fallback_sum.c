@@ -9,19 +9,14 @@
 
 VECTORIZED void fb_read(int32_t *restrict to, const uint8_t *restrict wire, uint32_t lanes)
 {
-    for (uint32_t i = 0; i < lanes; i++) {
-        uint32_t lane;
-        memcpy(&lane, wire + 4 * (size_t)i, 4);
-        to[i] = (int32_t)BIG32(lane);
-    }
+    for (uint32_t i = 0; i < lanes; i++)
+        to[i] = (int32_t)load_lane(wire, i);
 }
 
 VECTORIZED void fb_write(uint8_t *restrict wire, const int32_t *restrict from, uint32_t lanes)
 {
-    for (uint32_t i = 0; i < lanes; i++) {
-        uint32_t lane = BIG32((uint32_t)from[i]);
-        memcpy(wire + 4 * (size_t)i, &lane, 4);
-    }
+    for (uint32_t i = 0; i < lanes; i++)
+        store_lane(wire, i, (uint32_t)from[i]);
 }
 
 /* A sum left the range if its sign is neither addend's. */
@@ -29,9 +24,7 @@ VECTORIZED int fb_add_wire(int32_t *restrict to, const uint8_t *restrict wire, u
 {
     uint32_t left = 0;
     for (uint32_t i = 0; i < lanes; i++) {
-        uint32_t lane;
-        memcpy(&lane, wire + 4 * (size_t)i, 4);
-        uint32_t a = (uint32_t)to[i], b = BIG32(lane), sum = a + b;
+        uint32_t a = (uint32_t)to[i], b = load_lane(wire, i), sum = a + b;
         left |= (sum ^ a) & (sum ^ b);
         to[i] = (int32_t)sum;
     }

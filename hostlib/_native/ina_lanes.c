@@ -50,8 +50,7 @@ VECTORIZED static void quantize(const float *restrict values, uint8_t *restrict 
         float scaled = values[i] * first * second;
         scaled = scaled < limit ? scaled : limit;   /* NaN too: it must not be converted */
         scaled = scaled > -limit ? scaled : -limit;
-        uint32_t lane = BIG32((uint32_t)(int32_t)rintf(scaled));
-        memcpy(wire + 4 * i, &lane, 4);
+        store_lane(wire, i, (uint32_t)(int32_t)rintf(scaled));
     }
 }
 
@@ -69,21 +68,15 @@ void ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponen
 VECTORIZED static void dequantize(const uint8_t *restrict wire, float *restrict values, int64_t count, float first,
                                   float second)
 {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t lane;
-        memcpy(&lane, wire + 4 * i, 4);
-        values[i] = (float)(int32_t)BIG32(lane) * first * second;
-    }
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)(int32_t)load_lane(wire, i) * first * second;
 }
 
 VECTORIZED static void dequantize_divided(const uint8_t *restrict wire, float *restrict values, int64_t count,
                                           float divisor, float first, float second)
 {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t lane;
-        memcpy(&lane, wire + 4 * i, 4);
-        values[i] = (float)(int32_t)BIG32(lane) / divisor * first * second;
-    }
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)(int32_t)load_lane(wire, i) / divisor * first * second;
 }
 
 void ina_dequantize(const uint8_t *wire, float *values, int64_t count, int exponent, uint32_t fan_in, int average)
@@ -112,8 +105,7 @@ VECTORIZED int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t co
         float scaled = rintf(values[i] * factor);
         int fits = scaled <= limit && scaled >= -limit;
         bad |= (uint32_t)!fits;
-        uint32_t lane = BIG32((uint32_t)(int32_t)(fits ? scaled : 0.0f));
-        memcpy(wire + 4 * i, &lane, 4);
+        store_lane(wire, i, (uint32_t)(int32_t)(fits ? scaled : 0.0f));
     }
     if (bad)
         memset(wire, 0, (size_t)count * 4);
@@ -164,21 +156,16 @@ static inline int32_t to_field(float value, float first, float second, float mos
 VECTORIZED static void put_uppermost(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
                                      float first, float second, int32_t most)
 {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t lane = BIG32((uint32_t)to_field(values[i], first, second, (float)most) << shift);
-        memcpy(wire + 4 * i, &lane, 4);
-    }
+    for (int64_t i = 0; i < count; i++)
+        store_lane(wire, i, (uint32_t)to_field(values[i], first, second, (float)most) << shift);
 }
 
 VECTORIZED static void put_raised(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
                                   float first, float second, int32_t most)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint32_t lane;
-        memcpy(&lane, wire + 4 * i, 4);
-        lane = BIG32(lane) + ((uint32_t)(to_field(values[i], first, second, (float)most) + most) << shift);
-        lane = BIG32(lane);
-        memcpy(wire + 4 * i, &lane, 4);
+        uint32_t raised = (uint32_t)(to_field(values[i], first, second, (float)most) + most);
+        store_lane(wire, i, load_lane(wire, i) + (raised << shift));
     }
 }
 
@@ -202,21 +189,15 @@ void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, 
 VECTORIZED static void take_uppermost(const uint8_t *restrict wire, float *restrict values, int64_t count, int shift,
                                       float divisor, float first, float second)
 {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t lane;
-        memcpy(&lane, wire + 4 * i, 4);
-        values[i] = (float)((int32_t)BIG32(lane) >> shift) / divisor * first * second;
-    }
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)((int32_t)load_lane(wire, i) >> shift) / divisor * first * second;
 }
 
 VECTORIZED static void take_raised(const uint8_t *restrict wire, float *restrict values, int64_t count, int shift,
                                    uint32_t mask, int32_t raised, float divisor, float first, float second)
 {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t lane;
-        memcpy(&lane, wire + 4 * i, 4);
-        values[i] = (float)((int32_t)(BIG32(lane) >> shift & mask) - raised) / divisor * first * second;
-    }
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)((int32_t)(load_lane(wire, i) >> shift & mask) - raised) / divisor * first * second;
 }
 
 void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
@@ -267,10 +248,8 @@ VECTORIZED void ina_take_raw(const uint8_t *wire, float *values, int64_t count, 
 {
     float divisor = average ? (float)ranks : 1.0f;
     for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
+        uint32_t bits = load_lane(wire, i);
         float value;
-        memcpy(&bits, wire + 4 * i, 4);
-        bits = BIG32(bits);
         memcpy(&value, &bits, 4);
         value /= divisor;
         memcpy(values + i, &value, 4);
@@ -280,9 +259,8 @@ VECTORIZED void ina_take_raw(const uint8_t *wire, float *values, int64_t count, 
 VECTORIZED void ina_swap(const uint8_t *restrict from, uint8_t *restrict to, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint32_t lane;
-        memcpy(&lane, from + 4 * i, 4);
-        lane = BIG32(lane);
-        memcpy(to + 4 * i, &lane, 4);
+        uint32_t word;
+        memcpy(&word, from + 4 * i, 4);
+        store_lane(to, i, word);
     }
 }

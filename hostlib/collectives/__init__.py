@@ -68,7 +68,7 @@ class Collective(NamedTuple):
     """A collective that was asked for; a tuple, as `CallOptions` is."""
 
     staged: arrays.Staged
-    """Source and target, as `hostlib.core.window.Window.begin` has them for the pattern."""
+    """Source and target, as `hostlib.core.window.Exchange` has them for the pattern."""
     average: bool
     options: CallOptions
     description: str

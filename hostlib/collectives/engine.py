@@ -19,7 +19,7 @@ from hostlib.core.pace import UNKNOWN, Pace, SlotHold
 from hostlib.core.priority import Urgency
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
-from hostlib.core.window import NumericErrors, Window
+from hostlib.core.window import Exchange, NumericErrors, Window
 from hostlib.errors import (
     NO_PACKETS,
     ConfigError,
@@ -120,26 +120,27 @@ class SwitchEngine(Engine):
                 self._restrict()
                 if fault := self._peers.fault():  # which a job that has all it needs would never notice
                     raise JobFault(fault, job=self._config.job, psns=NO_PACKETS)
-                self._window.begin(
+                exchange = Exchange(
                     collective.staged.source,
                     collective.staged.target,
-                    tag=collective.tag ^ self._control.digest,
-                    average=collective.average,
-                    priority=self._priority,
-                    target=wire.TARGET_ALL if collective.root is None else collective.root,
-                    pattern=collective.pattern,
-                    stride=collective.stride,
-                    numbers=collective.options.numbers,
-                    feedback=collective.options.residual is not None,
-                    now=started,
+                    collective.tag ^ self._control.digest,
+                    collective.pattern,
+                    collective.average,
+                    self._priority,
+                    wire.TARGET_ALL if collective.root is None else collective.root,
+                    collective.stride,
+                    collective.options.numbers,
+                    collective.options.residual is not None,
                 )
+                self._window.begin(exchange, started)
                 call = f"; call {collective.number + 1} here: {collective.description}"
                 if self._control.digest:
                     call += (
                         f"; congestion control here: {self._control.name}, digest {self._control.digest:08x}"
                     )
                 self._driver.start(started, call=call)
-                self._check_aborted()
+                if self._aborted:
+                    self._check_aborted()
                 self._serve()
             except JobBroken as error:
                 self._give_up(error)

@@ -116,18 +116,24 @@ class LocalRanks(Engine):
         job = self._config.job
         deadline = time.monotonic() + _NEWS_S
         while time.monotonic() < deadline:
-            if self._aborted:
-                kind, reason = self._aborted
-                return kind(reason, job=job, psns=NO_PACKETS)
-            if fault := self._peers.fault():
-                return JobFault(fault, job=job, psns=NO_PACKETS)
-            if gone := self._peers.gone():
-                return PeerLost(gone, job=job, psns=NO_PACKETS)
+            if error := self.known_end():
+                return error
             if (number := self._peers.left().get(rank)) is not None:
                 why = f"it left the job after {number} collective{'s' if number != 1 else ''}"
                 return PeerLost({rank: why}, job=job, psns=NO_PACKETS)
             time.sleep(0.02)
         return PeerLost({rank: "its connection to this machine's ranks closed"}, job=job, psns=NO_PACKETS)
+
+    def known_end(self) -> JobBroken | None:
+        """Return the error by which the job is known to be over; None if it is not."""
+        job = self._config.job
+        if self._aborted:
+            kind, reason = self._aborted
+            return kind(reason, job=job, psns=NO_PACKETS)
+        if fault := self._peers.fault():
+            return JobFault(fault, job=job, psns=NO_PACKETS)
+        gone = self._peers.gone()
+        return PeerLost(gone, job=job, psns=NO_PACKETS) if gone else None
 
     def _raise_numeric_errors(
         self, collective: Collective, outcomes: Sequence[tuple[int, Mapping[str, Any]]]
@@ -181,21 +187,16 @@ class _Patience:
     def __call__(self, waits_for: str, limit_s: float) -> None:
         """Raise JobBroken if waiting is pointless."""
         engine = self._engine
-        job, peers = engine._config.job, engine._peers
-        if engine._aborted:
-            kind, reason = engine._aborted
-            raise kind(reason, job=job, psns=NO_PACKETS)
-        if fault := peers.fault():
-            raise JobFault(fault, job=job, psns=NO_PACKETS)
-        if gone := peers.gone():
-            raise PeerLost(gone, job=job, psns=NO_PACKETS)
+        job = engine._config.job
+        if error := engine.known_end():
+            raise error
         waited_s = (time.monotonic_ns() - self._since_ns) / 1e9
         reason = f"no word from {waits_for}, on this machine, for {waited_s:.1f} s"
         if waited_s > limit_s:
             raise PeerTimeout(reason, job=job, psns=NO_PACKETS, missing=engine._ranks)
         if waited_s > engine._config.timeout_s and not self._told:
             self._told = True
-            _log.warning("job %d: %s; its process has not ended, waiting on", job, reason)
+            _log.warning("job %d: %s; still waiting: no process of a rank has ended", job, reason)
 
 
 def chunks(length: int) -> list[tuple[int, int]]:

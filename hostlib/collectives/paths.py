@@ -13,13 +13,15 @@ from typing import Final
 
 SWITCH: Final = "switch"
 _log = logging.getLogger("hostlib.paths")
+_said: set[tuple[int, str, str, str]] = set()
+"""What this process has logged by `CallPaths.took`: groups come and go, and would say the same."""
 
 
 class CallPaths:
     """The counters of one process group; any thread may call."""
 
     def __init__(self, *, level: int = logging.WARNING) -> None:
-        """Log calls that the switch might have done at `level`, and others at INFO, each kind once."""
+        """Log calls that the switch might have done at `level`, and others at INFO, a kind once a process."""
         self._level = level
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
@@ -35,12 +37,13 @@ class CallPaths:
         """
         with self._lock:
             self._counts[call, path] += 1
-            first = self._counts[call, path] == 1
         level = self._level if loud else logging.INFO
-        if path == SWITCH or not first:
+        what = level, call, path, reason
+        if path == SWITCH or what in _said:
             _log.debug("%s goes through %s", call, path)
         else:
-            self.note(level, call, path, reason)
+            _said.add(what)
+            self.note(*what)
 
     @staticmethod
     def note(level: int, what: str, path: str, reason: str) -> None:

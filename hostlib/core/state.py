@@ -5,7 +5,8 @@ Theory of operation
 A collective is `total` packets, numbered from 0 (their *index*); packet i carries PSN ``base + i``. The PSNs
 that are equal modulo the window W form a *chain*: packet i+W is sent only with the result of packet i in
 hand, so a chain has at most one packet in flight and W chains make the window. Per chain the core keeps
-which packet is next or in flight (`index`), when it was last sent, and `status`, a set of `Chain` flags.
+which packet is next or in flight (`index`), when it was last sent, and `status`, a set of `Chain` flags;
+`STEPS` has all ways in which these change.
 
 PSNs count modulo `psn_limit`, the largest multiple of the region's size up to 2**32, so that ``psn % size``
 and ``psn % W`` run on smoothly where they wrap.
@@ -70,7 +71,7 @@ import ctypes
 import enum
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -119,6 +120,50 @@ class Chain(enum.IntFlag):
     """The resend is a probe: too early to count as having asked."""
     PROBED = 0x400
     """A probe was sent. It was early, so the result may well be the answer to what was sent before it."""
+
+
+class ChainStep(NamedTuple):
+    """How a call of `hostlib.core.window.Kernel` may change the status of a chain."""
+
+    call: str
+    what: str
+    needs: int
+    """Flags that are set before."""
+    lacks: int = 0
+    """Flags that are not."""
+    sets: int = 0
+    clears: int = 0
+
+
+_ANY: Final = 0xFFFF
+_ASK: Final = Chain.QUEUED | Chain.QUERY
+_DOUBT: Final = Chain.QUERY | Chain.COUNTED
+_OVER: Final = Chain.QUEUED | Chain.LOST
+
+STEPS: Final = (
+    ChainStep("begin", "in the first window", 0, lacks=_ANY, sets=Chain.READY),
+    ChainStep("emit", "sent", Chain.READY, sets=Chain.FLIGHT, clears=Chain.READY),
+    ChainStep("emit", "sent again", Chain.QUEUED, Chain.QUERY, Chain.RESENT, _OVER | Chain.ASKED),
+    ChainStep("emit", "asked for", _ASK, Chain.PROBE, Chain.RESENT | Chain.ASKED, _OVER | Chain.QUERY),
+    ChainStep("emit", "probed for", Chain.PROBE, 0, Chain.RESENT | Chain.PROBED, _ASK | _OVER | Chain.PROBE),
+    ChainStep("absorb", "its result: the next packet of the chain has to wait", Chain.FLIGHT, clears=_ANY),
+    ChainStep("absorb", "that has to wait no longer", 0, lacks=_ANY, sets=Chain.READY),
+    ChainStep("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),
+    ChainStep("absorb", "a status does not", Chain.FLIGHT, clears=Chain.COUNTED),
+    ChainStep("absorb", "one does, at the longest time-out", Chain.ASKED | Chain.COUNTED, sets=Chain.QUEUED),
+    ChainStep("absorb", "its sum overflowed", Chain.FLIGHT, Chain.RAW, Chain.RAW | Chain.QUEUED, _DOUBT),
+    ChainStep("absorb", "a reminder", Chain.FLIGHT, sets=Chain.QUEUED, clears=_DOUBT),
+    ChainStep("absorb", "overtaken", Chain.FLIGHT, sets=Chain.QUEUED),
+    ChainStep("absorb", "overtaken, with a fallback server", Chain.FLIGHT, Chain.QUEUED | Chain.ASKED, _ASK),
+    ChainStep("time_out", "a probe is due", Chain.FLIGHT, Chain.QUEUED, _ASK | Chain.PROBE),
+    ChainStep("time_out", "overdue", Chain.FLIGHT, Chain.QUEUED, _ASK),
+    ChainStep("time_out", "asked for, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED),
+    ChainStep("time_out", "asked for in vain", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _ASK | Chain.LOST),
+    ChainStep(
+        "time_out", "the same, with a fallback server", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _OVER
+    ),
+)
+"""All ways in which a call changes the status of a chain; one that takes in several packets takes several."""
 
 
 class Kept(enum.IntFlag):

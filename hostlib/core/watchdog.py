@@ -78,7 +78,7 @@ class Watchdog:
             return PeerTimeout(reason, job=job, psns=psns, missing=missing)
         if self._told_of != psns.first:
             self._told_of = psns.first
-            _log.warning("job %d, %s: %s; its process has not ended, waiting on", job, psns, reason)
+            _log.warning("job %d, %s: %s; still waiting: no process of a rank has ended", job, psns, reason)
         return None
 
     def _missing(self, since: int) -> Sequence[int] | None:

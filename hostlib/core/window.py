@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,44 @@ def place_of(core: CoreStruct, data: int) -> Place:
     return Place(shard, at, min(most, core.length - at))
 
 
+class Exchange(NamedTuple):
+    """A collective as a window carries it out; a tuple, for a frozen dataclass takes longer to make.
+
+    The arrays are flat, contiguous and both float32 or both int32. An empty array takes one packet, so that
+    all ranks still meet.
+
+    ======== =========================== ============================================================
+    pattern  `source`                    `output`
+    ======== =========================== ============================================================
+    SUM      the values of this rank     as long; gets the sum; may be the same array
+    SCATTER  the values of this rank     gets the sum of this rank's shard
+    GATHER   this rank's shard           gets all other ranks' shards; its own is left as it is
+    ======== =========================== ============================================================
+    """
+
+    source: NDArray[Any]
+    """See above. In a broadcast (GATHER with a target) it is `output`."""
+    output: NDArray[Any]
+    """See above. It may be part of `source`, in its place, or the other way round."""
+    tag: int
+    """Digest of everything that the ranks must agree on."""
+    pattern: Pattern = Pattern.SUM
+    average: bool = False
+    """Divide the sum by the number of ranks."""
+    priority: int = 0
+    """Of its packets, 0 to 255, in a switch whose jobs may preempt each other."""
+    target: int = wire.TARGET_ALL
+    """SUM: the only rank that gets the sum; the `output` of the others stays; `wire.TARGET_ALL`: all ranks.
+    GATHER: the only rank that has something to give, a broadcast; `wire.TARGET_ALL`: each has a shard."""
+    stride: int | None = None
+    """Elements from one shard to the next, in the array that has all shards; None: they lie back to back.
+    The first begins with the array."""
+    numbers: Encoding | None = None
+    """How float32 values travel; None: as the settings say."""
+    feedback: bool = False
+    """Leave in `source`, which must be a separate array, its rounding error."""
+
+
 class Window:
     """Sends the packets of one collective after another and takes in their results.
 
@@ -151,52 +189,12 @@ class Window:
         core = self.state.struct
         core.tolerance = max(core.tolerance, core.rto_margin)
 
-    def begin(
-        self,
-        source: NDArray[Any],
-        output: NDArray[Any],
-        *,
-        tag: int,
-        pattern: Pattern = Pattern.SUM,
-        average: bool = False,
-        priority: int = 0,
-        target: int = wire.TARGET_ALL,
-        stride: int | None = None,
-        numbers: Encoding | None = None,
-        feedback: bool = False,
-        now: int,
-    ) -> None:
-        """Start a collective; the previous one must be complete.
-
-        The arrays are flat, contiguous and both float32 or both int32. An empty array takes one packet, so
-        that all ranks still meet.
-
-        ======== =========================== ============================================================
-        pattern  `source`                    `output`
-        ======== =========================== ============================================================
-        SUM      the values of this rank     as long; gets the sum; may be the same array
-        SCATTER  the values of this rank     gets the sum of this rank's shard
-        GATHER   this rank's shard           gets all other ranks' shards; its own is left as it is
-        ======== =========================== ============================================================
-
-        Args:
-            source: See above. In a broadcast (GATHER with a target) it is `output`.
-            output: See above. It may be part of `source`, in its place, or the other way round.
-            tag: Digest of everything that the ranks must agree on.
-            pattern: What the collective does.
-            average: Divide the sum by the number of ranks.
-            priority: Priority of its packets, 0 to 255, in a switch whose jobs may preempt each other.
-            target: SUM: the only rank that gets the sum; the `output` of the others does not change;
-                `wire.TARGET_ALL`: all. GATHER: the only rank that has something to give, a broadcast;
-                `wire.TARGET_ALL`: each has a shard.
-            stride: Elements from one shard to the next, in the array that has all shards; None: they lie back
-                to back. The first begins with the array.
-            numbers: How float32 values travel; None: as the settings say.
-            feedback: Leave in `source`, which must be a separate array, its rounding error.
-            now: The time in nanoseconds.
+    def begin(self, exchange: Exchange, now: int) -> None:
+        """Start a collective at a time in nanoseconds; the previous one must be complete.
 
         Raises ValueError, and begins nothing, if the numbers have no room for the sum of all ranks.
         """
+        source, output, tag, pattern, average, priority, target, stride, numbers, feedback = exchange
         numbers = numbers or self.settings.numbers
         fields = per_lane(numbers)
         shard = output if pattern is Pattern.SCATTER else source

@@ -1,7 +1,7 @@
-"""How requests come to rank 0, and announcements back: JSON lines over a connection to each other rank.
+"""How requests come to rank 0, and announcements back: lines of `hostlib.meet`, a connection for each rank.
 
 ==============================  =================================================================
-``{"request": text}``           this rank submits a collective (`Request.to_json`)
+``{"request": fields}``         this rank submits a collective (`Request`)
 ``{"join": true}``              it has no more data
 ``{"remove": number}``          it has removed a process set
 ``{"leave": true, "why": why}``  it carries out nothing any more; without a reason it has shut down
@@ -24,10 +24,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
+from hostlib.errors import RendezvousError
 from hostlib.horovod.negotiation import Announcement, Coordinator, Request
-from hostlib.meet import notice_its_end
+from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, other_protocol
 from hostlib.meet.private_folder import private_folder
 
 CONNECT_S: Final = 60.0
@@ -36,8 +38,10 @@ CONNECT_S: Final = 60.0
 _log = logging.getLogger("hostlib.horovod")
 _LOOK_S: Final = 0.25
 _GREETING_S: Final = 5.0
-_LONGEST: Final = 1024
+_GREETING: Final = 1024
 """Bytes of a greeting."""
+_LONGEST: Final = 1 << 30
+"""Bytes of a message of a rank: of as many tensors as it likes."""
 
 
 class Link:
@@ -94,7 +98,7 @@ class Link:
             return
         try:
             with self._lock:
-                send(self._connections[0], message)
+                self._connections[0].sendall(encode(message))
         except OSError as error:
             self._end(f"rank 0 cannot be reached: {error}")
 
@@ -113,25 +117,31 @@ class Link:
 
     def _listen(self, other: int, connection: socket.socket) -> None:
         """Take in what another rank says, until it says nothing more."""
-        with connection.makefile("rb") as lines:
-            while not self._over.is_set():
-                message = receive(lines)
-                if self._rank == 0:
-                    self._handle(other, message or {"leave": True, "why": "has ended"})
-                    if not message or "leave" in message:
-                        return
-                elif not message or "end" in message:
-                    self._end(message.get("why", "rank 0 has ended"))
+        why = "has ended"
+        try:
+            for message in Lines(_LONGEST, brackets=_LONGEST).heard(connection):
+                if self._over.is_set() or "end" in message:
+                    self._end(message.get("why", ""))
                     return
-                else:
+                if self._rank:
                     for each in message["announced"]:
-                        self.announced.put(Announcement.from_json(each))
+                        self.announced.put(Announcement.of(each))
+                    continue
+                self._handle(other, message)
+                if "leave" in message:
+                    return
+        except MessageError as error:
+            why = f"cannot be understood: {error}"
+        if self._rank:
+            self._end(f"rank 0 {why}")
+        else:
+            self._handle(other, {"leave": True, "why": why})
 
     def _handle(self, rank: int, message: dict[str, Any]) -> None:
         with self._lock:
             announced = self._take(rank, message)
             if announced:
-                self._tell_all({"announced": [each.to_json() for each in announced]})
+                self._tell_all({"announced": [*map(asdict, announced)]})
             for each in announced:
                 self.announced.put(each)
             everybody_left = self._coordinator.everybody_left
@@ -140,7 +150,7 @@ class Link:
 
     def _take(self, rank: int, message: dict[str, Any]) -> list[Announcement]:
         if "request" in message:
-            return self._coordinator.submit(rank, Request.from_json(message["request"]), time.monotonic())
+            return self._coordinator.submit(rank, Request.of(message["request"]), time.monotonic())
         if "set" in message:
             return self._coordinator.add_set(message["set"], message["ranks"])
         if "remove" in message:
@@ -166,7 +176,7 @@ class Link:
     def _tell_all(self, message: dict[str, Any]) -> None:
         for connection in self._connections.values():
             with contextlib.suppress(OSError):  # its listener hears of it, too
-                send(connection, message)
+                connection.sendall(encode(message))
 
     def _end_all(self, why: str) -> None:
         with self._lock:
@@ -189,7 +199,7 @@ def connect(rank: int, size: int, *, host: str, share: Callable[[str], str]) -> 
         host: The address of rank 0's machine; "": all ranks are on it.
         share: Returns rank 0's text, at all ranks, each of which calls it once.
 
-    Raises OSError if they cannot be made within `CONNECT_S`.
+    Raises OSError if they cannot be made within `CONNECT_S`, RendezvousError for a rank of another protocol.
     """
     if rank:
         place, token = json.loads(share(""))
@@ -197,7 +207,7 @@ def connect(rank: int, size: int, *, host: str, share: Callable[[str], str]) -> 
         connection = socket.socket(family)
         connection.settimeout(CONNECT_S)
         connection.connect(place if isinstance(place, str) else tuple(place))
-        send(connection, {"token": token, "rank": rank})
+        connection.sendall(encode({"token": token, "rank": rank, "protocol": PROTOCOL}))
         return {0: _ready(connection)}
     token = secrets.token_hex(16)
     path = private_folder() / f"horovod-{token}"
@@ -218,14 +228,19 @@ def _accept(listener: socket.socket, size: int, token: str) -> dict[int, socket.
         listener.settimeout(max(0.001, until_s - time.monotonic()))
         connection, _ = listener.accept()
         connection.settimeout(_GREETING_S)
-        with connection.makefile("rb", buffering=0) as lines:  # what follows is the `Link`'s
-            greeting = receive(lines, _LONGEST)
+        greeting: dict[str, Any] = {}
+        with connection.makefile("rb", buffering=0) as file, contextlib.suppress(OSError, MessageError):
+            (greeting,) = Lines(_GREETING).feed(file.readline(_GREETING)) or [{}]  # the rest is the `Link`'s
         rank = greeting.get("rank")
         knows = hmac.compare_digest(str(greeting.get("token")).encode(), token.encode())
-        if isinstance(rank, int) and 0 < rank < size and knows:
-            found[rank] = _ready(connection)
-        else:  # a stranger
+        if not (isinstance(rank, int) and 0 < rank < size and knows):  # a stranger
             connection.close()
+        elif other := other_protocol(greeting):
+            with connection:
+                connection.sendall(encode({"end": True, "why": f"rank {rank}: {other}"}))
+            raise RendezvousError(f"rank {rank}: {other}")
+        else:
+            found[rank] = _ready(connection)
     return found
 
 
@@ -235,18 +250,3 @@ def _ready(connection: socket.socket) -> socket.socket:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         notice_its_end(connection)
     return connection
-
-
-def send(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message. Raises OSError if the rank is gone."""
-    connection.sendall(json.dumps(message).encode() + b"\n")
-
-
-def receive(lines: Any, longest: int = -1) -> dict[str, Any]:
-    """Wait for the next message of a connection's file; return nothing if there is none any more."""
-    try:
-        line = lines.readline(longest)
-        found = json.loads(line) if line.endswith(b"\n") else {}
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

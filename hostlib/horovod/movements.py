@@ -128,9 +128,9 @@ def _broadcast(
     tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet, *, in_place: bool
 ) -> int:
     check(tensor)
-    if root_rank not in process_set.members():
+    if not hasattr(root_rank, "__index__") or root_rank not in process_set.members():
         ranks = ", ".join(map(str, process_set.members()))
-        raise ValueError(f"root_rank is {root_rank}, must be a rank of the process set: {ranks}")
+        raise ValueError(f"root_rank is {root_rank!r}, must be a rank of the process set: {ranks}")
 
     def start(_: Announcement) -> Started:
         data = tensor.detach() if in_place else tensor.detach().clone()

@@ -7,9 +7,8 @@ business.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from hostlib.wire.encodings import Numbers
@@ -69,14 +68,10 @@ class Request:
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
     """Type and shape of each tensor that a rank adds after `join`; none if zeros are no help."""
 
-    def to_json(self) -> str:
-        """Return the text that `from_json` reads."""
-        return json.dumps(asdict(self))
-
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read a request."""
-        return cls(**_with_reduction(json.loads(text)))
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the request of these fields, as JSON has them."""
+        return cls(**_with_reduction(fields))
 
     @property
     def agreed(self) -> tuple[str, str, Reduction | None]:
@@ -110,16 +105,11 @@ class Announcement:
     set_removed: bool = False
     """All ranks have removed the process set; no announcement of it follows."""
 
-    def to_json(self) -> str:
-        """Return the text that `from_json` reads."""
-        return json.dumps(asdict(self))
-
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read an announcement."""
-        fields = _with_reduction(json.loads(text))
-        fields["own"] = {int(rank): own for rank, own in fields["own"].items()}
-        return cls(**fields)
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the announcement of these fields, as JSON has them."""
+        own = {int(rank): numbers for rank, numbers in fields["own"].items()}
+        return cls(**_with_reduction(fields) | {"own": own})
 
 
 @dataclass(slots=True)
@@ -258,10 +248,10 @@ class Coordinator:
         return ""
 
 
-def _with_reduction(fields: dict[str, Any]) -> dict[str, Any]:
+def _with_reduction(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields as they were read, the reduction among them as a `Reduction`."""
     found = fields["reduction"]
-    return fields | {"reduction": None if found is None else Reduction(**found)}
+    return {**fields, "reduction": None if found is None else Reduction(**found)}
 
 
 def _kind(waiting: _Waiting) -> str:

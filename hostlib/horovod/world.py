@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -192,7 +192,7 @@ class World:
                 )
             self._operations[key] = operation
         self.timeline.begin(request.title, f"NEGOTIATE_{request.kind.upper()}")
-        return self.link.tell({"request": request.to_json()})
+        return self.link.tell({"request": asdict(request)})
 
     def join(self) -> int:
         """Add zeros to the others' sums until all have called this; return the last rank that did."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hostlib.interleave.stages import GroupBroken, GroupError, Iteration, Stage, StageTimer, Turns
+from hostlib.meet import PROTOCOL, TO_WORKER_BYTES, Lines, encode
 
 VARIABLE: Final = "INA_GROUP"
 """The environment variable in which a launcher leaves where the group is, and the job's name in it."""
@@ -65,12 +66,12 @@ class Membership(Turns):
         except OSError as error:
             self._socket.close()
             raise GroupBroken(f"job {job}, rank {rank}: cannot join the group at {place}: {error}") from error
-        self._reader = self._socket.makefile("rb")
+        self._heard = Lines(TO_WORKER_BYTES).heard(self._socket)
         try:
-            self._send({"job": job, "rank": rank, **({"token": token} if token else {})})
+            self._send({"job": job, "rank": rank, "token": token, "protocol": PROTOCOL})
             self._await("welcome")
         except GroupBroken:
-            self._close()
+            self._socket.close()
             raise
 
     def take(self, stage: Stage) -> None:
@@ -92,22 +93,14 @@ class Membership(Turns):
             with contextlib.suppress(GroupBroken):  # then nobody is left to tell
                 self._send({"leave": failure})
                 self._await("left")  # all that was sent before has been read, too
-            self._close()
+            self._socket.close()
 
     def _send(self, message: Mapping[str, Any]) -> None:
         # A turn server that is gone is noticed at the next turn, with the reason that it sent, if any.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.sendall(encode(message))
 
     def _await(self, expected: str) -> None:
-        try:
-            line = self._reader.readline()
-        except OSError:
-            line = b""
-        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
+        answer = next(self._heard, {})
         if not answer.get(expected):
             raise GroupBroken(str(answer.get("broken", "the group's turn server is gone")))
-
-    def _close(self) -> None:
-        self._reader.close()
-        self._socket.close()

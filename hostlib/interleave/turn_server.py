@@ -1,7 +1,7 @@
-"""Tells the processes of a group when it is their turn: lines of JSON over a Unix socket, or over TCP.
+"""Tells the processes of a group when it is their turn: lines of `hostlib.meet` over a Unix socket or TCP.
 
 ===============  ======================================================  ===================================
-from a process   ``{"job": name, "rank": number}``                       once, first; over TCP with the
+from a process   ``{"job": name, "rank": number, "protocol": number}``   once, first; over TCP with the
                                                                          server's ``"token"``
                  ``{"ask": stage}``                                      it stands before this stage
                  ``{"done": true}``                                      it has ended the stage
@@ -37,6 +37,7 @@ from typing import Any, Final, Self
 from hostlib.interleave.member import VARIABLE
 from hostlib.interleave.stages import KEPT, STAGES, GroupError, Iteration
 from hostlib.interleave.turn_order import Member, TurnOrder
+from hostlib.meet import FROM_WORKER_BYTES, Lines, encode, other_protocol
 
 DIRECTORY_BYTES: Final = 100
 """Longest path of the socket's folder, bytes: an address of 107 bytes holds it and the socket's name."""
@@ -158,11 +159,14 @@ class TurnServer:
         self._connections[task] = writer
         member = None
         try:
-            member = self._join(json.loads(await reader.readline()), writer)
+            lines = Lines(FROM_WORKER_BYTES)
+            (first,) = lines.feed(await reader.readline())
+            member = self._join(first, writer)
             self._send([member], {"welcome": True})
             self._tell_if_broken([member])
-            async for line in reader:
-                self._handle(member, json.loads(line))
+            while data := await reader.read(FROM_WORKER_BYTES):
+                for message in lines.feed(data):
+                    self._handle(member, message)
             self._lose(member, "its process ended, or closed the connection, without a farewell")
         except (GroupError, ValueError, KeyError, TypeError, OSError) as error:
             if member is not None:
@@ -181,6 +185,8 @@ class TurnServer:
         member = Member(str(message["job"]), int(message["rank"]))
         if not hmac.compare_digest(str(message.get("token", "")), self._token):
             raise GroupError("it does not have this group's token")
+        if other := other_protocol(message):
+            raise GroupError(other)
         if member not in self._turns.members:
             raise GroupError(f"{member} is not in this group")
         if member in self._writers:
@@ -251,7 +257,7 @@ class TurnServer:
 
 def _write(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
     if not writer.is_closing():
-        writer.write(json.dumps(message).encode() + b"\n")
+        writer.write(encode(message))
 
 
 def _private_directory() -> tempfile.TemporaryDirectory[str]:

@@ -1,7 +1,12 @@
 """Ranks of a job meet over TCP, at a point that its launcher keeps, in messages: a JSON object per line.
 
+`Lines` and `encode` are the codec of all connections of ranks, those of `hostlib.horovod` and
+`hostlib.interleave` too; `PROTOCOL` is in the first message of each, and a peer that speaks another one is
+told so in words that peers of all versions show.
+
 ===========  =========================================================  ==================================
-from worker  ``{"join": rank, "size": n, "job": id, "token": text}``    once, first
+from worker  ``{"join": rank, "size": n, "job": id, "token": text,      once, first
+             "protocol": n}``
              ``{"report": {name: number}}``                              progress, any time
              ``{"group": key, "ranks": [rank, …]}``                      it wants a job of these ranks; all
                                                                          of them ask, with the same key
@@ -33,15 +38,18 @@ its kernel answers.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+PROTOCOL: Final = 2
+"""Number of all these messages, the same at both ends; one without a number is of protocol 1."""
 FROM_WORKER_BYTES: Final = 16 * 1024
 """Longest line of a worker: a report of `MAX_NUMBERS` numbers fits."""
 TO_WORKER_BYTES: Final = 1024 * 1024
@@ -76,6 +84,12 @@ class Lines:
             raise MessageError(f"a line is longer than {self._longest} bytes")
         return [self._parse(line) for line in lines]
 
+    def heard(self, connection: socket.socket) -> Iterator[dict[str, Any]]:
+        """Yield the objects that come over a connection until it ends. Raises MessageError."""
+        with contextlib.suppress(OSError):
+            while data := connection.recv(65536):
+                yield from self.feed(data)
+
     def _parse(self, line: bytes) -> dict[str, Any]:
         if len(line) > self._longest:
             raise MessageError(f"a line has {len(line)} bytes, must have {self._longest} at most")
@@ -99,6 +113,14 @@ def encode(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
+def other_protocol(message: Mapping[str, Any]) -> str:
+    """Say that who sends this first message speaks another protocol; nothing if it does not."""
+    spoken = message.get("protocol", 1)
+    if spoken == PROTOCOL:
+        return ""
+    return f"it speaks protocol {str(spoken)[:20]}, this end {PROTOCOL}: install the same ina at both"
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
     """The first message of a worker."""
@@ -111,7 +133,7 @@ class Join:
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
         """Read the message. Raises MessageError."""
-        _check_fields(message, {"join", "size", "job", "token"})
+        _check_fields(message, {"join", "size", "job", "token", "protocol"})
         token = message["token"]
         if not isinstance(token, str):
             raise MessageError("token must be a text")

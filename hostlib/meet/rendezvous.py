@@ -35,6 +35,7 @@ from hostlib.meet import (
     Waited,
     encode,
     notice_its_end,
+    other_protocol,
     parse_from_member,
 )
 
@@ -315,8 +316,9 @@ class Rendezvous:
             self._forget(connection)
             return
         try:
-            join = Join.parse(message)
-            reason = self._refusal(join)
+            if not (reason := other_protocol(message)):
+                join = Join.parse(message)
+                reason = self._refusal(join)
         except MessageError as error:
             reason = str(error)
         if reason:
@@ -342,7 +344,7 @@ class Rendezvous:
             given.encode(errors="replace"), self.token.encode()
         )
 
-    def _refusal(self, join: Join) -> str | None:
+    def _refusal(self, join: Join) -> str:
         if join.job != self._job:
             return f"this is the meeting point of job {self._job}, not of job {join.job}"
         if join.size != self._size:
@@ -351,7 +353,7 @@ class Rendezvous:
             return f"rank {join.rank} is not one of 0..{self._size - 1} of job {self._job}"
         if join.rank in self._joined:
             return f"rank {join.rank} of job {self._job} has joined already"
-        return None
+        return ""
 
     def _mark_gone(self, rank: int, reason: str) -> None:
         """Tell all workers that `rank` died; the first reason given for a rank is kept."""

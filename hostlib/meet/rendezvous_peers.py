@@ -14,6 +14,7 @@ from hostlib.core import Peers
 from hostlib.errors import RendezvousError
 from hostlib.meet import (
     GONE,
+    PROTOCOL,
     SILENT_S,
     TO_WORKER_BYTES,
     GroupAnswer,
@@ -63,7 +64,8 @@ class RendezvousPeers(Peers):
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_its_end(self._socket)
-            self._socket.sendall(encode({"join": rank, "size": size, "job": job, "token": token}))
+            join = {"join": rank, "size": size, "job": job, "token": token, "protocol": PROTOCOL}
+            self._socket.sendall(encode(join))
             self._await_go(where, deadline, timeout_s)
         except RendezvousError:
             self._socket.close()

@@ -352,7 +352,6 @@ class InaProcessGroup(dist.ProcessGroup):
         """Call the inner group; `loud`: a call that the switch might have done."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
-        self._gloo_taken.spoiled |= name in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
         reduces = any(hasattr(each, "reduceOp") for each in arguments)
@@ -360,18 +359,19 @@ class InaProcessGroup(dist.ProcessGroup):
         try:
             inner = getattr(self._inner, name)(*(as_bytes(arguments) if dtype else arguments), **named)
         except BaseException:
-            self._gloo_taken.spoiled = True
+            self._gloo_taken.failed = True
             if watched:
                 watched.end(number)
             raise
-        work = GlooWork(inner, self._why_failed, pairwise=name in PAIRWISE, dtype=dtype)
+        messages = self._gloo_taken.messages if name in PAIRWISE else None
+        work = GlooWork(inner, self._why_failed, messages, dtype)
         if watched:
             watched.track(number, work.is_completed)
         return work
 
     def _why_failed(self, timed_out: bool) -> JobBroken | None:
         """Return the known cause of a failure of a call of gloo, or of a long wait for it."""
-        self._gloo_taken.spoiled |= not timed_out
+        self._gloo_taken.failed |= not timed_out
         if self._broken is None and self._watch and (how := self._watch.found()):
             return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
         return self._broken

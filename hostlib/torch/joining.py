@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
@@ -178,9 +178,11 @@ class Inner:
     """The same at all its ranks, and of no other group."""
     calls: int = 0
     """Collectives that this rank has called; they count in gloo."""
-    spoiled: bool = False
-    """A call has failed, which ends its connections, or this rank has sent or received: what another rank has
-    not received would come to the next group."""
+    messages: set[object] = field(default_factory=set)
+    """What this rank has sent and received, and not waited for: it would meet those of the next group. A send
+    ends once it has met its receive."""
+    failed: bool = False
+    """A call has failed, which ends its connections."""
 
 
 _free: dict[Place, dict[str, Inner]] = {}
@@ -235,8 +237,8 @@ def _address_towards(first: str | None) -> str:
 
 
 def give_back(inner: Inner, place: Place) -> None:
-    """Let the next group at the same place use one, unless it is spoiled."""
-    if inner.spoiled:
+    """Let the next group at the same place use one, unless a call failed or a message is on its way."""
+    if inner.failed or inner.messages:
         inner.gloo.shutdown()
     else:
         _free.setdefault(place, {})[f"{inner.identity}:{inner.calls}"] = inner

@@ -209,20 +209,24 @@ class GlooWork(dist.Work):
         self,
         inner: dist.Work,
         why: Callable[[bool], BaseException | None],
-        *,
-        pairwise: bool = False,
-        dtype: torch.dtype | None = None,
+        messages: set[object] | None,
+        dtype: torch.dtype | None,
     ) -> None:
-        """`why` says what is behind a failure, if that is known; its argument: only a wait has timed out.
+        """Wrap the inner group's work.
 
-        `pairwise`: it is a send or a receive.
-
-        `dtype` is the type of tensors that move as bytes.
+        Args:
+            inner: It.
+            why: Says what is behind a failure, if that is known; its argument: only a wait has timed out.
+            messages: Where a send or a receive is noted until it has been waited for; None: it is neither.
+            dtype: Type of tensors that move as bytes; None: none do.
         """
         super().__init__()
         self._inner = inner
         self._why = why
-        self._pairwise = pairwise
+        self._messages = messages
+        self._mark = object()  # its own: a work that was dropped must not be taken for a later one
+        if messages is not None:
+            messages.add(self._mark)
         self._dtype = dtype
         self._waited = False
 
@@ -234,16 +238,18 @@ class GlooWork(dist.Work):
             if deadline is not None and time.monotonic() > deadline:
                 raise WaitTimeout(f"it is not done within {timeout.total_seconds():g} s")
         self._waited = True  # some of gloo's works never count as completed
+        if self._messages is not None:
+            self._messages.discard(self._mark)
         return True
 
     def _done_within(self, timeout: timedelta) -> bool:
         """Wait for some time: gloo does not hear that a group is given up, and so looks up now and then."""
         try:
-            if self._pairwise:  # a time-out would end those for good
+            if self._messages is not None:  # a time-out would end those for good
                 return bool(self._inner.wait(timeout) if timeout else self._inner.wait())
             return bool(self._inner.wait(min(timeout, _LOOK) if timeout else _LOOK))
         except RuntimeError as error:
-            timed_out = _TIMED_OUT in str(error) and not self._pairwise
+            timed_out = _TIMED_OUT in str(error) and self._messages is None
             if known := self._why(timed_out):
                 raise known from error
             if timed_out:

@@ -102,28 +102,6 @@ class FrameLoop:
             raise PipelineError("no memory for a packet")
         return LoopPass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
 
-    def run_on_threads(self, passes: int, threads: int, *, in_front: int = 1) -> LoopPass:
-        """The same on several threads: each receives the frames of its ports, and all divide them by slots.
-
-        Args:
-            passes: How often all frames are processed.
-            threads: Number of threads.
-            in_front: Passes that a thread may be in front of the others: less than a sender's window.
-
-        Returns:
-            What was processed; its `cpu_s` is the time by the wall clock.
-
-        Raises PipelineError if the program has to run on one thread, or without memory.
-        """
-        self._run.in_front = in_front
-        states = self._pipeline.divide(threads)
-        self._run.passes = passes
-        addresses = (ctypes.c_void_p * threads)(*states)
-        ops = ctypes.c_void_p(self._pipeline.ops_address)
-        if self._library.bench_threads(ops, addresses, threads, ctypes.byref(self._run)) != 0:
-            raise PipelineError(f"no memory for {threads} threads")
-        return LoopPass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
-
     def run_sums(
         self, passes: int, *, values_offset: int, lanes: int, slots: int, contributors: int
     ) -> float:
@@ -254,7 +232,6 @@ class _LoopRun(ctypes.Structure):
         ("number_step", ctypes.c_uint32),
         ("passes", ctypes.c_uint32),
         ("one_by_one", ctypes.c_uint32),
-        ("in_front", ctypes.c_uint32),
         ("sent", ctypes.c_uint64),
         ("nanoseconds", ctypes.c_uint64),
     )
@@ -279,16 +256,9 @@ class _Sums(ctypes.Structure):
 
 
 def _library() -> Any:
-    library = ctypes.CDLL(
-        str(build_c(Path(__file__).with_name("frame_loop.c").read_text(), flags=(*FLAGS, "-pthread")))
-    )
+    library = ctypes.CDLL(str(build_c(Path(__file__).with_name("frame_loop.c").read_text())))
     library.bench_pipeline.restype = ctypes.c_int
     library.bench_pipeline.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_LoopRun))
-    library.bench_threads.restype = ctypes.c_int
-    library.bench_threads.argtypes = (
-        *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32),
-        ctypes.POINTER(_LoopRun),
-    )
     library.bench_sums.restype = ctypes.c_int
     library.bench_sums.argtypes = (ctypes.POINTER(_Sums),)
     return library

@@ -1,4 +1,4 @@
-"""Throughput of a compiled program in aggregation packets per second, in memory, on one core or several.
+"""Throughput of a compiled program in aggregation packets per second, in memory, on one core.
 
 The traffic of ``exclusive.p4`` is that of one job of `contributors` workers: bursts of consecutive packets
 from one worker after the other, sequence numbers running on for ever. In ``shared.p4`` several such jobs
@@ -35,7 +35,7 @@ from controller.switches.target import Range, TableEntry
 from controller.vocabulary import Region
 from hostlib import wire
 from ina.bench.by_hand import ByHand, HandWorker
-from ina.bench.frame_loop import FrameLoop, LoopPass, compiler_and_flags, frames_per_s
+from ina.bench.frame_loop import FrameLoop, compiler_and_flags, frames_per_s
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline, PipelineError
 
@@ -44,8 +44,6 @@ REPORTED = ("completed", "collided", "evicted")
 
 COMPLETED_SHARE = 0.8
 """A run in which fewer of the possible sums were completed measures something else."""
-COMPLETED_BY_THREADS = 0.5
-"""The same for several threads, where jobs that share slots are not in step."""
 
 UPLINK_PORT = 100
 MAX_AGE_PASSES = 2
@@ -54,21 +52,6 @@ PSN_APART = 1_001_097
 packets follow each other through the slots, are a tenth of a burst into each other's."""
 
 SWITCH_MAC, SWITCH_IP = "02:00:00:00:00:01", "10.0.0.254"
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadRates:
-    """Rates of `threads` threads that divide packets by their slots, by the wall clock, best rounds.
-
-    Each thread receives the frames of its ports from rings; `one` is one thread that does so, and has
-    nothing to divide.
-    """
-
-    threads: int
-    packets_per_s: float
-    one_packets_per_s: float
-    completed_share: float
-    """Sums that the threads completed in a slot: jobs that share slots are not in step, and collide more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +80,6 @@ class PipelineBench:
     """Packets that found their slot taken."""
     evicted_share: float
     """Packets that took another sum's slot."""
-    threads: ThreadRates | None
-    """None: it was measured on one thread only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +116,6 @@ def bench_pipeline(
     burst: int = 64,
     rounds: int = 15,
     round_s: float = 0.1,
-    threads: int = 1,
 ) -> PipelineBench:
     """Measure `program`, an ``exclusive.p4`` or ``shared.p4`` of any number of lanes.
 
@@ -150,10 +130,9 @@ def bench_pipeline(
         burst: Consecutive packets of one worker.
         rounds: Number of measurements.
         round_s: Approximate processor time of each, in seconds.
-        threads: Threads to measure beside one, in the same rounds; 1: none.
 
-    Raises PipelineError if the packets were not aggregated or the program has to run on one thread,
-    ProgramMismatch if it is not one for aggregation, NoCompiler if there is nothing to measure.
+    Raises PipelineError if the packets were not aggregated, ProgramMismatch if it is not a program for
+    aggregation, NoCompiler if there is nothing to measure.
     """
     shared = is_shared(program)
     lanes = lane_count(program)
@@ -162,26 +141,17 @@ def bench_pipeline(
     frames, replicas = traffic.frames(lanes), traffic.replicas()
     psn_offset = wire.FRAME_PREFIX_BYTES + _offset("psn")
 
-    def make_loop() -> tuple[Pipeline, FrameLoop]:
-        pipeline = softswitch.load(program, backend="compiled")
-        admit_jobs(pipeline, traffic)
-        numbers = {"number_offset": psn_offset, "number_step": burst}
-        return pipeline, FrameLoop(pipeline, frames, replicas=replicas, **numbers)
-
-    pipeline, loop = make_loop()
-    of_several, several = make_loop() if threads > 1 else (pipeline, loop)
-    _, one = make_loop() if threads > 1 else (pipeline, loop)
+    pipeline = softswitch.load(program, backend="compiled")
+    admit_jobs(pipeline, traffic)
+    loop = FrameLoop(pipeline, frames, replicas=replicas, number_offset=psn_offset, number_step=burst)
     first = loop.run(10)
     passes = max(10, int(first.packets / first.cpu_s * round_s / len(frames)))
     by_hand = None if shared or program.tofino else admit_by_hand(traffic, lanes)
-    measured, bare_s, by_hand_s, from_rings, divided = [], [], [], [], []
+    measured, bare_s, by_hand_s = [], [], []
     for _ in range(rounds):  # in turn: what slows the machine down slows down all
         measured.append(loop.run(passes))
         if by_hand is not None:
             by_hand_s.append(by_hand.run_s(loop, passes))
-        if threads > 1:
-            from_rings.append(one.run_on_threads(passes, 1))
-            divided.append(several.run_on_threads(passes, threads, in_front=0 if shared else 1))
         bare_s.append(
             loop.run_sums(
                 passes,
@@ -193,17 +163,16 @@ def bench_pipeline(
         )
     counter = tofino_rows.COUNTER if program.tofino else names.OUTCOMES
 
-    def share(of: Pipeline, outcome: str, passed: Sequence[LoopPass]) -> float:
-        cells = ((1 + job) * COLUMNS + OUTCOMES[outcome] for job in range(jobs))
-        return sum(of.read_counter(counter, cell)[0] for cell in cells) / sum(each.packets for each in passed)
+    packets = sum(each.packets for each in (first, *measured))
 
-    shares = {outcome: share(pipeline, outcome, [first, *measured]) for outcome in REPORTED}
+    def share(outcome: str) -> float:
+        cells = ((1 + job) * COLUMNS + OUTCOMES[outcome] for job in range(jobs))
+        return sum(pipeline.read_counter(counter, cell)[0] for cell in cells) / packets
+
+    shares = {outcome: share(outcome) for outcome in REPORTED}
     completed = shares["completed"] * contributors
     if completed < (COMPLETED_SHARE if shared else 1):
         raise PipelineError(f"the pipeline completed {completed:.1%} of the sums: this measures nothing")
-    by_threads = share(of_several, "completed", divided) * contributors if divided else 1.0
-    if by_threads < (COMPLETED_BY_THREADS if shared else 1):
-        raise PipelineError(f"the threads completed {by_threads:.1%} of the sums: this measures nothing")
     rates = [each.packets / each.cpu_s for each in measured]
     compiler, flags = compiler_and_flags()
     interpreter = softswitch.load(program, backend="interpreter")
@@ -226,12 +195,7 @@ def bench_pipeline(
         completed_share=completed,
         collided_share=shares["collided"],
         evicted_share=shares["evicted"],
-        threads=ThreadRates(threads, _best(divided), _best(from_rings), by_threads) if divided else None,
     )
-
-
-def _best(passes: Sequence[LoopPass]) -> float:
-    return max(each.packets / each.cpu_s for each in passes)
 
 
 # --------------------------------------------------------------------------- the jobs

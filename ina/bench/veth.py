@@ -1,6 +1,6 @@
 """The switch between veth interfaces: frames one by one, superframes, and the same beside BMv2.
 
-Host ``a`` keeps a window of frames in flight to host ``b``; frames that arrive there make room for more. So
+Host ``h1`` keeps a window of frames in flight to host ``h2``; frames that arrive there make room for more. So
 the switch is never flooded with frames that it must drop. A time per frame is the processor time of the
 switch's process, in user and kernel mode: other load on the machine affects it less than frames per second.
 """

@@ -1,7 +1,6 @@
-"""A switch process between two hosts: three network namespaces and two veth pairs, for as long as a block.
+"""A switch process between two hosts: a testbed of network namespaces, for as long as a block.
 
-Host ``a`` is on port 1, host ``b`` on port 2; the switch forwards by MAC address. All kinds of switches are
-used in the same way: started without entries, which are then written over P4Runtime.
+Both kinds of switches forward by MAC address, with entries that are written over P4Runtime.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import ctypes
 import itertools
 import os
 import socket
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,17 +19,18 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from bmv2_topos.testbeds.netns import offloads
-from bmv2_topos.testbeds.netns.bmv2 import missing, switch_argv
-from bmv2_topos.testbeds.netns.commands import Command
+from bmv2_topos.testbeds.netns import offloads, store
+from bmv2_topos.testbeds.netns.bmv2 import missing
+from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Program
 from bmv2_topos.testbeds.netns.errors import NotHere
-from bmv2_topos.testbeds.netns.namespaces import check_here, existing, inside, remove
-from bmv2_topos.testbeds.netns.serving import await_service, start_switch
-from bmv2_topos.testbeds.netns.testbed import run_step
-from controller import connect
-from controller.switches.programs import p4c_command, p4c_output
+from bmv2_topos.testbeds.netns.names import interface, namespace
+from bmv2_topos.testbeds.netns.namespaces import check_here, inside
+from bmv2_topos.testbeds.netns.store import State
+from bmv2_topos.testbeds.netns.testbed import controllers, down, standing
+from controller.switches.model import mac_to_int
 from controller.switches.target import TableEntry
-from hostlib.launch import command_line
+from controller.vocabulary import Link
+from controller.vocabulary.catalog import star
 
 Kind = Literal["ina", "bmv2"]
 
@@ -62,10 +61,8 @@ control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 V1Switch(P(), Verify(), I(), E(), Compute(), D()) main;
 """
 
-HOSTS = ("a", "b")
-INTERFACE = "eth0"
-SOURCE, SOCKET = "forwarding.p4", "p4runtime"
-END_S = 5.0
+FROM, TO, SWITCH = "h1", "h2", "s1"
+"""The hosts, at ports 1 and 2 of the switch."""
 _PREFIX = "ina-bench-"
 _number = itertools.count()
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -73,30 +70,22 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class VethBed:
-    """The hosts' namespaces by name, and the switch process between them."""
+    """The testbed."""
 
-    namespaces: dict[str, str]
-    pid: int
+    state: State
 
     def cpu_s(self) -> float:
         """Return the processor time that the switch has used, its own and the kernel's for it, in s."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.state.switches[SWITCH]}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
+    def at(self, host: str) -> str:
+        """Return the namespace of a host."""
+        return namespace(self.state.name, host)
 
-def number(host: str) -> int:
-    """Return a host's MAC address as a number."""
-    return 0x020000000001 + HOSTS.index(host)
-
-
-def mac(host: str) -> str:
-    """Return a host's MAC address as text."""
-    return number(host).to_bytes(6, "big").hex(":")
-
-
-def ip(host: str) -> str:
-    """Return a host's IP address."""
-    return f"10.78.0.{1 + HOSTS.index(host)}"
+    def mac(self, host: str) -> int:
+        """Return a host's MAC address as a number."""
+        return mac_to_int(self.state.topology.mac(host))
 
 
 def check(kinds: Sequence[Kind]) -> None:
@@ -108,87 +97,34 @@ def check(kinds: Sequence[Kind]) -> None:
 
 @contextlib.contextmanager
 def bed(kind: Kind, *, offload: bool) -> Iterator[VethBed]:
-    """Make the namespaces, start the switch and fill its table; all is removed after the block.
+    """Have a testbed with a filled table; all is removed after the block.
 
     With `offload` hosts leave segmentation and checksums to their interfaces, so that superframes reach the
     switch; without, only frames of their MTU do.
 
     Raises LiveError or ControllerError, with nothing left behind.
     """
-    _sweep()
-    tag = f"{_PREFIX}{os.getpid()}-{next(_number)}"
-    names = {node: tag + node for node in (*HOSTS, "s")}
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ina-veth-")))
-        stack.callback(remove, names.values())
-        for name in names.values():
-            run_step(Command(("ip", "netns", "add", name)))
-        for port, host in enumerate(HOSTS, start=1):
-            _link(names, host, port, offload)
-        process = start_switch(["ip", "netns", "exec", names["s"], *_argv(kind, folder)], folder / "log")
-        stack.callback(_end, process)
-        await_service(kind, process, folder / SOCKET, folder / "log")
-        _fill(kind, folder)
-        yield VethBed(names, process.pid)
-
-
-def _sweep() -> None:
-    """Remove the remains of a killed run."""
-    for name in existing(_PREFIX):
-        if not Path(f"/proc/{name.removeprefix(_PREFIX).partition('-')[0]}").exists():
-            remove([name])
-
-
-def _link(names: dict[str, str], host: str, port: int, offload: bool) -> None:
-    ours, theirs = names["s"], names[host]
-    (other,) = (each for each in HOSTS if each != host)
-    lines = [
-        f"link add p{port} netns {ours} type veth peer name {INTERFACE} netns {theirs} address {mac(host)}"
-    ]
-    run_step(Command(("ip", "-batch", "-"), tuple(lines)))
-    up = (f"link set p{port} addrgenmode none", f"link set p{port} up")
-    run_step(Command(("ip", "-n", ours, "-batch", "-"), up))
-    far = (
-        f"link set {INTERFACE} addrgenmode none",
-        f"address add {ip(host)}/24 dev {INTERFACE}",
-        f"link set {INTERFACE} up",
-        f"neighbour replace {ip(other)} lladdr {mac(other)} dev {INTERFACE} nud permanent",
-    )
-    run_step(Command(("ip", "-n", theirs, "-batch", "-"), far))
-    if not offload:
-        inside(theirs, partial(offloads.turn_off, INTERFACE))
-        inside(ours, partial(offloads.turn_off, f"p{port}"))
-
-
-def _argv(kind: Kind, folder: Path) -> list[str]:
-    """Return the command that runs the switch, its program compiled. Raises StepFailed."""
-    source = folder / SOURCE
-    source.write_text(PROGRAM)
-    if kind == "bmv2":
-        run_step(Command(tuple(p4c_command(source, {}, folder))))
-        return switch_argv({1: "p1", 2: "p2"}, folder / SOCKET)
-    interfaces = ("-i", "1@p1", "-i", "2@p2")
-    address = f"unix:{folder / SOCKET}"
-    return command_line.ina("switch", "--program", str(source), *interfaces, "--p4runtime", address)
-
-
-def _fill(kind: Kind, folder: Path) -> None:
-    with connect(f"unix:{folder / SOCKET}") as controller:
-        if kind == "bmv2":
-            controller.load(p4c_output(folder / SOURCE, folder))
-        controller.install(
-            TableEntry("I.l2", {"hdr.ethernet.dst": number(host)}, "I.forward", {"port": port})
-            for port, host in enumerate(HOSTS, start=1)
-        )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    for killed in store.known():
+        number = killed.removeprefix(_PREFIX).partition("-")[0]
+        if killed.startswith(_PREFIX) and not Path(f"/proc/{number}").exists():
+            down(killed)
+    topology = star(2, link=Link("h", "s", rate_bps=0, delay_s=0))
+    with tempfile.TemporaryDirectory(prefix="ina-veth-") as folder:
+        source = Path(folder) / "forwarding.p4"
+        source.write_text(PROGRAM)
+        program = Program(str(source), target=BMV2 if kind == "bmv2" else EMBEDDED)
+        with standing(f"{_PREFIX}{os.getpid()}-{next(_number)}", topology, program) as state:
+            made = VethBed(state)
+            for port, host in enumerate((FROM, TO), start=1):
+                if not offload:
+                    inside(made.at(host), partial(offloads.turn_off, interface(host)))
+                    inside(made.at(SWITCH), partial(offloads.turn_off, interface(SWITCH, port)))
+            with controllers(state) as at:
+                at[SWITCH].install(
+                    TableEntry("I.l2", {"hdr.ethernet.dst": made.mac(host)}, "I.forward", {"port": port})
+                    for port, host in enumerate((FROM, TO), start=1)
+                )
+            yield made
 
 
 BATCH = 32
@@ -271,13 +207,13 @@ class FrameLink(Protocol):
 
 
 class RawFrames:
-    """Frames one by one from a packet socket of ``a``, counted at the interface of ``b``."""
+    """Frames one by one from a packet socket of one host, counted at the interface of the other."""
 
     def __init__(self, on: VethBed, frame_bytes: int) -> None:
-        self._socket = inside(on.namespaces["a"], _packet_socket)
-        addresses = number("b").to_bytes(6, "big") + number("a").to_bytes(6, "big")
+        self._socket = inside(on.at(FROM), _packet_socket)
+        addresses = on.mac(TO).to_bytes(6, "big") + on.mac(FROM).to_bytes(6, "big")
         self._sender = FrameSender(self._socket, (addresses + _NOBODYS_TYPE).ljust(frame_bytes, b"\0"))
-        self._counters = inside(on.namespaces["b"], _interface_counters)
+        self._counters = inside(on.at(TO), _interface_counters)
 
     def send(self, frames: int) -> int:
         """Send frames; see `FrameLink.send`."""
@@ -286,7 +222,7 @@ class RawFrames:
     def arrived(self) -> int:
         """Return the arrivals; see `FrameLink.arrived`."""
         self._counters.seek(0)
-        line = self._counters.read().partition(INTERFACE.encode() + b":")[2]
+        line = self._counters.read().partition(interface(TO).encode() + b":")[2]
         return int(line.split(maxsplit=2)[1])
 
     def close(self) -> None:
@@ -300,13 +236,13 @@ class Superframes:
 
     def __init__(self, on: VethBed) -> None:
         udp = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket = inside(on.namespaces["a"], udp)
-        self._socket.connect((ip("b"), _PORT))
+        self._socket = inside(on.at(FROM), udp)
+        self._socket.connect((on.state.topology.ip(TO), _PORT))
         self._socket.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, PAYLOAD)
-        self._far = inside(on.namespaces["b"], udp)
+        self._far = inside(on.at(TO), udp)
         self._far.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 64 << 20)
         self._far.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
-        self._far.bind((ip("b"), _PORT))
+        self._far.bind((on.state.topology.ip(TO), _PORT))
         self._far.settimeout(0.1)
         self._payload = bytes(PAYLOAD * SUPERFRAME)
         self._bytes = 0
@@ -344,7 +280,7 @@ class Superframes:
 def _packet_socket() -> socket.socket:
     """Return a socket that sends frames and, with protocol 0, receives none."""
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    opened.bind((INTERFACE, 0))
+    opened.bind((interface(FROM), 0))
     return opened
 
 

@@ -281,7 +281,7 @@ _GROUPS: Final = {
             (
                 "pipeline",
                 "bench.switch:pipeline",
-                "Measure aggregation by the compiled program: packets in memory, on one core or several.",
+                "Measure aggregation by the compiled program: packets in memory, on one core.",
             ),
             (
                 "switch",

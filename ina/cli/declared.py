@@ -54,6 +54,9 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
+        for name, value in given.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise Failure(f"--{name.replace('_', '-')} {value}: want a finite number", USAGE)
         answer = command(**_arguments(command, given))
         if answer is not None:
             print_reply(answer, json=given["json"])

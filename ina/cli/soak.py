@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from ina.cli.declared import Declared, Json
-from ina.cli.errors import USAGE, Failure
+from ina.cli.declared import Declared, Json, print_reply
+from ina.cli.errors import USAGE, Failure, Interrupted
 from ina.cli.output import Bars, out
 from ina.cli.plain import Listing, Reply, Result, count, plural, seconds
 
@@ -74,7 +74,7 @@ def soak(asked: SoakSettings) -> Reply:
     both programs, or with one of your own. At its end the faults stop, and what is in flight has to recover
     within a bounded number of round trips. A schedule follows from its seed; the next one has the next seed.
     The first schedule that breaks an invariant is printed with the command that runs it again, and ends the
-    command with status 1.
+    command with status 1. Interrupted (Ctrl-C), the command prints the result of the schedules that are done.
 
     Examples:
         ina soak --minutes 5
@@ -102,6 +102,7 @@ def soak(asked: SoakSettings) -> Reply:
     first = secrets.randbelow(_LARGEST_SEED) if asked.seed is None else asked.seed
     began = time.monotonic()
     tally = Tally()
+    interrupt: Interrupted | None = None
     with Bars() as bar:
         try:
             for tally in run_soak(
@@ -115,6 +116,10 @@ def soak(asked: SoakSettings) -> Reply:
                 bar.show(*_progress(tally.schedules, passed_s, asked.schedules, minutes))
         except TestbedError as error:
             raise Failure(f"--program: {error}", exit_code=USAGE) from error
+        except Interrupted as error:
+            if not tally.schedules:
+                raise
+            interrupt = error
     if not tally.schedules:  # nothing was broken, but nothing held either
         raise Failure(f"--minutes {minutes:g}: too short for a single schedule", exit_code=USAGE)
     setup = {"seed": first, "schedules": asked.schedules, "minutes": minutes, "program": asked.program}
@@ -122,7 +127,11 @@ def soak(asked: SoakSettings) -> Reply:
     wall_s = time.monotonic() - began
     schedules = [each.schedule for each in tally.failures]
     parts = [*_tables(tally, wall_s, unseen), *schedules]
-    return Reply(_result(tally, setup, wall_s, unseen), parts, _broken(tally))
+    reply = Reply(_result(tally, setup, wall_s, unseen), parts, _broken(tally))
+    if interrupt is not None:
+        print_reply(reply, json=asked.json)
+        raise interrupt
+    return reply
 
 
 def _replay(asked: SoakSettings, seed: int) -> Reply:

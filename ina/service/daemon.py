@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,11 @@ START_S = 10.0
 
 
 class Daemon(ServiceLoop):
-    """The service behind `ina.service.service.Service`. Made and used in the thread of its event loop."""
+    """The service. Made and used in the thread of its event loop; jobs are named by their ids.
+
+    Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
+    there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
+    """
 
     def __init__(
         self,
@@ -140,6 +144,11 @@ class Daemon(ServiceLoop):
         assert self._ledger.core.log is not None
         return self._ledger.core.log.counts
 
+    @property
+    def recovered_lines(self) -> int:
+        """How many lines the log had when the service began, before it decided anything."""
+        return self._ledger.recovered_lines
+
     def explain(self, name: str) -> JobExplanation:
         """Say why a job stands as it does."""
         return self._reports.explain(name)
@@ -196,11 +205,12 @@ class Daemon(ServiceLoop):
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
         """Take jobs in, all or none. The same `key` of the same tenant again gives the same jobs."""
-        for job in jobs:
-            if is_external(job):
-                raise BadSpec(f"job {job.name!r} has no command: want the command of its workers")
-            if self._hosts_are_here:
-                _check_folder(job)
+        for at, job in enumerate(jobs):
+            with _told_of(job, at):
+                if is_external(job):
+                    raise BadSpec(f"job {job.name!r} has no command: want the command of its workers")
+                if self._hosts_are_here:
+                    _check_folder(job)
         return await self._take(jobs, tenant, key)
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
@@ -219,19 +229,20 @@ class Daemon(ServiceLoop):
         events: list[Event] = []
         names: set[str] = set()
         ids: list[str] = []
-        for number, job in enumerate(jobs, start=ledger.submissions + 1):
+        for at, job in enumerate(jobs):
             if job.name in names or self._unfinished(job.name, tenant):
                 raise Conflict(f"there is a job {job.name!r} that is not over; give another name")
             names.add(job.name)
-            ids.append(id_of(job.name, number, tenant, ledger.submitted))
+            ids.append(id_of(job.name, ledger.submissions + 1 + at, tenant, ledger.submitted))
             restart_s = max(job.restart_s, START_S)
             arrived = replace(job, name=ids[-1], arrival_s=now_s, restart_s=restart_s)
             if job.window is None and job.mode == "shared" and not self._network.paced:
                 arrived = replace(arrived, window=SHARED_WINDOW)  # it needs no more slots than that
-            spec = ledger.spec(arrived)
-            ledger.core.admit(spec)
-            if why := ledger.quotas.never(tenant, job.gpus):
-                raise BadSpec(f"job {job.name!r}: {why}")
+            with _told_of(job, at, ids[-1]):
+                spec = ledger.spec(arrived)
+                ledger.core.admit(spec)
+                if why := ledger.quotas.never(tenant, job.gpus):
+                    raise BadSpec(f"job {job.name!r}: {why}")
             events.append(Submitted(now_s, spec, arrived))
         ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
         self._rates.take(quota, len(jobs), now_s=now_s)
@@ -464,6 +475,16 @@ class Daemon(ServiceLoop):
         if back and name in ledger.lost:
             ledger.record([ServerGone(now_s, name, ledger.lost[name])])
         await self._tell()
+
+
+@contextlib.contextmanager
+def _told_of(job: Job, at: int, known_as: str = "") -> Iterator[None]:
+    """Have errors about the job at this place of a submission say where, and name it as its owner did."""
+    try:
+        yield
+    except BadSpec as error:
+        message = error.message.replace(f"job {known_as!r}", f"job {job.name!r}")
+        raise BadSpec(message, where=error.where or ("job", at)) from error
 
 
 def _check_folder(job: Job) -> None:

@@ -44,7 +44,6 @@ from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import SCHEDULER
 from controller.vocabulary import Job, Topology
-from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
 from ina.service.holds import HeldRun
@@ -104,6 +103,7 @@ class Ledger:
         again: How often the workers of jobs started again in the same run, and the admission before the last.
         forgotten: How many jobs that were over have been forgotten.
         recovered_s: The time of the last event that the store held.
+        recovered_lines: The lines of the log by then.
         holds: What is held, by run.
         stirred: Whether what is wanted or what is held may have changed since the two were compared.
         changes: Counts events, and changes of what is held.
@@ -138,12 +138,8 @@ class Ledger:
         self._clock = clock
         self._wanted = policies, topology
         policies.core(topology)  # what is wrong is never kept: the state would be lost to it
-        first = store.fact("policies", json.dumps(policies.plain()))
-        assert first is not None
-        self.policies = type(policies).of(json.loads(first))
-        cluster = store.fact("cluster", json.dumps(topology_document(topology)))
-        assert cluster is not None
-        self._wiring = Wiring.of(parse_topology(cluster, source="cluster.json"))
+        self.policies, first = self._first(policies, topology)
+        self._wiring = Wiring.of(first)
         self.core = self.policies.core(self.topology)
         self.submitted: dict[str, Said] = {}
         self.called: dict[str, list[str]] = {}
@@ -158,6 +154,7 @@ class Ledger:
         self.overdue: set[str] = set()
         self.again: dict[str, tuple[int, int]] = {}
         self.recovered_s = 0.0
+        self.recovered_lines = 0
         self._timed = False
         self._last = store.last
         self._frozen_at = 0
@@ -170,6 +167,18 @@ class Ledger:
         self.stirred = True
         self.changes = 0
         self.woken = asyncio.Event()
+
+    def _first(self, policies: Policies, cluster: Topology) -> tuple[Policies, Topology]:
+        """Return the policies and the cluster that the store began with: these, if it begins now."""
+        if not self._store.kept:
+            return policies, cluster
+        from controller.vocabulary.files import parse_topology, topology_document
+
+        first = self._store.fact("policies", json.dumps(policies.plain()))
+        described = self._store.fact("cluster", json.dumps(topology_document(cluster)))
+        assert first is not None
+        assert described is not None
+        return type(policies).of(json.loads(first)), parse_topology(described, source="cluster.json")
 
     @property
     def trouble(self) -> str:
@@ -247,6 +256,8 @@ class Ledger:
         for row in self._store.events(self._frozen_at):
             self._take_in(row.body)
         self.recovered_s = self.core.now_s
+        assert self.core.log is not None
+        self.recovered_lines = self.core.log.counts.total()
         self.holds = {number: HeldRun.of(body) for number, body in self._store.holds().items()}
         policies, cluster = self._wanted
         if self.topology != cluster:
@@ -327,6 +338,8 @@ class Ledger:
                 " run send"
             )
         changes = self._try(lambda core: self.policies.change_cluster(core, cluster))
+        from controller.vocabulary.files import topology_document
+
         self._record_own(CLUSTER, cluster=topology_document(cluster))
         return changes.notes
 
@@ -449,6 +462,8 @@ class Ledger:
                 self.core.handle(Tick(at_s))
                 self.policies.take_over(self.core)
             case "cluster":
+                from controller.vocabulary.files import parse_topology
+
                 self._take_cluster(parse_topology(json.dumps(body["cluster"]), source="cluster.json"), at_s)
             case "quota":
                 self._let_in(self.quotas.grant(Quota(**body["quota"])), at_s)
@@ -537,6 +552,8 @@ class Ledger:
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
         """Have the core know jobs that have waited for their tenant's quota."""
+        from controller.vocabulary.files import check_job
+
         for name in names:
             job = self.submitted[name].job
             try:

@@ -203,11 +203,13 @@ def read_policies(path: Path, defaults: Policies) -> Policies:
     if "settings" in own:
         own["settings"] = tuple(own["settings"].items())
     assert defaults.allocation is not None
-    if "scheduler" in own and "placement" not in given:  # the one that goes with it
-        if own["scheduler"] == JOINT.scheduler:
-            given["placement"] = JOINT.placement
-        elif defaults.scheduler == JOINT.scheduler and defaults.allocation.placement == SCHEDULER:
-            given["placement"] = SIMPLE.placement
+    if "scheduler" in own:  # others go with it, as with the option
+        together = own["scheduler"] == JOINT.scheduler
+        before, after = (SIMPLE, JOINT) if together else (JOINT, SIMPLE)
+        if together or defaults.allocation.placement == before.placement:
+            given.setdefault("placement", after.placement)
+        if defaults.allocation.routing == before.routing:
+            given.setdefault("routing", after.routing)
     found = replace(defaults, allocation=replace(defaults.allocation, **given), **own)
     try:
         found._check_settings()

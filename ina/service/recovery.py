@@ -17,11 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from controller.switches.leases import is_running
 from ina.service import files
 from ina.service.errors import StoreError
 from ina.service.executor import STOP_S
 from ina.service.ledger import RESTORED
-from ina.service.store import FILE, WITNESS, Store, copy, locked
+from ina.service.store import FILE, WITNESS, Store, copy, locked, read_witness
 from ina.service.tokens import FILE as TOKENS
 
 TOKENS_FACT = "tokens"
@@ -36,7 +37,9 @@ def back_up(folder: Path, to: Path) -> None:
         raise StoreError(f"{to} exists: want the name of a new file")
     if not (folder / FILE).exists():
         raise StoreError(f"{folder} has no {FILE}: want the --state of a controller")
-    witness = files.read(folder / WITNESS)
+    if not to.parent.is_dir():
+        raise StoreError(f"{to.parent} is not a directory: want a file in one that is there")
+    witness = read_witness(folder)
     with _opened(folder / FILE, to.with_name(f"{to.name}.part"), witness) as (file, store):
         if (tokens := folder / TOKENS).exists():
             store.set_fact(TOKENS_FACT, tokens.read_text())
@@ -55,7 +58,7 @@ def restore(backup: Path, folder: Path) -> int:
     with _alone(folder), _opened(backup, folder / "restoring") as (file, store):
         if store.fact("policies") is None:
             raise StoreError(f"{backup} is no state of a controller: want what 'ina controller backup' made")
-        witness = files.read(folder / WITNESS)
+        witness = read_witness(folder, doubted=True)
         if witness is not None and witness["state"] != store.identity:
             raise StoreError(
                 f"{backup} is of the state {store.identity}, and {folder} is that of {witness['state']}: want"
@@ -102,7 +105,7 @@ def forget(folder: Path) -> list[str]:
                 )
         _end([files.process_of(each) for each in _folders(folder)])
         _end(_strays(folder))
-        witness = files.read(folder / WITNESS)
+        witness = read_witness(folder, doubted=True)
         _move_aside(folder, (*_ASIDE, "runs", "external", "logs"), "forgotten")
         if witness is not None:
             files.write(folder / WITNESS, {**witness, "seq": 0})
@@ -117,7 +120,7 @@ def check_processes(folder: Path, identity: str) -> None:
     for process, place in _processes():
         elsewhere = place.parent.parent
         with contextlib.suppress(OSError, ValueError):  # another user's, or gone
-            if elsewhere != folder and (files.read(elsewhere / WITNESS) or {}).get("state") == identity:
+            if elsewhere != folder and (read_witness(elsewhere, doubted=True) or {}).get("state") == identity:
                 raise StoreError(
                     f"process {process} of the state {identity} runs in {place}: start the controller with"
                     f" --state {elsewhere}, or end all that runs there: 'ina controller forget --state"
@@ -155,21 +158,17 @@ def _end(processes: Iterable[int | None]) -> None:
                 os.kill(process, number)
         until = time.monotonic() + STOP_S
         while left and time.monotonic() < until:
-            left = {process for process in left if _lives(process)}
+            left = {process for process in left if is_running(process)}
             time.sleep(0.02)
     if left:
         raise StoreError(f"processes {', '.join(map(str, sorted(left)))} do not end")
 
 
-def _lives(process: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only one that uses a state. Raises StoreError if a controller does."""
+    """Be the only one that uses a state. Raises StoreError if a controller does, or none is there."""
+    if not folder.is_dir():
+        raise StoreError(f"{folder} is not there: want the --state of a controller")
 
     def refuse(holder: str) -> None:
         raise StoreError(f"{holder} uses the state in {folder}: end that controller first")

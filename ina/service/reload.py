@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import BadSpec
+from ina.service.daemon import Daemon
 from ina.service.errors import Conflict, ServiceError
 from ina.service.machines import read_cluster
 from ina.service.policies import Policies, read_policies
-from ina.service.service import Reloaded, Service
+from ina.service.service import Reloaded
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Files:
     policies: Path | None
     defaults: Policies
 
-    async def reload(self, service: Service) -> Reloaded:
+    async def reload(self, service: Daemon) -> Reloaded:
         """Have a service serve the cluster and decide by the policies that the files describe now.
 
         Both are read before anything changes. A cluster or policies that cannot follow those of now change
@@ -56,7 +57,7 @@ class Files:
         return Reloaded(notes, policies.names)
 
 
-def reloading(service: Service, files: Files) -> Callable[[], None]:
+def reloading(service: Daemon, files: Files) -> Callable[[], None]:
     """Return a signal's handler that has the service read its files again; a warning says what is refused."""
     under_way: set[asyncio.Task[None]] = set()
 

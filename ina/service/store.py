@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from controller.switches.leases import is_running
 from ina.service import files
 from ina.service.errors import StoreError
 
@@ -35,6 +36,8 @@ WAYS_OUT = (
     "'ina controller restore BACKUP --state {folder}' goes on from a backup, 'ina controller forget --state"
     " {folder}' ends what still runs and begins anew"
 )
+_END_S = 5.0
+"""Time in which a process ends whose lock is free; it may have been on another machine."""
 _CHECKPOINT_PAGES = 256
 """Pages in the log after which SQLite moves them into the file: without its log it should not be empty."""
 _SCHEMA = """
@@ -58,6 +61,23 @@ class Row(NamedTuple):
     body: Mapping[str, Any]
 
 
+def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | None:
+    """Read the witness of a state; None if it is not there, or is damaged and may be `doubted`.
+
+    Raises StoreError for one that is damaged, and OSError.
+    """
+    with contextlib.suppress(ValueError):
+        match files.read(folder / WITNESS):
+            case {"state": str(), "generation": int(), "seq": int()} | None as found:
+                return found
+    if doubted:
+        return None
+    raise StoreError(
+        f"{folder / WITNESS}, which says how far the state has come, is damaged: 'ina controller adopt"
+        f" --state {folder}' goes on from what is there, {WAYS_OUT.format(folder=folder)}"
+    )
+
+
 class Store:
     """An open state; to be used by one thread at a time.
 
@@ -66,6 +86,9 @@ class Store:
         identity: Names it: no other state has the same.
         generation: How often it was opened.
     """
+
+    kept = True
+    """Whether it outlives the process."""
 
     def __init__(self, folder: Path, *, older: bool = False) -> None:
         """Open the state in a folder, which is made if it is not there.
@@ -87,7 +110,7 @@ class Store:
         """Whether the folder's list of files was synced since SQLite made its log."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            witness = files.read(folder / WITNESS) or {}
+            witness = read_witness(folder, doubted=older) or {}
             if not self._path.exists() or not self._path.stat().st_size:
                 self._refuse_to_begin(witness)
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -385,10 +408,8 @@ class Store:
             raise StoreError(text) from error
 
     def _damaged(self, why: str) -> str:
-        return (
-            f"{self._path} is damaged ({why}); it is left as it is. Restore a backup, or recover what can be"
-            f" read: sqlite3 {self._path} .recover | sqlite3 NEW/{FILE}, then start with --state NEW"
-        )
+        ways = WAYS_OUT.format(folder=self.folder)
+        return f"{self._path} is damaged ({why}); it is left as it is: {ways}"
 
 
 def copy(source: Path, to: Path) -> None:
@@ -430,6 +451,10 @@ def locked(folder: Path, *, on_wait: Any = lambda holder: None, poll_s: float = 
                     on_wait(handle.read().strip())
                     told = True
                 time.sleep(poll_s)
+        handle.seek(0)
+        last, until = handle.read().strip().rpartition(" ")[2], time.monotonic() + _END_S
+        while told and last.isdecimal() and is_running(int(last)) and time.monotonic() < until:
+            time.sleep(poll_s / 10)  # its lock is free a moment before it has ended
         handle.seek(0)
         handle.truncate()
         handle.write(f"process {os.getpid()}\n")

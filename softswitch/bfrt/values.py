@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from p4src.messages import bfruntime
 from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound, Unimplemented
+from softswitch.p4runtime.schema import Numbered
 
 NUMBERS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 """Types of numbers, beside ``bytes``, and their bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(Numbered):
     """A field of a key or of data.
 
     Args:
@@ -27,8 +28,6 @@ class Column:
         field_class: ``register_data`` for what a chip has once for each pipe.
     """
 
-    id: int
-    name: str
     type: str = "bytes"
     width: int = 0
     match: str = ""
@@ -42,20 +41,16 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionSpec:
+class ActionSpec(Numbered):
     """An action of a table, with its parameters."""
 
-    id: int
-    name: str
     data: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TableSpec:
+class TableSpec(Numbered):
     """A table: its key, the data of all entries, and the data that belong to an action."""
 
-    id: int
-    name: str
     kind: str
     size: int
     key: tuple[Column, ...]

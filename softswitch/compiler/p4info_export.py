@@ -11,10 +11,10 @@ Structured annotations other than ``@pkginfo`` and ``@platform_property`` go as 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from p4src.messages import p4info_pb2
@@ -61,39 +61,31 @@ _Object = (
 _Item = TypeVar("_Item", bound=_Object)
 
 
-@dataclass(frozen=True, slots=True)
-class _Symbols:
-    """Ids of all objects of one kind by their names."""
-
-    ids: Mapping[str, int]
-
-    @classmethod
-    def of(cls, prefix: int, objects: Mapping[str, _Object]) -> _Symbols:
-        ids: dict[str, int] = {}
-        taken: dict[int, str] = {}
-        for name, item in objects.items():
-            given = _given_id(item.annotations, item.pos)
-            if given is None:
-                continue
-            if given >> 24 not in (0, prefix):
-                raise CompileError(
-                    f"@id({given:#x}) of '{name}' has the prefix of another kind of object",
-                    item.pos,
-                    f"an id below 2^24 or between {prefix << 24:#x} and {(prefix << 24) + 0xFFFFFF:#x}",
-                )
-            ids[name] = given & 0xFFFFFF | prefix << 24
-            if ids[name] in taken:
-                raise CompileError(
-                    f"'{name}' and '{taken[ids[name]]}' have the same @id({given:#x})", item.pos
-                )
-            taken[ids[name]] = name
-        for name in sorted(objects.keys() - ids.keys()):
-            value = _hash(name)
-            while (prefix << 24 | value & 0xFFFFFF) in taken:
-                value += 1
-            ids[name] = prefix << 24 | value & 0xFFFFFF
-            taken[ids[name]] = name
-        return cls(ids)
+def _ids(prefix: int, objects: Mapping[str, _Object]) -> dict[str, int]:
+    """Return the ids of all objects of one kind by their names."""
+    ids: dict[str, int] = {}
+    taken: dict[int, str] = {}
+    for name, item in objects.items():
+        given = _given_id(item.annotations, item.pos)
+        if given is None:
+            continue
+        if given >> 24 not in (0, prefix):
+            raise CompileError(
+                f"@id({given:#x}) of '{name}' has the prefix of another kind of object",
+                item.pos,
+                f"an id below 2^24 or between {prefix << 24:#x} and {(prefix << 24) + 0xFFFFFF:#x}",
+            )
+        ids[name] = given & 0xFFFFFF | prefix << 24
+        if ids[name] in taken:
+            raise CompileError(f"'{name}' and '{taken[ids[name]]}' have the same @id({given:#x})", item.pos)
+        taken[ids[name]] = name
+    for name in sorted(objects.keys() - ids.keys()):
+        value = _hash(name)
+        while (prefix << 24 | value & 0xFFFFFF) in taken:
+            value += 1
+        ids[name] = prefix << 24 | value & 0xFFFFFF
+        taken[ids[name]] = name
+    return ids
 
 
 class Export:
@@ -101,38 +93,23 @@ class Export:
 
     def __init__(self, program: ir.Program) -> None:
         self._program = program
-        direct = {name: counter for name, counter in program.counters.items() if counter.table is not None}
-        arrays = {name: counter for name, counter in program.counters.items() if counter.table is None}
-        tables = {
-            name: table
-            for name, table in program.tables.items()
-            if not table.value_set and ir.plain_name(name) == name
+        plain = {name: table for name, table in program.tables.items() if ir.plain_name(name) == name}
+        objects: dict[int, Mapping[str, _Object]] = {
+            _Ids.TABLE: {name: table for name, table in plain.items() if not table.value_set},
+            _Ids.ACTION_PROFILE: program.action_profiles,
+            _Ids.CONTROLLER_HEADER: {each.type_name: each for each in program.controller_headers.values()},
+            _Ids.VALUE_SET: {name: table for name, table in program.tables.items() if table.value_set},
+            _Ids.ACTION: _actions(program),
+            _Ids.COUNTER: _arrays(program.counters),
+            _Ids.DIRECT_COUNTER: _direct(program.counters),
+            _Ids.REGISTER: program.register_arrays,
+            _Ids.METER: _arrays(program.meters),
+            _Ids.DIRECT_METER: _direct(program.meters),
+            _Ids.DIGEST: program.digests,
         }
-        sets = {name: table for name, table in program.tables.items() if table.value_set}
-        self._tables = _Symbols.of(_Ids.TABLE, tables)
-        self._profiles = _Symbols.of(_Ids.ACTION_PROFILE, program.action_profiles)
-        headers = {header.type_name: header for header in program.controller_headers.values()}
-        self._controller_headers = _Symbols.of(_Ids.CONTROLLER_HEADER, headers)
-        self._value_sets = _Symbols.of(_Ids.VALUE_SET, sets)
-        self._actions = _Symbols.of(_Ids.ACTION, _actions(program))
-        self._counters = _Symbols.of(_Ids.COUNTER, arrays)
-        self._direct_counters = _Symbols.of(_Ids.DIRECT_COUNTER, direct)
-        self._registers = _Symbols.of(_Ids.REGISTER, program.register_arrays)
-        meters = {name: meter for name, meter in program.meters.items() if meter.table is None}
-        self._meters = _Symbols.of(_Ids.METER, meters)
-        direct_meters = {name: meter for name, meter in program.meters.items() if name not in meters}
-        self._direct_meters = _Symbols.of(_Ids.DIRECT_METER, direct_meters)
-        self._digests = _Symbols.of(_Ids.DIGEST, program.digests)
-        names = {
-            *program.tables,
-            *_actions(program),
-            *program.action_profiles,
-            *program.counters,
-            *program.register_arrays,
-            *program.meters,
-            *program.digests,
-        }
-        self._aliases = _aliases(names)
+        self._ids = {prefix: _ids(prefix, of_kind) for prefix, of_kind in objects.items()}
+        named = (of_kind for prefix, of_kind in objects.items() if prefix != _Ids.CONTROLLER_HEADER)
+        self._aliases = _aliases({*program.tables, *itertools.chain(*named)})
 
     def message(self) -> p4info_pb2.P4Info:
         """Return it. Raises CompileError, see `softswitch.compiler.p4info`."""
@@ -143,31 +120,26 @@ class Export:
         for table in _visible(program.tables.values()):
             if table.value_set:
                 self._value_set(info.value_sets.add(), table)
-            elif table.name in self._tables.ids:
+            elif table.name in self._ids[_Ids.TABLE]:
                 self._table(info.tables.add(), table)
         for action in _visible(_actions(program).values()):
             self._action(info.actions.add(), action)
         for profile in _visible(program.action_profiles.values()):
             self._profile(info.action_profiles.add(), profile)
         for counter in _visible(program.counters.values()):
-            if counter.table is None:
-                message = info.counters.add()
-                self._preamble(message.preamble, counter, self._counters)
-                message.size = counter.size
-            else:
-                message = info.direct_counters.add()
-                self._preamble(message.preamble, counter, self._direct_counters)
-                message.direct_table_id = self._tables.ids[counter.table]
+            kinds = (_Ids.COUNTER, _Ids.DIRECT_COUNTER)
+            message = self._cells((info.counters, info.direct_counters), kinds, counter)
             message.spec.unit = _UNITS[counter.unit]
         for meter in _visible(program.meters.values()):
-            self._meter(info, meter)
+            message = self._cells((info.meters, info.direct_meters), (_Ids.METER, _Ids.DIRECT_METER), meter)
+            message.spec.unit = _METER_UNITS[meter.unit]
         for register in _visible(program.register_arrays.values()):
             message = info.registers.add(size=register.size)
-            self._preamble(message.preamble, register, self._registers)
+            self._preamble(message.preamble, register, _Ids.REGISTER)
             self._data(info.type_info, message.type_spec, register.data)
         for digest in program.digests.values():
             message = info.digests.add()
-            self._preamble(message.preamble, digest, self._digests)
+            self._preamble(message.preamble, digest, _Ids.DIGEST)
             self._data(info.type_info, message.type_spec, digest.data)
         for header in program.controller_headers.values():
             self._controller_header(info.controller_packet_metadata.add(), header)
@@ -175,20 +147,24 @@ class Export:
             self._new_type(info.type_info.new_types[new.name], new)
         return info
 
-    def _bits(self, item: ir.Key | ir.Param) -> int:
-        """Return the width of a value as the controller gives it."""
+    def _cells(self, messages: tuple[Any, Any], kinds: tuple[int, int], item: ir.Counter | ir.Meter) -> Any:
+        """Add an array of counters or meters, or those of a table's entries, and return its message."""
+        if item.table is None:
+            message = messages[0].add(size=item.size)
+        else:
+            message = messages[1].add(direct_table_id=self._ids[_Ids.TABLE][item.table])
+        self._preamble(message.preamble, item, kinds[item.table is not None])
+        return message
+
+    def _field(self, fields: Any, id_: int, name: str, item: ir.Key | ir.Param) -> Any:
+        """Add a match field, a parameter or metadata, as wide as the controller gives it."""
         new = self._program.new_types.get(item.type_name)
         type_ = item.expr.type if isinstance(item, ir.Key) else item.type
-        return new.width if new is not None and new.width else _width(type_)
-
-    def _meter(self, info: Any, meter: ir.Meter) -> None:
-        if meter.table is None:
-            message = info.meters.add(size=meter.size)
-            self._preamble(message.preamble, meter, self._meters)
-        else:
-            message = info.direct_meters.add(direct_table_id=self._tables.ids[meter.table])
-            self._preamble(message.preamble, meter, self._direct_meters)
-        message.spec.unit = _METER_UNITS[meter.unit]
+        field = fields.add(id=id_, name=name, bitwidth=new.width if new and new.width else _width(type_))
+        if item.type_name:
+            field.type_name.name = item.type_name
+        _annotate(field, item.annotations)
+        return field
 
     def _data(self, types: Any, message: Any, data: ir.DataType) -> None:
         """Fill in a ``P4DataTypeSpec``, and `types` with what it names."""
@@ -239,74 +215,59 @@ class Export:
             _describe_scalar(message.original_type, new.type)
 
     def _profile(self, message: Any, profile: ir.ActionProfile) -> None:
-        self._preamble(message.preamble, profile, self._profiles)
+        self._preamble(message.preamble, profile, _Ids.ACTION_PROFILE)
         users = [table for table in self._program.tables.values() if table.implementation == profile.name]
-        message.table_ids.extend(self._tables.ids[table.name] for table in users)
+        message.table_ids.extend(self._ids[_Ids.TABLE][table.name] for table in users)
         message.with_selector = profile.selector
         message.size = profile.size
         message.max_group_size = _max_group_size(profile)
 
     def _controller_header(self, message: Any, header: ir.ControllerHeader) -> None:
-        message.preamble.id = self._controller_headers.ids[header.type_name]
+        message.preamble.id = self._ids[_Ids.CONTROLLER_HEADER][header.type_name]
         message.preamble.name = message.preamble.alias = header.name
         _annotate(message.preamble, header.annotations)
         ids = _field_ids([param.annotations for param in header.fields], header.pos)
         for field_id, param in zip(ids, header.fields, strict=True):
-            field = message.metadata.add(id=field_id, name=param.name, bitwidth=self._bits(param))
-            if param.type_name:
-                field.type_name.name = param.type_name
-            _annotate(field, param.annotations)
+            self._field(message.metadata, field_id, param.name, param)
 
     def _value_set(self, message: Any, table: ir.Table) -> None:
-        self._preamble(message.preamble, table, self._value_sets)
+        self._preamble(message.preamble, table, _Ids.VALUE_SET)
         for field_id, key in enumerate(table.keys, start=1):
-            message.match.add(
-                id=field_id,
-                name=key.name,
-                bitwidth=self._bits(key),
-                match_type=_MATCH_TYPES[key.match],
-            )
+            self._field(message.match, field_id, key.name, key).match_type = _MATCH_TYPES[key.match]
         message.size = table.size
 
-    def _preamble(self, preamble: Any, item: _Object, symbols: _Symbols) -> None:
-        preamble.id = symbols.ids[item.name]
+    def _preamble(self, preamble: Any, item: _Object, kind: int) -> None:
+        preamble.id = self._ids[kind][item.name]
         preamble.name = item.name
         preamble.alias = self._aliases[item.name]
         _annotate(preamble, item.annotations)
 
     def _table(self, message: Any, table: ir.Table) -> None:
-        self._preamble(message.preamble, table, self._tables)
+        self._preamble(message.preamble, table, _Ids.TABLE)
         ids = _field_ids([key.annotations for key in table.keys], table.pos)
         for field_id, key in zip(ids, table.keys, strict=True):
             if key.match == "selector":
                 continue  # the control plane does not match on it
-            field = message.match_fields.add(id=field_id, name=key.name, bitwidth=self._bits(key))
-            if key.type_name:
-                field.type_name.name = key.type_name
-            _annotate(field, key.annotations)
+            field = self._field(message.match_fields, field_id, key.name, key)
             if key.match in _MATCH_TYPES:
                 field.match_type = _MATCH_TYPES[key.match]
             else:
                 field.other_match_type = key.match
         if table.implementation:
-            message.implementation_id = self._profiles.ids[table.implementation]
+            message.implementation_id = self._ids[_Ids.ACTION_PROFILE][table.implementation]
         for ref in table.actions:
-            if ir.plain_name(ref.action) not in self._actions.ids:
-                continue  # the action by which entries name groups
-            _annotate(
-                message.action_refs.add(
-                    id=self._actions.ids[ir.plain_name(ref.action)], scope=_SCOPES[ref.scope]
-                ),
-                ref.annotations,
-            )
-        default = table.default
+            id_ = self._ids[_Ids.ACTION].get(ir.plain_name(ref.action))
+            if id_ is not None:  # not the action by which entries name groups
+                _annotate(message.action_refs.add(id=id_, scope=_SCOPES[ref.scope]), ref.annotations)
+        self._initial_default(message.initial_default_action, table.default, table.pos)
         if table.const_default:
-            message.const_default_action_id = self._actions.ids[ir.plain_name(default.action)]
-        self._initial_default(message.initial_default_action, default, table.pos)
-        if table.direct_counter is not None:
-            message.direct_resource_ids.append(self._direct_counters.ids[table.direct_counter])
-        if table.direct_meter is not None:
-            message.direct_resource_ids.append(self._direct_meters.ids[table.direct_meter])
+            message.const_default_action_id = message.initial_default_action.action_id
+        for kind, name in (
+            (_Ids.DIRECT_COUNTER, table.direct_counter),
+            (_Ids.DIRECT_METER, table.direct_meter),
+        ):
+            if name is not None:
+                message.direct_resource_ids.append(self._ids[kind][name])
         if table.idle_timeout:
             message.idle_timeout_behavior = p4info_pb2.Table.NOTIFY_CONTROL
         message.size = table.size
@@ -314,22 +275,18 @@ class Export:
         message.has_initial_entries = bool(table.entries)
 
     def _initial_default(self, message: Any, default: ir.Invocation, pos: ir.Position) -> None:
-        message.action_id = self._actions.ids[ir.plain_name(default.action)]
+        message.action_id = self._ids[_Ids.ACTION][ir.plain_name(default.action)]
         params = self._program.actions[default.action].params
         ids = _field_ids([param.annotations for param in params], pos)
         for param_id, param, value in zip(ids, params, default.args, strict=True):
             message.arguments.add(param_id=param_id, value=_bytes(value, param.type))
 
     def _action(self, message: Any, action: ir.Action) -> None:
-        self._preamble(message.preamble, action, self._actions)
+        self._preamble(message.preamble, action, _Ids.ACTION)
         ids = _field_ids([param.annotations for param in action.params], action.pos)
         for param_id, param in zip(ids, action.params, strict=True):
             names = [unescape(note.body) for note in param.annotations if note.name == "name"]
-            name = names[0] if names else param.name
-            field = message.params.add(id=param_id, name=name, bitwidth=self._bits(param))
-            if param.type_name:
-                field.type_name.name = param.type_name
-            _annotate(field, param.annotations)
+            self._field(message.params, param_id, names[0] if names else param.name, param)
 
 
 def _bytes(value: int, type_: ir.Bits | ir.Bool) -> bytes:
@@ -354,6 +311,17 @@ def _describe_scalar(message: Any, type_: ir.Bits | ir.Bool) -> None:
             message.bitstring.int.bitwidth = width
         case ir.Bits(width):
             message.bitstring.bit.bitwidth = width
+
+
+_Cells = TypeVar("_Cells", ir.Counter, ir.Meter)
+
+
+def _arrays(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
+    return {name: item for name, item in cells.items() if item.table is None}
+
+
+def _direct(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
+    return {name: item for name, item in cells.items() if item.table is not None}
 
 
 def _actions(program: ir.Program) -> dict[str, ir.Action]:

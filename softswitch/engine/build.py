@@ -8,8 +8,8 @@ compiler serves, or with the package (`c_compiler.find`).
 
 Builds the data-path engine (runtime/engine*.c) with the machine's C compiler, once per content.
 
-``python -m softswitch.engine.build FOLDER PROGRAM.p4:LANES…`` builds it and programs for machines that
-have no compiler (`c_compiler`).
+``python -m softswitch.engine.build FOLDER PROGRAM.p4:LANES… PART.h+PART.c…`` builds it, programs, and C files
+that others have built here (`joined`) for machines that have no compiler (`c_compiler`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -270,8 +270,13 @@ def build_engine() -> Path:
     return build_c(engine_text(), flags=ENGINE_FLAGS)
 
 
+def joined(parts: Iterable[Path]) -> str:
+    """Return C files as one text."""
+    return "\n".join(part.read_text(encoding="utf-8") for part in parts)
+
+
 def build_for_others(folder: Path, programs: Sequence[str]) -> None:
-    """Build the engine and programs, each "PROGRAM.p4:LANES", into a folder, for all `LEVELS`."""
+    """Build the engine and others, each "PROGRAM.p4:LANES" or "PART.h+PART.c", for all `LEVELS`."""
     from concurrent.futures import ProcessPoolExecutor  # switches build one thing at a time
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -281,7 +286,9 @@ def build_for_others(folder: Path, programs: Sequence[str]) -> None:
 
 def _build_for_others(folder: Path, program: str) -> None:
     text, flags = engine_text(), tuple[str, ...](ENGINE_FLAGS)
-    if program:
+    if program.endswith(".c"):
+        text, flags = joined(map(Path, program.split("+"))), FLAGS
+    elif program:
         from softswitch.compiler import compile_file
         from softswitch.engine.emit_c import emit_c
 

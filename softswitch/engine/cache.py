@@ -41,7 +41,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -278,9 +278,17 @@ class _Pickler(pickle.Pickler):
     """Writes dataclasses as calls, which loads 20,000 of them in a third of the time."""
 
     def reducer_override(self, it: Any) -> Any:
-        if dataclasses.is_dataclass(it) and not isinstance(it, type):
-            return type(it), tuple(getattr(it, field.name) for field in dataclasses.fields(it))
-        return NotImplemented
+        if not dataclasses.is_dataclass(it) or isinstance(it, type):
+            return NotImplemented
+        values = {field.name: getattr(it, field.name) for field in dataclasses.fields(it)}
+        named = {field.name: values.pop(field.name) for field in dataclasses.fields(it) if field.kw_only}
+        if named.keys() == {"pos"}:
+            return _at, (type(it), named["pos"], *values.values())
+        return (partial(type(it), **named) if named else type(it)), tuple(values.values())
+
+
+def _at(kind: Any, pos: ir.Position, *values: Any) -> Any:
+    return kind(*values, pos=pos)
 
 
 def _pickled(program: ir.Program) -> bytes:

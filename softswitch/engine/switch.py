@@ -80,13 +80,12 @@ class Switch:
         impairments: Mapping[int, PortImpairments] | None = None,
         threads: int = 1,
         busy_packets: int = BUSY_PACKETS,
-        engine: NativeEngine | None = None,
     ) -> None:
         """Open the ports.
 
         In real time, up to `threads` threads of the C engine process packets, as far as the program and the
         ports let them (`undivided`): where `busy_packets` and more come in by one turn of the loop after
-        the other, and there are processors; with 0 they always do. `engine` is one that was made already.
+        the other, and there are processors; with 0 they always do.
 
         Raises PortError, with nothing left open, if a port cannot be opened; NoCompiler where the engine
         cannot be built and did not come with the package.
@@ -102,7 +101,7 @@ class Switch:
         self._failure: SwitchError | None = None
         self._threads: list[threading.Thread] = []
         self._several = threads > 1
-        self._engine = engine or NativeEngine(threads=threads, busy_packets=busy_packets)
+        self._engine = NativeEngine(threads=threads, busy_packets=busy_packets)
         self._locked = Locked(self._engine)
         self.loads = 0
         """Programs loaded so far."""

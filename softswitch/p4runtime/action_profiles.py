@@ -15,7 +15,6 @@ from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import ir
 from softswitch.p4runtime import translate
 from softswitch.p4runtime.errors import (
-    AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -23,7 +22,7 @@ from softswitch.p4runtime.errors import (
     Unimplemented,
 )
 from softswitch.p4runtime.schema import ProfileInfo, TableSchema
-from softswitch.p4runtime.state import Bundle, EntryKey, ProfileState
+from softswitch.p4runtime.state import Bundle, EntryKey, ProfileState, check_kind
 
 _OWN_GROUPS = 1 << 31
 """Where the numbers of groups start that controllers do not name: those of action sets."""
@@ -178,17 +177,9 @@ def write_member(bundle: Bundle, kind: int, message: Any) -> None:
 
 
 def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, size: int) -> None:
-    match kind:
-        case p4.Update.INSERT if number in things:
-            raise AlreadyExists(f"{what} already exists")
-        case p4.Update.INSERT if len(things) >= size:
-            raise ResourceExhausted(f"no room for {what}: there are {size}")
-        case p4.Update.MODIFY | p4.Update.DELETE if number not in things:
-            raise NotFound(f"{what} is not there")
-        case p4.Update.INSERT | p4.Update.MODIFY | p4.Update.DELETE:
-            pass
-        case _:
-            raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")
+    check_kind(kind, number in things, exists=f"{what} already exists", missing=f"{what} is not there")
+    if kind == p4.Update.INSERT and len(things) >= size:
+        raise ResourceExhausted(f"no room for {what}: there are {size}")
 
 
 # --------------------------------------------------------------------------- groups

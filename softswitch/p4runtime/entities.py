@@ -5,6 +5,7 @@ Digests are here: their entries, and the lists of them (sections 9.6 and 16.3).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +15,12 @@ from softswitch.p4runtime import action_profiles, cells, replication, tables
 from softswitch.p4runtime.cells import encode_data
 from softswitch.p4runtime.errors import (
     Aborted,
-    AlreadyExists,
     InvalidArgument,
-    NotFound,
     RequestError,
     Unimplemented,
 )
 from softswitch.p4runtime.schema import ArrayInfo
-from softswitch.p4runtime.state import Bundle, Device, Subscription, Timeout
+from softswitch.p4runtime.state import Bundle, Device, Subscription, Timeout, check_kind
 
 
 def write_digest(bundle: Bundle, kind: int, message: Any) -> None:
@@ -30,20 +29,18 @@ def write_digest(bundle: Bundle, kind: int, message: Any) -> None:
     config = message.config
     if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
         raise InvalidArgument(f"times and sizes of '{digest.name}' are 0 or more")
-    there = digest.id in bundle.digests
-    match kind:
-        case p4.Update.INSERT if there:
-            raise AlreadyExists(f"digest '{digest.name}' is subscribed to already; modify it")
-        case p4.Update.INSERT:
-            bundle.digests[digest.id] = Subscription(_copy(message))
-        case p4.Update.MODIFY | p4.Update.DELETE if not there:
-            raise NotFound(f"digest '{digest.name}' has no subscription; insert it")
-        case p4.Update.MODIFY:
-            bundle.digests[digest.id].entry = _copy(message)
-        case p4.Update.DELETE:
-            del bundle.digests[digest.id]
-        case _:
-            raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")
+    check_kind(
+        kind,
+        digest.id in bundle.digests,
+        exists=f"digest '{digest.name}' is subscribed to already; modify it",
+        missing=f"digest '{digest.name}' has no subscription; insert it",
+    )
+    if kind == p4.Update.DELETE:
+        del bundle.digests[digest.id]
+    elif kind == p4.Update.MODIFY:
+        bundle.digests[digest.id].entry = copy.deepcopy(message)
+    else:
+        bundle.digests[digest.id] = Subscription(copy.deepcopy(message))
 
 
 def read_digest(bundle: Bundle, request: Any) -> Iterator[Any]:
@@ -52,7 +49,7 @@ def read_digest(bundle: Bundle, request: Any) -> Iterator[Any]:
         _digest(bundle, request.digest_id)
     for id_, subscription in bundle.digests.items():
         if request.digest_id in (0, id_):
-            yield _copy(subscription.entry)
+            yield copy.deepcopy(subscription.entry)
 
 
 def acknowledge(bundle: Bundle, message: Any) -> None:
@@ -78,12 +75,6 @@ def _digest(bundle: Bundle, id_: int) -> ArrayInfo:
     if id_ not in bundle.schema.digests:
         raise InvalidArgument(bundle.schema.describe_unknown("digest", id_))
     return bundle.schema.digests[id_]
-
-
-def _copy(message: Any) -> Any:
-    copy = p4.DigestEntry()
-    copy.CopyFrom(message)
-    return copy
 
 
 DIGEST_INTERVAL_S = 0.01

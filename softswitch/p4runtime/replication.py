@@ -6,6 +6,7 @@ tells the switch. Ports must be numbers that the switch could have, whether or n
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,8 @@ from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.native import Members
 from softswitch.engine.pipeline import DROP_PORT
 from softswitch.engine.switch import Switch
-from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound
-from softswitch.p4runtime.state import Bundle, members
+from softswitch.p4runtime.errors import InvalidArgument, NotFound
+from softswitch.p4runtime.state import Bundle, check_kind, members
 
 _LARGEST = 0xFFFF
 """Group, session and replication ids are bit<16> at most in standard_metadata and the engine."""
@@ -113,23 +114,18 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
 def _write(entries: dict[int, Any], what: str, id_: int, kind: int, entry: Any) -> None:
     if not 0 < id_ <= _LARGEST:
         raise InvalidArgument(f"{what} {id_} cannot be; ids are 1 to {_LARGEST}")
-    match kind:
-        case p4.Update.INSERT:
-            if id_ in entries:
-                raise AlreadyExists(f"{what} {id_} exists already; modify it")
-            _check(what, id_, entry)
-            entries[id_] = _copy(entry)
-        case p4.Update.MODIFY:
-            if id_ not in entries:
-                raise NotFound(f"there is no {what} {id_} to modify")
-            _check(what, id_, entry)
-            entries[id_] = _copy(entry)
-        case p4.Update.DELETE:
-            if id_ not in entries:
-                raise NotFound(f"there is no {what} {id_} to delete")
-            del entries[id_]
-        case _:
-            raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")
+    to = "modify" if kind == p4.Update.MODIFY else "delete"
+    check_kind(
+        kind,
+        id_ in entries,
+        exists=f"{what} {id_} exists already; modify it",
+        missing=f"there is no {what} {id_} to {to}",
+    )
+    if kind == p4.Update.DELETE:
+        del entries[id_]
+    else:
+        _check(what, id_, entry)
+        entries[id_] = copy.deepcopy(entry)
 
 
 def _check(what: str, id_: int, entry: Any) -> None:
@@ -150,9 +146,3 @@ def _chosen(entries: dict[int, Any], what: str, wanted: int) -> list[Any]:
     if wanted not in entries:
         raise NotFound(f"there is no {what} {wanted}")
     return [entries[wanted]]
-
-
-def _copy(entry: Any) -> Any:
-    copy = type(entry)()
-    copy.CopyFrom(entry)
-    return copy

@@ -26,11 +26,17 @@ _SCOPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class FieldInfo:
-    """One component of a table's key."""
+class Numbered:
+    """What messages name by a number."""
 
     id: int
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo(Numbered):
+    """One component of a table's key."""
+
     match: str
     width: int
     label: str = field(init=False, repr=False, compare=False)
@@ -41,20 +47,16 @@ class FieldInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ParamInfo:
+class ParamInfo(Numbered):
     """A value with a width: a parameter of an action, or metadata of a packet to or from the controller."""
 
-    id: int
-    name: str
     width: int
 
 
 @dataclass(frozen=True, slots=True)
-class ActionInfo:
+class ActionInfo(Numbered):
     """An action and its parameters in order."""
 
-    id: int
-    name: str
     params: tuple[ParamInfo, ...]
     labels: list[str] = field(init=False, repr=False, compare=False)
     """What messages call the parameters."""
@@ -65,11 +67,9 @@ class ActionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSchema:
+class TableSchema(Numbered):
     """A table: its key in order, and its actions' ids with their scopes ("", table_only, default_only)."""
 
-    id: int
-    name: str
     fields: tuple[FieldInfo, ...]
     actions: Mapping[int, str]
     const_entries: bool
@@ -90,21 +90,17 @@ class TableSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayInfo:
+class ArrayInfo(Numbered):
     """A counter, meter or register of `size` cells, a direct one of `table` (a table's id), or a digest."""
 
-    id: int
-    name: str
     size: int = 0
     table: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileInfo:
+class ProfileInfo(Numbered):
     """An action profile, or a selector, of `size` members, at most `max_group_size` (0: all) in a group."""
 
-    id: int
-    name: str
     size: int
     selector: bool
     max_group_size: int

@@ -25,7 +25,7 @@ from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
 from softswitch.p4runtime import schema as schemas
-from softswitch.p4runtime.errors import FailedPrecondition, InvalidArgument, NotFound
+from softswitch.p4runtime.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 
 MAX_WAITING = 4096
 """Digests of one list at most, whatever its subscription says."""
@@ -360,3 +360,16 @@ def members(entry: Any) -> list[tuple[int, int]]:
         (int.from_bytes(r.port, "big") if r.WhichOneof("port_kind") == "port" else r.egress_port, r.instance)
         for r in entry.replicas
     ]
+
+
+def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
+    """Refuse to insert what is `there`, to modify or delete what is not, and updates without a type."""
+    match kind:
+        case p4.Update.INSERT if there:
+            raise AlreadyExists(exists)
+        case p4.Update.MODIFY | p4.Update.DELETE if not there:
+            raise NotFound(missing)
+        case p4.Update.INSERT | p4.Update.MODIFY | p4.Update.DELETE:
+            pass
+        case _:
+            raise InvalidArgument("the update has no type; it must be INSERT, MODIFY or DELETE")

@@ -57,43 +57,43 @@ class ScriptOperand:
 
 
 @dataclass(frozen=True, slots=True)
-class PacketLine:
-    """Send `data` into `port`."""
+class AtLine:
+    """What a line of a script says."""
 
     line: int
+
+
+@dataclass(frozen=True, slots=True)
+class PacketLine(AtLine):
+    """Send `data` into `port`."""
+
     port: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Expect:
+class Expect(AtLine):
     """A packet leaves at `port`: its first digits are `digits`; None: any number of any packets."""
 
-    line: int
     port: int
     digits: str | None
     exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class NoPacket:
+class NoPacket(AtLine):
     """Nothing leaves at any port but what is expected, in the whole script."""
 
-    line: int
-
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(AtLine):
     """Let everything that was sent pass."""
 
-    line: int
-
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class Add(AtLine):
     """Insert a table entry; `label` names it for `CheckCounter`."""
 
-    line: int
     table: str
     priority: int | None
     matches: tuple[tuple[str, ScriptOperand], ...]
@@ -103,27 +103,23 @@ class Add:
 
 
 @dataclass(frozen=True, slots=True)
-class SetDefault:
+class SetDefault(AtLine):
     """Set the default action of a table."""
 
-    line: int
     table: str
     action: str
     args: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(AtLine):
     """Remove the entries of all tables."""
-
-    line: int
 
 
 @dataclass(frozen=True, slots=True)
-class CheckCounter:
+class CheckCounter(AtLine):
     """Compare a cell of a counter, or the direct counter of the entry with that label."""
 
-    line: int
     counter: str
     index: int | str
     kind: str
@@ -132,10 +128,9 @@ class CheckCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptCommand:
+class ScriptCommand(AtLine):
     """A command of BMv2's control program: `name` of an object if it has one, and numbers."""
 
-    line: int
     command: str
     name: str
     numbers: tuple[int, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from benchmarks.schedulers import reproduce, short_jobs
 from benchmarks.schedulers.references import MURI, SYNERGY
 from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
+from benchmarks.schedulers.trace_files import traces
 from bmv2_topos.harness.page import END, mark_of
 
 
 def test_the_table_of_replicas_is_exact_on_the_shipped_trace() -> None:
-    rows = reproduce.replicas(reproduce.Options(None, False))
+    rows = reproduce.replicas(Namespace(traces=None, slow=False))
     rows = [row for row in rows if "off" in row]
     assert len(rows) == sum(trace == "sample" for trace, _ in MURI)
     for row in rows:
@@ -80,7 +82,7 @@ def test_a_part_of_the_page_is_filled_and_the_others_stay(
 
 
 def test_weave_gains_on_the_shipped_trace() -> None:
-    (trace,) = reproduce.Options(None, False).traces()
+    (trace,) = traces(None)
     for names in ("srsf muri-s weave-s", "tiresias muri-l weave-l"):
         for rules in ("", "muri-replica:"):
             alone, theirs, ours = (reproduce.simulated(trace, f"{rules}{name}") for name in names.split())

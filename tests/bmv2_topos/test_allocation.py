@@ -191,11 +191,6 @@ def test_a_policy_that_changes_nothing_changes_nothing() -> None:
     assert kept == watched
 
 
-def test_the_same_seed_gives_the_same_report() -> None:
-    link = Link("a", "b", loss=0.01)
-    assert run(swap, link=link) == run(swap, link=link)
-
-
 def test_an_error_in_a_policy_ends_the_run_with_its_traceback() -> None:
     def fails(view: SlotView) -> Mapping[str, Region]:
         raise ZeroDivisionError(f"at {view.time_s:.4f}")

@@ -10,7 +10,7 @@ import pytest
 
 from bmv2_topos.harness.simulation import Simulation
 from bmv2_topos.testbeds.virtual import Report, TestbedError
-from controller.vocabulary import BadSpec, Job, Server, Straggler, Topology, Tree, named
+from controller.vocabulary import BadSpec, Job, Link, Server, Straggler, Topology, Tree, named
 from controller.vocabulary.catalog import leaf_spine
 from ina.cli.errors import USAGE, verdict
 from tests.bmv2_topos.test_sweeps import call
@@ -56,9 +56,15 @@ def check_loads(report: Report) -> None:
         ("fat-tree:4", {"placement": "locality", "routing": "tor-only", "memory": "deadline"}),
         ("fat-tree:4", {"placement": "random", "routing": "grid", "program": "exclusive"}),
         ("dumbbell:6x0", {"placement": "gpu-balance"}),
+        (
+            leaf_spine(2, 4, 3, link=Link("h", "s", rate_bps=0)),
+            {"routing": "grid", "memory": "static"},
+        ),  # unlimited
     ],
 )
-def test_links_carry_what_was_foreseen_and_sums_are_exact(cluster: str, options: dict[str, object]) -> None:
+def test_links_carry_what_was_foreseen_and_sums_are_exact(
+    cluster: str | Topology, options: dict[str, object]
+) -> None:
     report = run(cluster=cluster, **options)
     check_exact(report)
     check_loads(report)

@@ -49,13 +49,19 @@ def test_a_graph_of_networkx_says_all_of_it(name: str) -> None:
 
 def test_nodes_of_somebody_elses_graph_are_switches_unless_they_say_otherwise() -> None:
     graph = networkx.cycle_graph(4)
-    graph.add_node("a", kind="host")
+    graph.add_node("a", gpus=2)
+    graph.nodes[3]["slots"] = 100
     graph.add_edge("a", 2, weight=7, rate_bps=1e9)
     topology = from_networkx(graph)
     assert topology.root == "0"
     assert topology.rack_of["a"] == "2"
     assert topology.ports["2"][3].rate_bps == 1e9
-    graph.add_node("b", kind="host")
+    assert (topology.server["a"].gpus, topology.switch["3"].slots, topology.switch["0"].slots) == (
+        2,
+        100,
+        8192,
+    )
+    graph.add_node("b", gpus=0)
     with pytest.raises(BadSpec, match="server 'b' has 0 links"):
         from_networkx(graph)
 

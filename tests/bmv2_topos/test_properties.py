@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from bmv2_topos.faults import ChangeRegion, Fault, LinkFault, RemoveJob, RestartFallback, RestartJob, Straggle
 from bmv2_topos.testbeds.virtual import build
-from bmv2_topos.testbeds.virtual.fabric import Received
+from bmv2_topos.testbeds.virtual.network import segments
 from bmv2_topos.testbeds.virtual.placement import branches
 from bmv2_topos.testbeds.virtual.worker import ExactGradients
 from controller.switches.layout import Deployment, lay_out
@@ -74,7 +73,7 @@ def test_segments_are_the_frames_in_their_order(lengths: list[int]) -> None:
     data = bytearray(np.random.default_rng(0).bytes(sum(lengths)))
     found = []
     joined = b""
-    for segment, length in Received(data, array("I", lengths)).segments():
+    for segment, length in segments(data, lengths):
         assert len(segment) % length == 0
         found += [length] * (len(segment) // length)
         joined += segment.tobytes()

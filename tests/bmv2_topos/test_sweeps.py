@@ -9,7 +9,9 @@ import signal
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner, Result
@@ -316,6 +318,27 @@ def test_parts_of_the_wrong_kind_are_named(change: dict[str, object], complaint:
         replace(STUDY, **change).experiment("x", "x.py")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "sizes", [np.arange(1, 12, 9), [*np.linspace(1, 10, 2)], (np.float32(0.5), np.int8(3))]
+)
+def test_numbers_of_numpy_are_numbers(sizes: Any) -> None:
+    given = {"size": sizes, "kind": np.array(["a", "b"])}
+    measure = {"time (s)": lambda found: np.float32(found), "found": lambda _: np.int64(3)}
+    ablations: Any = {"slow": {"fast": np.bool_(False), "size": np.int64(7)}}
+    own = Study(title="t", run=run, sweep=given, measure=measure, seeds=np.int64(2), ablations=ablations)
+    plain = replace(
+        own,
+        sweep={"size": [each.item() for each in sizes], "kind": ["a", "b"]},
+        measure={"time (s)": float, "found": lambda _: 3},
+        seeds=2,
+        ablations={"slow": {"fast": False, "size": 7}},
+    )
+    found, wanted = (study.experiment("x", "x.py") for study in (own, plain))
+    rows = json.dumps(sweep(found, found.scenarios(False)))
+    assert rows == json.dumps(sweep(wanted, wanted.scenarios(False)))
+    assert found.about == wanted.about
+
+
 def found(size: int, seed: int = 1) -> float:
     return (float("nan"), float("inf"), size)[seed - 1]
 
@@ -413,7 +436,7 @@ def test_the_table_is_for_people(both: Path, options: tuple[object, ...]) -> Non
         (("--loss", 2), "all links: loss is 2, must be a probability"),
         (("--tree", "2x2", "--link-loss", 2), "links between switches: loss is 2, must be a probability"),
         (("--delay", -1), "all links: delay_s is -1, must be 0 or more"),
-        (("--rate", "inf"), "all links: rate_bps is inf, must be 0 or more, and at most 1e+15"),
+        (("--rate", 1e16), "all links: rate_bps is 1e+16, must be 0 or more, and at most 1e+15"),
         (
             ("--program", "atp", "--preempt"),
             "--preempt: the program atp has no priorities: it lacks register",

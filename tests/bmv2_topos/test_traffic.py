@@ -72,13 +72,6 @@ def test_packets_by_chance_are_as_many_and_come_in_bunches() -> None:
         assert sent == pytest.approx(1000, abs=5 * 1000**0.5)
 
 
-def test_the_same_seed_gives_the_same_report_and_another_seed_another() -> None:
-    flow = Flow(source="h3", target="h1", rate_bps=5e8, arrivals="poisson")
-    first = beside(flow, seed=1)
-    assert beside(flow, seed=1) == first
-    assert beside(flow, seed=2) != first
-
-
 def test_a_link_that_loses_loses_ordinary_packets_too() -> None:
     flow = Flow(source="h3", target="h4", rate_bps=5e8)
     (of,) = beside(flow, faults=(LinkFault(0.0, ("h3", "s1"), "loss", 1.0),)).flows

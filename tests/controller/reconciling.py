@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
@@ -37,6 +38,17 @@ def may_remove(job: Admission) -> bool:
 def all_rows(job: Admission) -> list[Row]:
     moves = [change_row(job)] if job.change is not None else []
     return [*supporting_rows(job), *moves, job_row(job)]
+
+
+def slots_of(job: Admission) -> set[int]:
+    held = [job.region] if job.change is None else [job.region, job.change.region]
+    return {slot for region in held for slot in range(region.offset, region.end)}
+
+
+def shared_slots(jobs: Mapping[int, Admission]) -> dict[tuple[int, int], set[int]]:
+    """Return which slots two jobs of a switch hold."""
+    pairs = itertools.combinations(sorted(jobs), 2)
+    return {(a, b): slots_of(jobs[a]) & slots_of(jobs[b]) for a, b in pairs}
 
 
 def member(job: int, rank: int, port: int) -> Member:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,18 @@ from controller.switches.target import CounterCell, MulticastGroup, TableEntry
 from controller.vocabulary import Mode
 from tests import effort
 from tests.controller.conftest import InMemory, Running, start
-from tests.controller.reconciling import LASTS, RUNS_OUT, SLOTS, Case, all_rows, cases, may_remove, member
+from tests.controller.reconciling import (
+    LASTS,
+    RUNS_OUT,
+    SLOTS,
+    Case,
+    all_rows,
+    cases,
+    may_remove,
+    member,
+    shared_slots,
+    slots_of,
+)
 
 ROUNDS = 30
 """A job that changes places with another one takes four."""
@@ -98,16 +108,6 @@ def text(row: Row) -> str:
 
 def key(row: Row) -> object:
     return row.id if isinstance(row, MulticastGroup) else (row.table, tuple(sorted(row.match.items())))
-
-
-def slots_of(job: Admission) -> set[int]:
-    held = [job.region] if job.change is None else [job.region, job.change.region]
-    return {slot for region in held for slot in range(region.offset, region.end)}
-
-
-def shared_slots(jobs: dict[int, Admission]) -> dict[tuple[int, int], set[int]]:
-    pairs = itertools.combinations(sorted(jobs), 2)
-    return {(a, b): slots_of(jobs[a]) & slots_of(jobs[b]) for a, b in pairs}
 
 
 class Watch:

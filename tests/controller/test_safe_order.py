@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller import Admission, Deployment, SwitchInfo, TreeAdmission, Uplink
-from controller.switches.jobs import Key, Row, change_row, job_row, key_of, parse, supporting_rows
+from controller.switches.jobs import Key, Row, key_of, parse, supporting_rows
 from controller.switches.layout import lay_out
 from controller.switches.model import COLUMNS, OUTCOMES, RegionChange
 from controller.switches.planning import Identity, plan
@@ -25,7 +24,7 @@ from controller.switches.reconcile import (
 )
 from controller.switches.target import CounterCell, Entry, MulticastGroup, TableEntry
 from tests import effort
-from tests.controller.reconciling import SLOTS, regions
+from tests.controller.reconciling import SLOTS, all_rows, regions, shared_slots, slots_of
 from tests.controller.trees import TREES, switch
 
 INFO = SwitchInfo(32, SLOTS, 255, 32, mode="shared")
@@ -77,10 +76,6 @@ def elsewhere(draw: st.DrawFn, job: Admission) -> Admission:
         return job
     change = RegionChange(job.generation << 32, draw(regions())) if draw(st.booleans()) else None
     return replace(job, region=draw(regions()), change=change)
-
-
-def all_rows(job: Admission) -> list[Row]:
-    return [*supporting_rows(job), *([change_row(job)] if job.change else []), job_row(job)]
 
 
 class Rows:
@@ -138,17 +133,6 @@ def place(job: Admission) -> tuple[int, ...]:
     return job.generation, job.counter_row, job.group, job.node
 
 
-def slots_of(job: Admission) -> set[int]:
-    held = [job.region] if job.change is None else [job.region, job.change.region]
-    return {slot for region in held for slot in range(region.offset, region.end)}
-
-
-def shared(jobs: dict[int, Admission]) -> dict[tuple[int, int], set[int]]:
-    """Return which slots two jobs of a switch hold."""
-    pairs = itertools.combinations(sorted(jobs), 2)
-    return {(a, b): slots_of(jobs[a]) & slots_of(jobs[b]) for a, b in pairs}
-
-
 class Safety:
     """What must hold after every entry that is written, from the state that is there now on."""
 
@@ -165,7 +149,7 @@ class Safety:
             job: tree for job, tree in trees.items() if len({job in present[name] for name in tree}) == 1
         }
         """Jobs of which all or nothing is there: they come parents first, and go children first."""
-        self.shared = {name: shared(present[name]) for name in SWITCHES}
+        self.shared = {name: shared_slots(present[name]) for name in SWITCHES}
         self.needs = {at: present[at[0]][at[1]].region for at in self.stays if not rows.is_over(*at)}
         """Slots that jobs keep, for the packets of before their moves."""
         self.before = {(name, job) for name in SWITCHES for job in present[name]}
@@ -193,7 +177,7 @@ class Safety:
             assert at != name or place(here[job]) == where, "a job that runs is never taken off"
         for (at, job), region in self.needs.items():
             assert at != name or here[job].region == region, "packets still need the old slots"
-        for (a, b), slots in shared(here).items():
+        for (a, b), slots in shared_slots(here).items():
             one, other = self.ends.get((name, a), set()), self.ends.get((name, b), set())
             assert one & other or slots <= self.shared[name].get((a, b), set()), f"jobs {a} and {b} share"
         for job, tree in self.trees.items():

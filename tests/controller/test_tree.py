@@ -26,15 +26,12 @@ from controller import (
     TreeAdmission,
     Uplink,
 )
-from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
-from controller.switches import names
+from controller.errors import NotPrimary, OutOfMemory, Unreachable
 from controller.switches.layout import lay_out
-from controller.switches.target import TableEntry
 from tests.controller import single
-from tests.controller.conftest import LANES, SHORT_TURN_S, over_p4runtime, start
+from tests.controller.conftest import SHORT_TURN_S, over_p4runtime, start
 from tests.controller.fabric import Fabric
-from tests.controller.frames import KIND_GRADIENT, KIND_RESULT, RESEND, gradient, reminder
-from tests.controller.trees import LOGICAL, TREES, as_admitted, switch, trees, worker
+from tests.controller.trees import TREES, as_admitted, switch, trees, worker
 
 # ---------------------------------------------------------------------------
 # Trees to the jobs of their switches, without a switch.
@@ -233,32 +230,6 @@ def places(admission: TreeAdmission) -> dict[int, tuple[str, int]]:
 
 
 @pytest.mark.parametrize("which", TREES)
-def test_sums_come_out_at_every_worker(fabric: Fabric, which: str) -> None:
-    fabric.cable(TREES[which])
-    admission = Fleet(fabric.controllers).admit(deployment(fabric, TREES[which]))
-    assert admission.tree == LOGICAL[which]
-    at = places(admission)
-    for psn in range(10):  # more than there are slots
-        for rank, (name, port) in at.items():
-            frame = gradient(admission.switches[name], psn, rank, [10**rank] * LANES)
-            arrived = fabric.send(name, port, frame)
-            assert rank == list(at)[-1] or arrived == {}
-        assert arrived.keys() == set(at.values())
-        total = sum(10**rank for rank in at)
-        for rank, end in at.items():
-            (packet,) = arrived[end]
-            assert (packet.kind, packet.psn, packet.node) == (KIND_RESULT, psn, 0)
-            assert packet.bitmap == admission.switches["root"].full_bitmap
-            assert packet.lanes == (total,) * LANES
-            assert (packet.eth_dst, packet.ip_dst, packet.udp_dst) == (
-                f"02:00:00:00:01:{rank:02x}",
-                f"10.0.1.{rank + 1}",
-                9000 + rank,
-            )
-    Fleet(fabric.controllers).remove(admission)
-
-
-@pytest.mark.parametrize("which", TREES)
 def test_a_tree_is_read_back_as_it_was_admitted(fabric: Fabric, which: str) -> None:
     admission = Fleet(fabric.controllers).admit(deployment(fabric, TREES[which]))
     controllers = fabric.connect()
@@ -270,33 +241,6 @@ def test_a_tree_is_read_back_as_it_was_admitted(fabric: Fabric, which: str) -> N
     assert Fleet(controllers).read() == {}
     for controller in controllers.values():
         controller.close()
-
-
-def test_a_loss_between_switches_is_made_up_for(shared_fabric: Fabric) -> None:
-    """The sum of rack `a` is lost on its way up; a worker's resend brings it again, also by reminder."""
-    root = TREES["two racks"]
-    shared_fabric.cable(root)
-    admission = Fleet(shared_fabric.controllers).admit(deployment(shared_fabric, root))
-    a, b = admission.switches["a"], admission.switches["b"]
-    for port, rank in ((1, 2), (2, 3)):
-        shared_fabric.send("b", port, gradient(b, 0, rank, [1] * LANES))
-    shared_fabric.cables.clear()
-    shared_fabric.send("a", 1, gradient(a, 0, 0, [1] * LANES))
-    ((end, (lost,)),) = shared_fabric.send("a", 2, gradient(a, 0, 1, [1] * LANES)).items()
-    assert end == ("a", 0)
-    assert (lost.kind, lost.node, lost.bitmap, lost.fan_in) == (KIND_GRADIENT, 0, 0b01, 2)
-
-    shared_fabric.cable(root)
-    arrived = shared_fabric.send("a", 1, gradient(a, 0, 0, [1] * LANES, flags=RESEND))
-    assert arrived.keys() == set(places(admission).values())
-    assert {p.lanes for packets in arrived.values() for p in packets} == {(4,) * LANES}
-
-    # The result was kept on the way down: either node answers a reminder with it.
-    for node in (0, 1):
-        arrived = shared_fabric.send(*SERVER, reminder(admission.switches["root"], 0, node=node))
-        (kept,) = arrived[SERVER]
-        assert (kept.kind, kept.lanes) == (KIND_RESULT, (4,) * LANES)
-    Fleet(shared_fabric.controllers).remove(admission)
 
 
 def test_each_switch_has_its_own_region_and_transit_ones_none(shared_fabric: Fabric) -> None:
@@ -321,36 +265,6 @@ def test_each_switch_has_its_own_region_and_transit_ones_none(shared_fabric: Fab
 
 def nothing_left(controllers: Mapping[str, SwitchSession]) -> bool:
     return all(controller.jobs() == {} for controller in controllers.values())
-
-
-def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
-    """The receiver table of switch `b` has room for one row, so that some of the job's rows fit there."""
-    controllers = shared_fabric.controllers
-    holder = Fleet(controllers).admit(deployment(shared_fabric, switch("b", 0)))
-    free = (
-        controllers["b"].program.tables[names.RECEIVER].size - 2
-    )  # a worker's row and the fallback server's
-    address = {"mac": 1, "ip": 1, "udp_port": 1, "rank": 1}
-    fill = [
-        TableEntry(
-            names.RECEIVER, {names.JOB_KEY: holder.job, names.REPLICA: 100 + i}, names.DELIVER, address
-        )
-        for i in range(free - 1)
-    ]
-    target = shared_fabric.running["b"].target()
-    with target.turn(timeout_s=10):
-        target.write("INSERT", fill)
-    for which in ("two racks", "three levels"):
-        with pytest.raises(Refused, match=r"switch 'b': INSERT of 8 entries: .* is full") as error:
-            Fleet(controllers).admit(deployment(shared_fabric, TREES[which]))
-        assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"] * 2
-        left = {name: list(controller.jobs()) for name, controller in controllers.items()}
-        assert left == {"root": [], "a": [], "b": [holder.job], "c": []}
-    with target.turn(timeout_s=10):
-        target.write("DELETE", fill)
-    target.close()
-    assert Fleet(controllers).read()[holder.job] == holder
-    Fleet(controllers).remove(holder)
 
 
 def test_a_switch_without_room_is_named(exclusive_fabric: Fabric) -> None:

@@ -112,6 +112,8 @@ class FabricCase:
     max_age_us: int = 1_000_000
     forget_after: int = 0
     """Packets after which the fallback server is started again, and after twice as many; 0: never."""
+    spare: int = 200
+    """Memory of the fallback server beside the least that it needs for its jobs."""
     atp: bool = False
     """Workers as ``atp.p4`` wants them; `exclusive` is not for it."""
 
@@ -152,6 +154,7 @@ fabric_cases = st.builds(
     st.booleans(),
     st.sampled_from([1_000, 1_000_000]),
     st.sampled_from([0, 0, 7, 50]),
+    st.sampled_from([200, 200, 5, 0]),
 )
 
 
@@ -249,8 +252,9 @@ class Restarted:
 
 
 def server_of(case: FabricCase, make: MakeServer) -> FallbackCore:
-    """Return a fallback server with little memory that serves all jobs."""
-    server = make(FallbackSettings(LANES, endpoints(200), capacity=200))
+    """Return a fallback server that serves all jobs."""
+    least = max(max(len(job.places), len(job.tree.nodes)) for job in case.jobs) * len(case.jobs)
+    server = make(FallbackSettings(LANES, endpoints(200), capacity=least + case.spare))
     for number, job in enumerate(case.jobs):
         server.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
     return server

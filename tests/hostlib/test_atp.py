@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
-from numpy.typing import NDArray
 
 from hostlib import wire
 from hostlib._native import NativeKernel
@@ -18,6 +17,7 @@ from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel, MakeServer
 from tests.hostlib.fabric import FabricCase, JobCase, build, carry_out, fabric_cases
+from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.virtual_network import Impairments
 from tests.twins import SERVERS
 from tests.twins.fallback_core import NumpyCore
@@ -102,68 +102,46 @@ def window_of(kernel: MakeKernel, rank: int = 0) -> Window:
         *(JOB, rank, 2, 2 * WINDOW, LANES, None), window=WINDOW, fallback=True, spread=1, salted=True
     )
     window = Window(core, kernel())
-    source = np.ones(100 * WINDOW * LANES, np.int32)
-    window.begin(source, np.empty_like(source), tag=5, priority=99, now=0)
-    assert emitted(window)["priority"].tolist() == [0] * WINDOW
+    begin(window, 100 * WINDOW, priority=99)
+    assert sent(window)["priority"].tolist() == [0] * WINDOW
     return window
-
-
-def emitted(window: Window) -> NDArray[np.void]:
-    """Return what a window has to send now."""
-    out = np.zeros(64 * PACKET.itemsize, np.uint8)
-    count = window.emit(out, 0)
-    packets: NDArray[np.void] = out[: count * PACKET.itemsize].view(PACKET)
-    return packets
-
-
-def take(window: Window, kind: int, psn: int, **fields: int) -> None:
-    """Hand a packet to a window."""
-    lanes = LANES if kind == wire.KIND_RESULT else 0
-    packet = np.zeros(1, PACKET)
-    header = {"version_kind": wire.version_kind(kind), "job": JOB, "psn": psn, "bitmap": 3, "tag": 5}
-    for name, value in (
-        header | {"valid": lanes, "lanes": lanes, "target": wire.TARGET_ALL} | fields
-    ).items():
-        packet[name] = value
-    data = packet.view(np.uint8)[: wire.INA_BYTES + 4 * lanes]
-    window.absorb(data, len(data), 0)
 
 
 def test_what_collided_gets_another_salt_next_time_and_keeps_it(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel)
     for psn in range(WINDOW):
-        take(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION if psn == 2 else 0)
-    assert emitted(window)["priority"].tolist() == [0, 0, 1, 0]
+        hear(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION if psn == 2 else 0)
+    assert sent(window)["priority"].tolist() == [0, 0, 1, 0]
     for psn in range(WINDOW, 2 * WINDOW):
-        take(window, wire.KIND_RESULT, psn, priority=int(psn == WINDOW + 2))
-    assert emitted(window)["priority"].tolist() == [0, 0, 1, 0]
+        hear(window, wire.KIND_RESULT, psn, priority=int(psn == WINDOW + 2))
+    assert sent(window)["priority"].tolist() == [0, 0, 1, 0]
 
 
 def test_what_is_sent_again_keeps_its_salt(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel)
     for psn in range(WINDOW):
-        take(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION)
-    emitted(window)
-    take(window, wire.KIND_REMINDER, WINDOW, bitmap=1)
-    (again,) = emitted(window)
+        hear(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION)
+    sent(window)
+    hear(window, wire.KIND_REMINDER, WINDOW, bitmap=1)
+    (again,) = sent(window)
     assert (again["psn"], again["priority"]) == (WINDOW, 1)
 
 
 def test_salts_begin_anew_after_255(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel)
     for psn in range(WINDOW):
-        take(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION, priority=255)
-    assert emitted(window)["priority"].tolist() == [0] * WINDOW
+        hear(window, wire.KIND_RESULT, psn, flags=wire.FLAG_COLLISION, priority=255)
+    assert sent(window)["priority"].tolist() == [0] * WINDOW
 
 
 def test_a_rank_that_missed_a_collision_learns_of_it_with_the_next_result(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel)
     for psn in range(WINDOW):
-        take(window, wire.KIND_RESULT, psn)
-    emitted(window)
+        hear(window, wire.KIND_RESULT, psn)
+    sent(window)
     for psn in range(WINDOW, 2 * WINDOW):
-        take(window, wire.KIND_RESULT, psn, priority=3)
-    assert emitted(window)["priority"].tolist() == [3] * WINDOW
+        hear(window, wire.KIND_RESULT, psn, priority=3)
+    assert sent(window)["priority"].tolist() == [3] * WINDOW
 
 
 @pytest.mark.parametrize("make_server", SERVERS.values(), ids=SERVERS)
@@ -176,20 +154,18 @@ def test_after_a_restart_of_the_server_ranks_still_have_the_same_salt(
     ranks = [window_of(make_kernel, rank) for rank in range(2)]
     for window in ranks:
         for psn in range(1, WINDOW):
-            take(window, wire.KIND_RESULT, psn)
-    take(ranks[0], wire.KIND_RESULT, 0, flags=wire.FLAG_COLLISION, priority=6)
-    assert emitted(ranks[0])["priority"].tolist() == [7, 0, 0, 0]
-    assert emitted(ranks[1]).size == 0, "it must not run ahead of what it lacks"
+            hear(window, wire.KIND_RESULT, psn)
+    hear(ranks[0], wire.KIND_RESULT, 0, flags=wire.FLAG_COLLISION, priority=6)
+    assert sent(ranks[0])["priority"].tolist() == [7, 0, 0, 0]
+    assert sent(ranks[1]).size == 0, "it must not run ahead of what it lacks"
 
-    take(ranks[1], wire.KIND_REMINDER, 0, bitmap=2)
-    (part,) = emitted(ranks[1])
-    part["version_kind"] = wire.version_kind(wire.KIND_PARTIAL)
-    take(ranks[0], wire.KIND_REMINDER, 0, bitmap=1)
-    (answer,) = emitted(ranks[0])
-    answer["version_kind"] = wire.version_kind(wire.KIND_RESULT)
-    for packet in (part, answer):
-        core.absorb(np.frombuffer(packet.tobytes(), np.uint8), PACKET.itemsize, 0)
+    hear(ranks[1], wire.KIND_REMINDER, 0, bitmap=2)
+    hear(ranks[0], wire.KIND_REMINDER, 0, bitmap=1)
     out = np.zeros(PACKET.itemsize, np.uint8)
+    for rank, kind in ((1, wire.KIND_PARTIAL), (0, wire.KIND_RESULT)):
+        assert ranks[rank].emit(out, 0) == 1
+        out.view(PACKET)["version_kind"] = wire.version_kind(kind)
+        core.absorb(out, PACKET.itemsize, 0)
     assert core.emit(out, 0) == (1, PACKET.itemsize)
     ranks[1].absorb(out, PACKET.itemsize, 0)
-    assert emitted(ranks[1])["priority"].tolist() == [7, 0, 0, 0]
+    assert sent(ranks[1])["priority"].tolist() == [7, 0, 0, 0]

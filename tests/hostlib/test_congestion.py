@@ -26,7 +26,8 @@ from hostlib.core.state import CoreSettings, Counter
 from hostlib.core.window import Kernel, Window
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
-from tests.hostlib.test_fallback_window import header, shared_network
+from tests.hostlib.one_window import begin, hear, sent
+from tests.hostlib.test_fallback_window import Recorder, header, shared_network
 from tests.hostlib.virtual_network import Impairments, endpoints
 from tests.twins.kernel import NumpyKernel
 
@@ -226,27 +227,6 @@ class TestA2tp:
         assert control.on_round(a_round(0)) == limits
 
 
-PACKET = wire.packet_dtype(LANES, framed=True)
-CONGESTED = wire.ECN_CONGESTED
-
-
-class Recorder:
-    """Takes its limits from a list, stays at the last, and notes what it is told."""
-
-    wants_rounds = True
-
-    def __init__(self, *limits: Limits) -> None:
-        self._limits = limits
-        self.rounds: list[Round] = []
-
-    def start(self, window: int) -> Limits:
-        return self._limits[0]
-
-    def on_round(self, outcome: Round) -> Limits:
-        self.rounds.append(outcome)
-        return self._limits[min(len(self.rounds), len(self._limits) - 1)]
-
-
 def window_of(kernel: Kernel, control: Recorder, *, framed: bool = True, in_flight: int = 8) -> Window:
     settings_ = CoreSettings(
         *(JOB, 0, 2, 0, LANES, endpoints(0) if framed else None), window=8 * in_flight, fallback=True
@@ -254,64 +234,28 @@ def window_of(kernel: Kernel, control: Recorder, *, framed: bool = True, in_flig
     return Window(settings_, kernel, control)
 
 
-def begin(window: Window, packets: int, now: int = 0) -> None:
-    source = np.ones(packets * LANES, np.int32)
-    window.begin(source, np.zeros_like(source), tag=5, now=now)
-
-
-def emit(window: Window, now: int = 0) -> NDArray[np.void]:
-    dtype = window.state.packet_dtype
-    out = np.zeros(100 * dtype.itemsize, np.uint8)
-    return out[: window.emit(out, now) * dtype.itemsize].view(dtype).copy()
-
-
-def as_results(sent: NDArray[np.void], *, flags: int = 0, tos: int = 0) -> NDArray[np.void]:
-    """Return the results of these packets, as the switch would send them."""
-    results = sent.copy()
-    results["version_kind"], results["bitmap"] = wire.version_kind(wire.KIND_RESULT), 3
-    results["flags"] = flags
-    if "ip_tos" in (results.dtype.names or ()):
-        results["ip_tos"] = tos
-        results["udp_src"] = wire.INA_UDP_PORT
-    return results
-
-
-def absorb(window: Window, packets: NDArray[np.void], now: int = 0) -> None:
-    if len(packets):
-        window.absorb(packets.view(np.uint8), packets.dtype.itemsize, now)
-
-
-def remind(window: Window, psn: int) -> None:
-    reminder = np.zeros(1, PACKET)
-    prefix = wire.frame_prefix(endpoints(9), wire.INA_BYTES)
-    reminder.view(np.uint8)[: len(prefix)] = np.frombuffer(prefix, np.uint8)
-    reminder["version_kind"], reminder["job"] = wire.version_kind(wire.KIND_REMINDER), JOB
-    reminder["psn"], reminder["bitmap"], reminder["udp_src"] = psn, 1, wire.INA_UDP_PORT
-    absorb(window, reminder)
-
-
 def test_a_reminder_of_the_next_collective_is_honoured_when_its_packet_goes(make_kernel: MakeKernel) -> None:
     """It was thrown away, and the packet then waited alone in a slot for the next one."""
     window = window_of(make_kernel(), Recorder(Limits(8, 8)))
     begin(window, 1)
-    absorb(window, as_results(emit(window)))
-    remind(window, 2)
-    assert len(emit(window)) == 0
+    hear(window, wire.KIND_RESULT, sent(window)["psn"])
+    hear(window, wire.KIND_REMINDER, 2, bitmap=1)
+    assert len(sent(window)) == 0
     assert (window.count(Counter.REMINDERS), window.count(Counter.STALE)) == (1, 0)
     begin(window, 3)
-    sent = emit(window)
-    assert sent["psn"].tolist() == [1, 2, 3]
-    assert sent["flags"].tolist() == [0, wire.FLAG_RESEND, 0]
+    found = sent(window)
+    assert found["psn"].tolist() == [1, 2, 3]
+    assert found["flags"].tolist() == [0, wire.FLAG_RESEND, 0]
     assert window.count(Counter.RESENT) == 0
 
 
 def test_a_reminder_of_what_the_limit_holds_back_is_honoured_too(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel(), Recorder(Limits(2, 1)))
     begin(window, 4)
-    first = emit(window)
-    remind(window, 3)
-    absorb(window, as_results(first))
-    assert emit(window)["flags"].tolist() == [wire.FLAG_BYPASS, wire.FLAG_RESEND]
+    first = sent(window)
+    hear(window, wire.KIND_REMINDER, 3, bitmap=1)
+    hear(window, wire.KIND_RESULT, first["psn"])
+    assert sent(window)["flags"].tolist() == [wire.FLAG_BYPASS, wire.FLAG_RESEND]
 
 
 def deliver(kernel: Kernel, marks: frozenset[int], order: random.Random) -> tuple[list[Round], list[int]]:
@@ -322,17 +266,16 @@ def deliver(kernel: Kernel, marks: frozenset[int], order: random.Random) -> tupl
     now = 0
     for packets in (61, 40):
         begin(window, packets, now)
-        waiting = np.zeros(0, PACKET)
+        waiting: list[int] = []
         while not window.complete:
             now += 1000
-            sent = emit(window, now)
-            bypassing += sent["psn"][sent["flags"] & wire.FLAG_BYPASS != 0].tolist()
-            waiting = np.concatenate([waiting, sent]).astype(PACKET)  # which swaps bytes
-            order_now = order.sample(range(len(waiting)), len(waiting))
-            arrived, waiting = np.split(waiting[order_now], [-(-len(waiting) // 2)])
-            results = as_results(arrived)
-            results["flags"] = [wire.FLAG_ECN if psn in marks else 0 for psn in arrived["psn"].tolist()]
-            absorb(window, results, now)
+            found = sent(window, now)
+            bypassing += found["psn"][found["flags"] & wire.FLAG_BYPASS != 0].tolist()
+            waiting += found["psn"].tolist()
+            order.shuffle(waiting)
+            arrived, waiting = waiting[: -(-len(waiting) // 2)], waiting[-(-len(waiting) // 2) :]
+            flags = [wire.FLAG_ECN if psn in marks else 0 for psn in arrived]
+            hear(window, wire.KIND_RESULT, arrived, now, flags=flags)
     return control.rounds, bypassing
 
 
@@ -407,10 +350,10 @@ def test_a_line_holds_from_a_packet_on_that_nobody_has_sent(make_kernel: MakeKer
 def test_a_queue_that_our_copies_of_results_met_is_told_to_all_ranks(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel(), Recorder(Limits(4, 8)))
     begin(window, 12)
-    absorb(window, as_results(emit(window)[:2], tos=CONGESTED))
-    assert emit(window)["flags"].tolist() == [wire.FLAG_ECN] * 2
+    hear(window, wire.KIND_RESULT, sent(window)["psn"][:2], ip_tos=wire.ECN_CONGESTED)
+    assert sent(window)["flags"].tolist() == [wire.FLAG_ECN] * 2
     window.on_timeout(10**9)
-    again = emit(window, 10**9)
+    again = sent(window, 10**9)
     assert (again["flags"] & wire.FLAG_ECN == 0).all(), "told once"
 
 
@@ -418,24 +361,23 @@ def test_a_queue_that_our_copies_of_results_met_is_told_to_all_ranks(make_kernel
 def test_results_that_met_no_queue_are_not_told_of(make_kernel: MakeKernel, tos: int) -> None:
     window = window_of(make_kernel(), Recorder(Limits(4, 8)))
     begin(window, 12)
-    absorb(window, as_results(emit(window), tos=tos))
-    assert emit(window)["flags"].tolist() == [0] * 4
+    hear(window, wire.KIND_RESULT, sent(window)["psn"], ip_tos=tos)
+    assert sent(window)["flags"].tolist() == [0] * 4
 
 
 def test_a_packet_whose_query_goes_unanswered_is_sent_again_with_a_mark(make_kernel: MakeKernel) -> None:
     window = window_of(make_kernel(), Recorder(Limits(2, 8)))
     begin(window, 2)
-    sent = emit(window)
+    sent(window)
     flags = []
-    status = sent[:1].copy()
-    status["version_kind"] = wire.version_kind(wire.KIND_STATUS)
-    status["bitmap"], status["lanes"], status["udp_src"] = 1, 0, wire.INA_UDP_PORT
     for _ in range(3):
         now = window.next_timeout()
         window.on_timeout(now)
-        again = emit(window, now)
+        again = sent(window, now)
         flags.append(dict(zip(again["psn"].tolist(), again["flags"].tolist(), strict=True)))
-        absorb(window, status, now)  # the first packet is counted, another rank is missing
+        hear(
+            window, wire.KIND_STATUS, 0, now, bitmap=1
+        )  # the first packet is counted, another rank is missing
     asks, marked = wire.FLAG_RESEND | wire.FLAG_QUERY, wire.FLAG_RESEND | wire.FLAG_ECN
     assert [each.get(1) for each in flags] == [asks, marked, asks]
     assert not any(each.get(0, 0) & wire.FLAG_ECN for each in flags)

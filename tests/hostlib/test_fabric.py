@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
+from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.window import Kernel
 from tests import effort
@@ -63,6 +64,18 @@ def test_jobs_on_a_fabric_without_faults_get_exact_sums(exclusive: bool, seed: i
     )
     case = FabricCase(jobs, 16, Impairments(), seed, exclusive)
     carry_out(case, build(case, NativeKernel))
+
+
+def test_stranded_sums_are_pulled_long_before_anybody_times_out() -> None:
+    """Some contributions stay in a slot, others went by it: a time-out each would take five seconds."""
+    job = JobCase((1, 2, 3), frozenset({1, 2, 3}), 8, (3200,), skew_us=50)
+    case = FabricCase((job, job), 1, Impairments(), 0)
+    network = build(case, NativeKernel)
+    kinds: list[tuple[str, int]] = []
+    network.on_link = lambda at, _, packet: kinds.append((at, packet[wire.FRAME_PREFIX_BYTES] & 15))
+    carry_out(case, network)
+    assert ("server", wire.KIND_REMINDER) in kinds
+    assert network.now < 0.2e9
 
 
 @settings(SETTINGS, max_examples=effort.cases(30))

@@ -15,7 +15,7 @@ from hostlib._native import NativeKernel
 from hostlib.core import Patience
 from hostlib.core.congestion import SPREAD, Congestion, Limits, Round
 from hostlib.core.state import Chain, CoreSettings, Counter, RtoLimits
-from hostlib.core.window import Kernel, Window
+from hostlib.core.window import Exchange, Kernel, Window
 from hostlib.errors import PeerTimeout
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire import encodings
@@ -23,6 +23,7 @@ from hostlib.wire.tree import Tree
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.compiled_switch import CompiledSwitch, admissions, compiled_from
+from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.virtual_network import Impairments, Task, VirtualNetwork, endpoints
 from tests.twins.kernel import NumpyKernel
 
@@ -46,9 +47,11 @@ def shared_network(
     }
     server = FallbackCore(FallbackSettings(LANES, endpoints(200)))
     server.add_job(FallbackJob(JOB, 0, resolved, window))
-    return VirtualNetwork(
+    network = VirtualNetwork(
         switches, make_kernel, size=size, slots=2 * window, server=server, tree=tree, job=JOB, **options
     )
+    network.counted = lambda: server.statistics()[JOB]
+    return network
 
 
 def header(packet: bytes) -> dict[str, int]:
@@ -117,58 +120,37 @@ def test_a_late_copy_in_a_slot_does_not_stop_who_lost_the_result(make_kernel: Ma
     assert network.now < 1e9
 
 
+def finished(make_kernel: MakeKernel, **fields: Any) -> Window:
+    """Return the window of a rank of two that has three windows of results."""
+    window = Window(CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0), make_kernel())
+    begin(window, 3 * window.settings.window_packets, **fields)
+    lanes = LANES if fields.get("target", 0) == 0 else 0
+    while not window.complete:
+        hear(window, wire.KIND_RESULT, sent(window)["psn"], lanes=lanes, **fields)
+    return window
+
+
 def test_a_reminder_of_what_nobody_lacks_is_answered_with_the_last_result(make_kernel: MakeKernel) -> None:
     """So the server learns that it may drop an entry that a late copy began."""
-    window = Window(CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0), make_kernel())
-    out = np.zeros(64 * window.state.packet_dtype.itemsize, np.uint8)
-    source = np.ones(3 * window.settings.window_packets * LANES, np.int32)
-    window.begin(source, np.empty_like(source), tag=5, now=0)
-    while not window.complete:
-        count = window.emit(out, 0)
-        packets = out[: count * window.state.packet_dtype.itemsize].view(window.state.packet_dtype).copy()
-        packets["version_kind"], packets["bitmap"] = wire.version_kind(wire.KIND_RESULT), 3
-        window.absorb(packets.view(np.uint8), window.state.packet_dtype.itemsize, 0)
-    reminder = np.zeros(1, wire.HEADER_DTYPE)
-    reminder["version_kind"], reminder["job"] = wire.version_kind(wire.KIND_REMINDER), JOB
-    reminder["bitmap"], reminder["tag"] = 1, 5
+    window = finished(make_kernel)
     last = 3 * window.settings.window_packets
-    for psn, answer in ((1, last - 3), (last - 1, last - 1), (last, None)):
-        reminder["psn"] = psn
-        window.absorb(reminder.view(np.uint8), wire.INA_BYTES, 0)
-        assert window.emit(out, 0) == (answer is not None)
-        if answer is not None:
-            assert out[: wire.INA_BYTES].view(wire.HEADER_DTYPE)["psn"] == answer
+    for psn, answer in ((1, [last - 3]), (last - 1, [last - 1]), (last, [])):
+        hear(window, wire.KIND_REMINDER, psn, bitmap=1)
+        assert sent(window)["psn"].tolist() == answer
 
 
 def test_a_reminder_of_what_nobody_lacks_is_answered_by_those_who_have_no_sum_too(
     make_kernel: MakeKernel,
 ) -> None:
     """Rank 0 of a reduce to 1 sends its contribution if asked for, else that the later packet is complete."""
-    settings_ = CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0)
-    window = Window(settings_, make_kernel())
-    out = np.zeros(64 * window.state.packet_dtype.itemsize, np.uint8)
-    source = np.ones(3 * window.settings.window_packets * LANES, np.int32)
-    window.begin(source, np.empty_like(source), tag=5, target=1, now=0)
-    while not window.complete:
-        count = window.emit(out, 0)
-        sent = out[: count * window.state.packet_dtype.itemsize].view(window.state.packet_dtype)
-        results = np.zeros(count, wire.HEADER_DTYPE)
-        for name in results.dtype.names or ():
-            results[name] = sent[name]
-        results["version_kind"], results["bitmap"] = wire.version_kind(wire.KIND_RESULT), 3
-        results["lanes"] = 0
-        window.absorb(results.view(np.uint8), wire.INA_BYTES, 0)
-    reminder = np.zeros(1, wire.HEADER_DTYPE)
-    reminder["version_kind"], reminder["job"] = wire.version_kind(wire.KIND_REMINDER), JOB
-    reminder["bitmap"], reminder["tag"] = 1, 5
+    window = finished(make_kernel, target=1)
     last = 3 * window.settings.window_packets - 1
     older = last - window.settings.window_packets
 
     def answers_to(*psns: int) -> tuple[int, int, int, int]:
-        for reminder["psn"] in psns:
-            window.absorb(reminder.view(np.uint8), wire.INA_BYTES, 0)
-        assert window.emit(out, 0) == 1
-        answer = out[: wire.INA_BYTES].view(wire.HEADER_DTYPE)[0]
+        for psn in psns:
+            hear(window, wire.KIND_REMINDER, psn, bitmap=1)
+        (answer,) = sent(window)
         assert (answer["psn"], answer["tag"], answer["target"]) == (last, 5, 1)
         kind, flags = int(answer["version_kind"]) & 0x0F, int(answer["flags"])
         return kind, int(answer["lanes"]), int(answer["bitmap"]), flags
@@ -178,6 +160,13 @@ def test_a_reminder_of_what_nobody_lacks_is_answered_by_those_who_have_no_sum_to
     assert answers_to(older) == (wire.KIND_RESULT, 0, 3, wire.FLAG_RESEND)
     assert answers_to(older, last) == contribution
     assert answers_to(last, older) == contribution
+
+
+def test_a_straggler_is_waited_for_without_a_flood_of_reminders(make_kernel: MakeKernel) -> None:
+    network = shared_network(make_kernel, 3, slots=0)
+    network.run([np.full(800, rank, np.int32) for rank in range(3)], starts_us=[2_000_000, 0, 0])
+    assert 0 < network.counted()["reminders"] < 8 * (2_000 / 250 + 20)
+    assert network.counted()["merged"] == 3 * 25, "the server alone sums"
 
 
 def test_answers_outlive_the_collective(make_kernel: MakeKernel) -> None:
@@ -258,25 +247,25 @@ def test_what_is_not_finite_passes_a_fixed_scale_and_is_told(make_kernel: MakeKe
     assert [worker.numeric_errors[-1].nonfinite for worker in network.workers] == [32, 32]
 
 
-class Scripted:
-    """A congestion control with constant limits that remembers what it is told."""
+class Recorder:
+    """Takes its limits from a list, stays at the last, and notes what it is told."""
 
     wants_rounds = True
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, *limits: Limits) -> None:
+        self._limits = limits
         self.rounds: list[Round] = []
 
     def start(self, window: int) -> Limits:
-        return self.limits
+        return self._limits[0]
 
     def on_round(self, outcome: Round) -> Limits:
         self.rounds.append(outcome)
-        return self.limits
+        return self._limits[min(len(self.rounds), len(self._limits) - 1)]
 
 
 def test_packets_beyond_the_claims_limit_do_not_ask_for_a_slot(make_kernel: MakeKernel) -> None:
-    network = shared_network(make_kernel, window=64, make_congestion=lambda: Scripted(Limits(8, 3)))
+    network = shared_network(make_kernel, window=64, make_congestion=lambda: Recorder(Limits(8, 3)))
     bypassing: dict[int, bool] = {}
 
     def watch(worker: int, packet: bytes, upwards: bool) -> bool:
@@ -292,7 +281,7 @@ def test_packets_beyond_the_claims_limit_do_not_ask_for_a_slot(make_kernel: Make
 
 
 def test_no_more_packets_are_in_flight_than_allowed_but_for_the_oldest(make_kernel: MakeKernel) -> None:
-    network = shared_network(make_kernel, window=64, make_congestion=lambda: Scripted(Limits(3, 8)))
+    network = shared_network(make_kernel, window=64, make_congestion=lambda: Recorder(Limits(3, 8)))
     network.on_packet = lambda worker, packet, upwards: all(
         other.window.state.struct.in_flight <= 4 for other in network.workers
     )
@@ -300,10 +289,10 @@ def test_no_more_packets_are_in_flight_than_allowed_but_for_the_oldest(make_kern
 
 
 def test_rounds_are_told_as_they_end(make_kernel: MakeKernel) -> None:
-    controls: list[Scripted] = []
+    controls: list[Recorder] = []
 
     def make_congestion() -> Congestion:
-        controls.append(Scripted(Limits(5, 8)))
+        controls.append(Recorder(Limits(5, 8)))
         return controls[-1]
 
     network = shared_network(make_kernel, window=64, make_congestion=make_congestion)
@@ -319,7 +308,7 @@ def test_priority_and_target_are_in_every_packet(make_kernel: MakeKernel) -> Non
         JOB, 1, 4, 8, LANES, endpoints(1), epoch=0x1FE, tree=Tree.of({0: [-9, 3], 9: [0, 1, 2]})
     )
     window = Window(settings_, make_kernel())
-    window.begin(np.ones(40, np.int32), np.ones(40, np.int32), tag=5, priority=200, target=3, now=0)
+    window.begin(Exchange(np.ones(40, np.int32), np.ones(40, np.int32), tag=5, priority=200, target=3), 0)
     out = np.zeros(2 * PACKET.itemsize, np.uint8)
     assert window.emit(out, 0) == 2
     fields = header(out.tobytes())
@@ -353,34 +342,20 @@ def test_contributions_that_were_counted_and_then_lost_are_sent_again(make_kerne
 
 
 def answered(window: Window, kind: int, psns: list[int], now: int, **fields: int) -> list[tuple[int, bool]]:
-    """Hand packets of the server to rank 0 of two; return the PSN of each that it sends, and if it asks."""
-    packets = np.zeros(len(psns), PACKET)
-    prefix = wire.frame_prefix(endpoints(9), wire.INA_BYTES + 4 * LANES)
-    packets.view(np.uint8).reshape(len(psns), -1)[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-    packets["version_kind"], packets["job"], packets["tag"] = wire.version_kind(kind), JOB, 5
-    packets["fan_in"], packets["psn"] = 2, psns
-    for name, value in fields.items():
-        packets[name] = value
-    window.absorb(packets.view(np.uint8), PACKET.itemsize, now)
+    """Hand packets to rank 0 of two; return the PSN of each that it sends, and if it asks."""
+    hear(window, kind, psns, now, **fields)
     return emitted(window, now)
 
 
 def emitted(window: Window, now: int) -> list[tuple[int, bool]]:
-    out = np.zeros(64 * PACKET.itemsize, np.uint8)
-    sent = []
-    while count := window.emit(out, now):
-        for packet in out[: count * window.emitted_bytes].reshape(count, -1):
-            fields = header(packet.tobytes())
-            sent.append((fields["psn"], bool(fields["flags"] & wire.FLAG_QUERY)))
-    return sent
+    return [(int(each["psn"]), bool(each["flags"] & wire.FLAG_QUERY)) for each in sent(window, now)]
 
 
 def begun(make_kernel: MakeKernel, dtype: type, packets: int) -> Window:
     """Return a window of 8, 4 of them in flight, of rank 0 of two, with its first packets sent at 0."""
     settings_ = CoreSettings(*(JOB, 0, 2, 16, LANES, endpoints(0)), window=8, spread=2, fallback=True)
     window = Window(settings_, make_kernel())
-    values = np.ones(packets * LANES, dtype)
-    window.begin(values, np.zeros_like(values), tag=5, now=0)
+    begin(window, packets, dtype=dtype)
     assert [psn for psn, _ in emitted(window, 0)] == [0, 1, 2, 3]
     return window
 
@@ -424,8 +399,7 @@ def test_time_outs_ask_first_for_the_counted_packet_that_all_others_wait_for(
         rto=RtoLimits(max_s=0.05),
     )
     window = Window(settings_, make_kernel())
-    values = np.ones(16 * LANES, np.int32)
-    window.begin(values, np.zeros_like(values), tag=5, now=0)
+    begin(window, 16)
     assert len(emitted(window, 0)) == 16
     answered(window, wire.KIND_STATUS, list(range(16)), 1000, bitmap=1)
     asked = []
@@ -485,11 +459,11 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
     settings_ = CoreSettings(
         *(JOB, 0, 2, 8, LANES, endpoints(0)), window=4, spread=1, fallback=True, numbers=scheme, scale_bits=24
     )
-    window = Window(settings_, kernel, Scripted(Limits(limit, 3)))
+    window = Window(settings_, kernel, Recorder(Limits(limit, 3)))
     source: NDArray[Any] = np.linspace(-200, 200, 5 * LANES)
     source = source.astype(np.int32 if numbers == "int32" else np.float32)
     output = np.zeros_like(source)
-    window.begin(source, output, tag=5, target=target, feedback=numbers in encodings.BLOCKS, now=0)
+    window.begin(Exchange(source, output, tag=5, target=target, feedback=numbers in encodings.BLOCKS), 0)
     now, held, found = 0, b"", []
     out = np.zeros(20 * PACKET.itemsize, np.uint8)
     for fields in sent:

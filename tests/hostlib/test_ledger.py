@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import hostlib.collectives.paths
 from hostlib.collectives.paths import SWITCH, CallPaths
 from hostlib.collectives.watch import EXPLAIN_S, KEPT, Ledger, Page, Watch, behind, disagreement
 
@@ -154,18 +155,21 @@ def test_a_watch_warns_of_a_rank_that_is_late(caplog: pytest.LogCaptureFixture) 
     assert "rank 1, which called nothing last; rank 2, which has not said what it has called" in caplog.text
 
 
-def test_paths_are_counted_and_the_first_of_a_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    paths = CallPaths()
-    for _ in range(2):
-        paths.took("allreduce sum float32", SWITCH)
-        paths.took("allreduce max float32", "gloo", "it has no max", loud=True)
+def test_paths_are_counted_by_group_and_the_first_of_a_kind_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hostlib.collectives.paths, "_said", set())
+    paths, later = CallPaths(), CallPaths()
+    for group in (paths, paths, later):
+        group.took("allreduce sum float32", SWITCH)
+        group.took("allreduce max float32", "gloo", "it has no max", loud=True)
     paths.took("barrier", "gloo")
     assert paths.counts() == {
         "allreduce max float32": {"gloo": 2},
         "allreduce sum float32": {"switch": 2},
         "barrier": {"gloo": 1},
     }
-    assert paths.total("gloo") == 3
+    assert (paths.total("gloo"), later.total("gloo")) == (3, 1)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
         "allreduce max float32 goes through gloo, not the switch: it has no max"
     ]

@@ -11,11 +11,12 @@ import pytest
 from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.core.state import NEVER, PROBES, Chain, CoreSettings, Counter, RtoLimits
-from hostlib.core.window import Window
+from hostlib.core.window import Exchange, Window
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 from tests.hostlib.cases import JOB, LANES, MakeKernel
 from tests.hostlib.compiled_switch import admissions, compiled_from, exclusive_switch
+from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 from tests.twins import NumpyKernel
 
@@ -142,41 +143,27 @@ def begun_window(make_kernel: MakeKernel, rto: RtoLimits | None = None) -> Windo
         fallback=True,
     )
     window = Window(settings, make_kernel())
-    out = np.zeros(64 * PACKET.itemsize, np.uint8)
-    for length, at in ((LANES, 0), (WINDOW * LANES, 10_000_000)):
-        window.begin(np.ones(length, np.int32), np.ones(length, np.int32), tag=0, now=at)
-        window.emit(out, at)
-        if length == LANES:
-            window.absorb(result_of(window, window.psns().first), PACKET.itemsize, 1_000_000)
+    for length, at in ((1, 0), (WINDOW, 10_000_000)):
+        begin(window, length, at)
+        sent(window, at)
+        if length == 1:
+            hear(window, wire.KIND_RESULT, window.psns().first, 1_000_000)
     return window
-
-
-def result_of(window: Window, psn: int, flags: int = 0) -> Any:
-    packet = np.zeros(1, PACKET)
-    raw = packet.view(np.uint8)
-    prefix = bytes(window.state.struct.header)[: wire.FRAME_PREFIX_BYTES]
-    raw[: len(prefix)] = np.frombuffer(prefix, np.uint8)
-    packet["udp_src"] = wire.INA_UDP_PORT
-    packet["version_kind"] = wire.version_kind(wire.KIND_RESULT)
-    packet["job"], packet["psn"], packet["bitmap"], packet["lanes"] = JOB, psn, 0b11, LANES
-    packet["flags"], packet["target"], packet["valid"] = flags, wire.TARGET_ALL, LANES
-    return packet.view(np.uint8)
 
 
 def test_probes_are_due_after_a_round_trip_without_a_result_twice(make_kernel: MakeKernel) -> None:
     window = begun_window(make_kernel)
-    out = np.zeros(64 * PACKET.itemsize, np.uint8)
     assert window.next_timeout() == 11_050_000
-    window.absorb(result_of(window, window.psns().first), PACKET.itemsize, 11_500_000)
+    hear(window, wire.KIND_RESULT, window.psns().first, 11_500_000)
     due = 11_500_000 + window.srtt_ns // 4
     assert window.next_timeout() == due, "results still come"
     window.on_timeout(due - 1)
-    assert window.emit(out, due - 1) == 0
+    assert len(sent(window, due - 1)) == 0
     window.on_timeout(due)
-    assert window.emit(out, due) == 8
+    assert len(sent(window, due)) == 8
     assert window.next_timeout() == due + window.srtt_ns + 2 * 50_000
     window.on_timeout(window.next_timeout())
-    assert window.emit(out, 13_000_000) == 8
+    assert len(sent(window, 13_000_000)) == 8
     assert window.next_timeout() == 10_000_000 + window.state.struct.rto, "from here on, time-outs"
 
 
@@ -186,8 +173,8 @@ def test_before_the_first_result_of_a_job_and_without_the_setting_nothing_is_pro
     for rto in (PROBING, SILENT):
         window = Window(CoreSettings(JOB, 0, 2, 32, LANES, endpoints(0), rto), make_kernel())
         assert window.next_timeout() == NEVER
-        window.begin(np.ones(LANES, np.int32), np.ones(LANES, np.int32), tag=0, now=0)
-        window.emit(np.zeros(PACKET.itemsize, np.uint8), 0)
+        begin(window, 1)
+        sent(window)
         assert window.next_timeout() == round(1e9 * rto.initial_s)
 
 
@@ -196,27 +183,25 @@ def test_an_answer_by_the_fallback_server_does_not_show_others_to_be_lost(
     make_kernel: MakeKernel, flags: int, overtaken: int
 ) -> None:
     window = begun_window(make_kernel, SILENT)
-    out = np.zeros(64 * PACKET.itemsize, np.uint8)
     first = window.psns().first
-    window.absorb(result_of(window, first), PACKET.itemsize, 11_000_000)
+    hear(window, wire.KIND_RESULT, first, 11_000_000)
     due = window.next_timeout()
     window.on_timeout(due)
-    assert window.emit(out, due) == 8
-    window.absorb(result_of(window, first + 1, flags), PACKET.itemsize, due + 1_100_000)
-    assert window.emit(out, due + 1_100_000) == overtaken
+    assert len(sent(window, due)) == 8
+    hear(window, wire.KIND_RESULT, first + 1, due + 1_100_000, flags=flags)
+    assert len(sent(window, due + 1_100_000)) == overtaken
 
 
 def test_an_answer_after_a_probe_does_not_show_others_to_be_lost(make_kernel: MakeKernel) -> None:
     """It may answer what was sent first. Beside ordinary traffic jobs were once 38 times as slow for that."""
     window = begun_window(make_kernel)
-    out = np.zeros(64 * PACKET.itemsize, np.uint8)
     first = window.psns().first
-    window.absorb(result_of(window, first), PACKET.itemsize, 11_000_000)
+    hear(window, wire.KIND_RESULT, first, 11_000_000)
     due = window.next_timeout()
     window.on_timeout(due)
-    assert window.emit(out, due) == 8
-    window.absorb(result_of(window, first + 1), PACKET.itemsize, due + 1_100_000)
-    assert window.emit(out, due + 1_100_000) == 0
+    assert len(sent(window, due)) == 8
+    hear(window, wire.KIND_RESULT, first + 1, due + 1_100_000)
+    assert len(sent(window, due + 1_100_000)) == 0
 
 
 CHAINS = 16
@@ -237,7 +222,7 @@ def window_in_any_state(draw: random.Random, kernel: Any, fallback: bool) -> Win
     )
     window = Window(settings, kernel)
     values = np.ones(PACKETS * LANES, np.int32)
-    window.begin(values, values.copy(), tag=1, now=0)
+    window.begin(Exchange(values, values.copy(), tag=1), 0)
     state, core = window.state, window.state.struct
     core.oldest = draw.randrange(PACKETS - CHAINS)
     core.frontier = core.oldest + CHAINS

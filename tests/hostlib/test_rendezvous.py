@@ -23,6 +23,7 @@ from hostlib.addresses import parse_address
 from hostlib.errors import InaError, RendezvousError
 from hostlib.meet import (
     FROM_WORKER_BYTES,
+    PROTOCOL,
     GroupRequest,
     Join,
     Lines,
@@ -374,11 +375,11 @@ def connected(meeting: Rendezvous) -> Iterator[Connection]:
 @contextmanager
 def joined(meeting: Rendezvous, rank: int, size: int) -> Iterator[Connection]:
     with connected(meeting) as member:
-        member.says(encode({"join": rank, "size": size, "job": 7, "token": meeting.token}))
+        member.says(encode({**JOIN, "join": rank, "size": size, "token": meeting.token}))
         yield member
 
 
-JOIN = {"join": 0, "size": 2, "job": 7}
+JOIN = {"join": 0, "size": 2, "job": 7, "protocol": PROTOCOL}
 
 STRANGE = {
     "60,000 brackets": b"[" * 60_000 + b"\n",
@@ -505,7 +506,11 @@ def test_a_member_that_speaks_wrongly_is_gone_and_the_others_hear_why(what: str)
 def test_a_token_alone_does_not_make_a_member() -> None:
     with Rendezvous(job=7, size=2) as meeting:
         for fields, reason in (
-            ({"token": meeting.token}, "must have the fields job, join, size, token and no others"),
+            ({"token": meeting.token}, "it speaks protocol 1, this end 2: install the same ina at both"),
+            (
+                {"token": meeting.token, "protocol": PROTOCOL},
+                "must have the fields job, join, protocol, size, token and no others",
+            ),
             (JOIN | {"token": meeting.token, "join": True}, "join must be a whole number"),
             (JOIN | {"token": meeting.token, "size": "2"}, "size must be a whole number"),
             (JOIN | {"token": meeting.token, "job": None}, "job must be a whole number"),

@@ -22,7 +22,7 @@ from hostlib.core.congestion import Congestion
 from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.state import NEVER, CoreSettings, RtoLimits
 from hostlib.core.watchdog import Watchdog
-from hostlib.core.window import Kernel, NumericErrors, Window
+from hostlib.core.window import Exchange, Kernel, NumericErrors, Window
 from hostlib.errors import JobBroken
 from hostlib.wire.tree import Tree
 
@@ -95,17 +95,14 @@ class Worker:
             return
         now, task = self._network.now, self._tasks.pop(0)
         staged = task.collective.staged
-        self.window.begin(
-            staged.source,
-            staged.target,
-            tag=task.collective.tag,
+        exchange = Exchange(
+            *(staged.source, staged.target, task.collective.tag, task.collective.pattern),
             average=task.collective.average,
             priority=task.priority,
             target=task.target,
-            pattern=task.collective.pattern,
             stride=task.collective.stride,
-            now=now,
         )
+        self.window.begin(exchange, now)
         self._driver.start(now)
         self._begun = True
         held, self._held = self._held, []
@@ -280,6 +277,9 @@ class VirtualNetwork(Network):
             self.add_worker(
                 settings, make_kernel(), at, peers=peers, patience=patience, congestion=congestion
             )
+
+    counted: Callable[[], Mapping[str, int]]
+    """What the fallback server has counted for the job, if there is one."""
 
     @property
     def switch(self) -> PortedSwitch:

@@ -79,8 +79,12 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
 
     no_compiler = {"CC": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert '"agrees": 1.0' in run("-m", "ina", "demo", "-np", "2", "--json", **no_compiler)
+    shutil.copy(ROOT / "examples" / "sim.toml", tmp_path)
+    assert '"mean_jct_s"' in run("-m", "ina", "sim", "sim.toml", "--json", **no_compiler)
     objects = [file.stat().st_size for file in site.glob("softswitch/engine/built/*.so")]
-    assert len(objects) == 10 * len(LEVELS[platform.machine()]), "the engine, three programs of three lanes"
+    assert len(objects) == 11 * len(LEVELS[platform.machine()]), (
+        "engine, simulated turns, three programs of three lanes"
+    )
     assert sum(objects) < 2e6
 
     before = files_of(site)

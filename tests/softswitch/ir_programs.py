@@ -39,42 +39,42 @@ STANDARD = ir.Struct(
 
 
 def const(value: int, type_: ir.Scalar = B32) -> ir.Const:
-    return ir.Const(type_, value, POS)
+    return ir.Const(type_, value, pos=POS)
 
 
 def var(name: str, type_: ir.Type = B32) -> ir.Var:
-    return ir.Var(type_, name, POS)
+    return ir.Var(type_, name, pos=POS)
 
 
 def path(root: ir.Expr, *names: str) -> ir.Member:
     """Return ``root.a.b`` with the types that the structs and headers give."""
     for name in names:
         assert isinstance(root.type, ir.Struct | ir.Header)
-        root = ir.Member(dict(root.type.fields)[name], root, name, POS)
+        root = ir.Member(dict(root.type.fields)[name], root, name, pos=POS)
     assert isinstance(root, ir.Member)
     return root
 
 
 def assign(target: ir.Expr, value: ir.Expr) -> ir.Assign:
-    return ir.Assign(target, value, POS)
+    return ir.Assign(target, value, pos=POS)
 
 
 def binary(op: str, left: ir.Expr, right: ir.Expr, type_: ir.Scalar | None = None) -> ir.Binary:
     result = type_ if type_ is not None else left.type
     assert isinstance(result, ir.Bits | ir.Bool | ir.Enum)
-    return ir.Binary(result, op, left, right, POS)
+    return ir.Binary(result, op, left, right, pos=POS)
 
 
 def read(register: str, target: ir.Expr, index: ir.Expr) -> ir.Extern:
-    return ir.Extern("register.read", register, ((target,), (index,)), POS)
+    return ir.Extern("register.read", register, ((target,), (index,)), pos=POS)
 
 
 def write(register: str, index: ir.Expr, value: ir.Expr) -> ir.Extern:
-    return ir.Extern("register.write", register, ((index,), (value,)), POS)
+    return ir.Extern("register.write", register, ((index,), (value,)), pos=POS)
 
 
 def action(name: str, body: Sequence[ir.Stmt], params: Sequence[ir.Param] = ()) -> ir.Action:
-    return ir.Action(name, tuple(params), tuple(body), POS)
+    return ir.Action(name, tuple(params), tuple(body), pos=POS)
 
 
 def program(
@@ -92,8 +92,8 @@ def program(
 ) -> ir.Program:
     """Return a program that extracts headers in a row, runs ingress and egress, and emits what is valid."""
     root = var("hdr", hdr)
-    accept = ir.Transition((), (((), "accept"),), POS)
-    extraction = tuple(ir.Extract(path(root, name), None, POS) for name in extracts)
+    accept = ir.Transition((), (((), "accept"),), pos=POS)
+    extraction = tuple(ir.Extract(path(root, name), None, pos=POS) for name in extracts)
     return ir.Program(
         name="hand",
         hdr=hdr,
@@ -101,12 +101,12 @@ def program(
         standard_metadata=STANDARD,
         errors=ERRORS,
         variables=variables or {},
-        states={"start": ir.ParserState("start", extraction, accept, POS)},
+        states={"start": ir.ParserState("start", extraction, accept, pos=POS)},
         verify=(),
         ingress=tuple(ingress),
         egress=tuple(egress),
         compute=(),
-        deparser=tuple(ir.Emit(path(root, name), POS) for name, _ in hdr.fields),
+        deparser=tuple(ir.Emit(path(root, name), pos=POS) for name, _ in hdr.fields),
         actions={item.name: item for item in actions},
         tables={item.name: item for item in tables},
         registers={item.name: item for item in registers},
@@ -143,13 +143,13 @@ def lanes_program(lanes: int, *, slots: int = 16, width: int = 32) -> ir.Program
             write(register, index, total),
             assign(value, total),
         ]
-    sign = ir.Slice(B1, signs, width - 1, width - 1, POS)
-    add.append(assign(path(root, "head", "overflow"), ir.Cast(B8, sign, POS)))
+    sign = ir.Slice(B1, signs, width - 1, width - 1, pos=POS)
+    add.append(assign(path(root, "head", "overflow"), ir.Cast(B8, sign, pos=POS)))
     actions = [action("overwrite", overwrite), action("add", add), action("fetch", fetch)]
 
     def when(op: int, name: str) -> ir.If:
         test = binary("==", path(root, "head", "op"), const(op, B8), ir.Bool())
-        return ir.If(test, (ir.Call(name, POS),), (), POS)
+        return ir.If(test, (ir.Call(name, pos=POS),), (), pos=POS)
 
     return program(
         hdr=hdr,
@@ -163,5 +163,5 @@ def lanes_program(lanes: int, *, slots: int = 16, width: int = 32) -> ir.Program
         ],
         variables={"old": lane, "sum": lane, "signs": lane},
         actions=actions,
-        registers=[ir.Register(f"lane_{i}", lane, slots, POS) for i in range(lanes)],
+        registers=[ir.Register(f"lane_{i}", lane, slots, pos=POS) for i in range(lanes)],
     )

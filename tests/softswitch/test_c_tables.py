@@ -53,11 +53,11 @@ def program(matches: tuple[str, ...], widths: tuple[int, ...], *, size: int = 50
     return hand.program(
         hdr=hdr,
         extracts=["key"],
-        ingress=[ir.Apply("t", None, None, hand.POS)],
+        ingress=[ir.Apply("t", None, None, pos=hand.POS)],
         variables={"set.port": hand.B9},
         actions=[hand.action("set", [hand.assign(port, hand.var("set.port", hand.B9))], [param])],
         tables=[table],
-        counters=[ir.Counter("hits", "packets_and_bytes", 0, "t", hand.POS)],
+        counters=[ir.Counter("hits", "packets_and_bytes", 0, "t", pos=hand.POS)],
     )
 
 

@@ -1,4 +1,4 @@
-"""Captures of ports: what the engine and its twin record, and the files of a switch that runs."""
+"""Captures of ports: what the engine records, and the files of a switch that runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
 from softswitch.engine.ports import Impairments, MemoryPort, PortError, PortImpairments
 from softswitch.engine.switch import Switch
 from tests.programs import p4src_program
-from tests.softswitch.script_program import ScriptPipeline, frame, have_compiler, load_script, scripted
+from tests.softswitch.script_program import (
+    ScriptPipeline,
+    digest,
+    frame,
+    have_compiler,
+    load_script,
+    scripted,
+)
 
 needs_compiler = pytest.mark.skipif(not have_compiler, reason="no C compiler")
 FAULTY = Impairments(
@@ -69,11 +76,11 @@ def played(engine: str, seed: int, capacity: int = 1 << 20) -> tuple[Switch, lis
 
 
 @needs_compiler
-@pytest.mark.parametrize("seed", range(5))
-def test_the_engine_and_its_twin_record_the_same(seed: int) -> None:
-    records = played("compiled", seed)[1]
-    assert any(records)
-    assert records == played("twin", seed)[1]
+def test_random_traffic_is_recorded_as_it_always_was() -> None:
+    records = [played("compiled", seed)[1] for seed in range(5)]
+    assert all(map(any, records))
+    assert records == [played("interpreted", seed)[1] for seed in range(5)]
+    assert digest(records) == "ef37032bd3bd883c", "was compared with an engine in Python"
 
 
 @needs_compiler

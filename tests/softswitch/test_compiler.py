@@ -149,7 +149,7 @@ def program() -> ir.Program:
 
 
 def number(value: int, type_: ir.Scalar = B8) -> ir.Const:
-    return ir.Const(type_, value, POS)
+    return ir.Const(type_, value, pos=POS)
 
 
 def added(*statements: ir.Stmt) -> Callable[[ir.Program], ir.Program]:
@@ -160,9 +160,9 @@ def with_table(**changes: object) -> Callable[[ir.Program], ir.Program]:
     return lambda p: replace(p, tables={"C.t": replace(p.tables["C.t"], **changes)})  # type: ignore[arg-type]
 
 
-X = ir.Var(B8, "x", POS)
-AWAY = ir.Transition((), (((), "away"),), POS)
-META_X = ir.Member(B8, ir.Var(program().meta, "meta", POS), "x", POS)
+X = ir.Var(B8, "x", pos=POS)
+AWAY = ir.Transition((), (((), "away"),), pos=POS)
+META_X = ir.Member(B8, ir.Var(program().meta, "meta", pos=POS), "x", pos=POS)
 
 
 def test_a_lowered_program_is_consistent():
@@ -172,25 +172,36 @@ def test_a_lowered_program_is_consistent():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (added(ir.Assign(X, number(1), POS)), "no variable x"),
-        (added(ir.Assign(META_X, number(256), POS)), "constant 256"),
-        (added(ir.Assign(META_X, number(1, ir.Bits(9)), POS)), "where Bits(width=9"),
-        (added(ir.Assign(number(1), number(1), POS)), "Const is no place"),
-        (added(ir.If(META_X, (), (), POS)), "where Bool() is expected"),
-        (added(ir.Assign(META_X, ir.Binary(B8, "+", META_X, number(1, ir.Bits(9)), POS), POS)), "where"),
-        (added(ir.Assign(META_X, ir.Binary(B8, "**", META_X, META_X, POS), POS)), "no operator **"),
-        (added(ir.Assign(META_X, ir.Slice(B8, META_X, 8, 1, POS), POS)), "slice [8:1]"),
-        (added(ir.Call("C.none", POS)), "no action C.none"),
-        (added(ir.Apply("C.none", None, None, POS)), "no table C.none"),
-        (added(ir.SetValidity(META_X, True, POS)), "in the wrong place"),
-        (added(ir.Extern("register.write", "C.none", ((number(0),), (number(0),)), POS)), "no object C.none"),
-        (added(ir.Extern("register.write", "C.r", ((number(0),), (number(0, ir.Bits(9)),)), POS)), "where"),
+        (added(ir.Assign(X, number(1), pos=POS)), "no variable x"),
+        (added(ir.Assign(META_X, number(256), pos=POS)), "constant 256"),
+        (added(ir.Assign(META_X, number(1, ir.Bits(9)), pos=POS)), "where Bits(width=9"),
+        (added(ir.Assign(number(1), number(1), pos=POS)), "Const is no place"),
+        (added(ir.If(META_X, (), (), pos=POS)), "where Bool() is expected"),
+        (
+            added(ir.Assign(META_X, ir.Binary(B8, "+", META_X, number(1, ir.Bits(9)), pos=POS), pos=POS)),
+            "where",
+        ),
+        (added(ir.Assign(META_X, ir.Binary(B8, "**", META_X, META_X, pos=POS), pos=POS)), "no operator **"),
+        (added(ir.Assign(META_X, ir.Slice(B8, META_X, 8, 1, pos=POS), pos=POS)), "slice [8:1]"),
+        (added(ir.Call("C.none", pos=POS)), "no action C.none"),
+        (added(ir.Apply("C.none", None, None, pos=POS)), "no table C.none"),
+        (added(ir.SetValidity(META_X, True, pos=POS)), "in the wrong place"),
+        (
+            added(ir.Extern("register.write", "C.none", ((number(0),), (number(0),)), pos=POS)),
+            "no object C.none",
+        ),
+        (
+            added(ir.Extern("register.write", "C.r", ((number(0),), (number(0, ir.Bits(9)),)), pos=POS)),
+            "where",
+        ),
         (lambda p: replace(p, states={}), "no state start"),
         (
             lambda p: replace(
                 p,
                 states={
-                    "start": replace(p.states["start"], transition=ir.Transition((), (((), "away"),), POS))
+                    "start": replace(
+                        p.states["start"], transition=ir.Transition((), (((), "away"),), pos=POS)
+                    )
                 },
             ),
             "no state away",

@@ -33,6 +33,7 @@ from softswitch.engine.cache import emit_once
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c import emit_c
 from softswitch.engine.emit_c.unit import make_unit
+from softswitch.engine.emit_c.v1model import V1MODEL
 from softswitch.engine.emit_c.wire import ReorderWindow, stretches, windows
 from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.pipeline import BuildFailed, Copy, NoCompiler, Pipeline
@@ -323,7 +324,7 @@ def test_fields_and_checksums_of_random_headers(seed: int) -> None:
 
 
 def test_an_ipv4_header_is_one_window_and_a_field() -> None:
-    unit = make_unit(compile_source(cells_program(IPV4), name="cells.p4"))
+    unit = make_unit(compile_source(cells_program(IPV4), name="cells.p4"), V1MODEL)
     (layout,) = (layout for layout in unit.headers.values() if layout.type.name == "a_t")
     (stretch,) = stretches(layout)
     first, second = windows(stretch[:-1])  # without the checksum of this test
@@ -406,10 +407,12 @@ def test_a_large_header_made_valid_is_zero_until_assigned() -> None:
     root = hand.var("hdr", hdr)
     grow = hand.binary("==", hand.path(root, "mark", "x"), hand.const(1, hand.B8), ir.Bool())
     body = (
-        ir.SetValidity(hand.path(root, "values"), True, hand.POS),
+        ir.SetValidity(hand.path(root, "values"), True, pos=hand.POS),
         hand.assign(hand.path(root, "values", "v5"), hand.const(7)),
     )
-    program = hand.program(hdr=hdr, extracts=["mark", "values"], ingress=[ir.If(grow, body, (), hand.POS)])
+    program = hand.program(
+        hdr=hdr, extracts=["mark", "values"], ingress=[ir.If(grow, body, (), pos=hand.POS)]
+    )
     pipeline = load(program, backend="compiled")
     whole = b"\0" + bytes(range(256))
     assert through(pipeline, whole) == whole
@@ -490,7 +493,8 @@ def test_a_register_that_every_lane_uses_is_carried_from_lane_to_lane() -> None:
             hand.write(f"prefix_{lane}", index, total),
         ]
     registers = [
-        ir.Register(name, hand.B32, 4, hand.POS) for name in ("sum", *(f"prefix_{i}" for i in range(lanes)))
+        ir.Register(name, hand.B32, 4, pos=hand.POS)
+        for name in ("sum", *(f"prefix_{i}" for i in range(lanes)))
     ]
     program = hand.program(
         hdr=hdr, extracts=["values"], ingress=body, variables={"total": hand.B32}, registers=registers
@@ -525,7 +529,7 @@ def test_what_is_read_behind_a_loop_comes_out_of_it_and_the_rest_stays() -> None
         extracts=["values"],
         ingress=body,
         variables=dict.fromkeys(("total", "done", "doubled"), hand.B32),
-        registers=[ir.Register(name, hand.B32, 4, hand.POS) for name in names],
+        registers=[ir.Register(name, hand.B32, 4, pos=hand.POS) for name in names],
     )
     text = emit_c(program)
     (result,) = set(re.findall(r"struct lanes_loop\w* \{\n(.*?)\n\};", text, re.DOTALL))
@@ -547,7 +551,7 @@ def test_whole_headers_compared_between_lanes_see_every_lane() -> None:
     body: list[ir.Stmt] = []
     for lane in range(16):
         same = hand.binary("==", a, b, ir.Bool())
-        count = ir.Mux(hand.B32, same, hand.const(1), hand.const(0), hand.POS)
+        count = ir.Mux(hand.B32, same, hand.const(1), hand.const(0), pos=hand.POS)
         body += [
             hand.assign(hand.path(root, "a", f"v{lane}"), hand.path(root, "b", f"v{lane}")),
             hand.assign(equal, hand.binary("+", equal, count)),

@@ -72,7 +72,7 @@ def test_parse_port_refuses(text: str) -> None:
         parse_port(text)
 
 
-@pytest.fixture(params=ENGINES[:2])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -20,7 +20,7 @@ STACK = ir.Stack(PAIR, 2)
 
 
 def const(value: int, type_: ir.Scalar = U8) -> ir.Const:
-    return ir.Const(type_, value, POS)
+    return ir.Const(type_, value, pos=POS)
 
 
 def packet(frame: bytes = b"", **types: ir.Type) -> PacketState:
@@ -68,7 +68,7 @@ def evaluate(expr: ir.Expr, state: PacketState | None = None) -> int:
 )
 def test_arithmetic(type_: ir.Bits, left: int, op: str, right: int, expected: int) -> None:
     amount = U8 if op in ("<<", ">>") else type_
-    expr = ir.Binary(type_, op, const(left, type_), const(right, amount), POS)
+    expr = ir.Binary(type_, op, const(left, type_), const(right, amount), pos=POS)
     assert evaluate(expr) == expected
 
 
@@ -77,22 +77,22 @@ def test_arithmetic(type_: ir.Bits, left: int, op: str, right: int, expected: in
     [(U8, 0xFF, "<", 1, 0), (S8, -1, "<", 1, 1), (S8, -1, ">=", -1, 1), (U8, 3, "!=", 3, 0)],
 )
 def test_comparison(type_: ir.Bits, left: int, op: str, right: int, expected: int) -> None:
-    assert evaluate(ir.Binary(BOOL, op, const(left, type_), const(right, type_), POS)) == expected
+    assert evaluate(ir.Binary(BOOL, op, const(left, type_), const(right, type_), pos=POS)) == expected
 
 
 @pytest.mark.parametrize(
     ("expr", "expected"),
     [
-        (ir.Cast(U16, const(-1, S8), POS), 0xFFFF),
-        (ir.Cast(ir.Bits(16, signed=True), const(0xFF), POS), 0xFF),
-        (ir.Cast(S8, const(0x1FF, U16), POS), -1),
-        (ir.Cast(ir.Bits(1), const(1, BOOL), POS), 1),
-        (ir.Cast(BOOL, const(1, ir.Bits(1)), POS), 1),
-        (ir.Slice(ir.Bits(4), const(-2, S8), 4, 1, POS), 0xF),
-        (ir.Binary(U16, "++", const(-1, S8), const(2), POS), 0xFF02),
-        (ir.Unary(S8, "-", const(-128, S8), POS), -128),
-        (ir.Unary(U8, "~", const(0x0F), POS), 0xF0),
-        (ir.Unary(BOOL, "!", const(0, BOOL), POS), 1),
+        (ir.Cast(U16, const(-1, S8), pos=POS), 0xFFFF),
+        (ir.Cast(ir.Bits(16, signed=True), const(0xFF), pos=POS), 0xFF),
+        (ir.Cast(S8, const(0x1FF, U16), pos=POS), -1),
+        (ir.Cast(ir.Bits(1), const(1, BOOL), pos=POS), 1),
+        (ir.Cast(BOOL, const(1, ir.Bits(1)), pos=POS), 1),
+        (ir.Slice(ir.Bits(4), const(-2, S8), 4, 1, pos=POS), 0xF),
+        (ir.Binary(U16, "++", const(-1, S8), const(2), pos=POS), 0xFF02),
+        (ir.Unary(S8, "-", const(-128, S8), pos=POS), -128),
+        (ir.Unary(U8, "~", const(0x0F), pos=POS), 0xF0),
+        (ir.Unary(BOOL, "!", const(0, BOOL), pos=POS), 1),
     ],
 )
 def test_conversions(expr: ir.Expr, expected: int) -> None:
@@ -100,10 +100,10 @@ def test_conversions(expr: ir.Expr, expected: int) -> None:
 
 
 def test_an_operand_that_is_not_needed_is_not_evaluated() -> None:
-    fails = ir.Binary(BOOL, "==", ir.Lookahead(U8, POS), const(0), POS)
-    assert evaluate(ir.Binary(BOOL, "&&", const(0, BOOL), fails, POS)) == 0
-    assert evaluate(ir.Binary(BOOL, "||", const(1, BOOL), fails, POS)) == 1
-    assert evaluate(ir.Mux(BOOL, const(1, BOOL), const(1, BOOL), fails, POS)) == 1
+    fails = ir.Binary(BOOL, "==", ir.Lookahead(U8, pos=POS), const(0), pos=POS)
+    assert evaluate(ir.Binary(BOOL, "&&", const(0, BOOL), fails, pos=POS)) == 0
+    assert evaluate(ir.Binary(BOOL, "||", const(1, BOOL), fails, pos=POS)) == 1
+    assert evaluate(ir.Mux(BOOL, const(1, BOOL), const(1, BOOL), fails, pos=POS)) == 1
     with pytest.raises(ParserError, match="PacketTooShort"):
         evaluate(fails)
 
@@ -111,41 +111,41 @@ def test_an_operand_that_is_not_needed_is_not_evaluated() -> None:
 def test_lookahead_reads_unaligned_bits_and_stays() -> None:
     state = packet(b"\x12\x34\x56")
     state.cursor = 4
-    assert evaluate(ir.Lookahead(ir.Bits(12), POS), state) == 0x234
+    assert evaluate(ir.Lookahead(ir.Bits(12), pos=POS), state) == 0x234
     assert state.cursor == 4
 
 
 def test_assignment_to_a_slice_keeps_the_other_bits_and_the_sign() -> None:
     state = packet(x=S8)
-    target = ir.Slice(ir.Bits(4), ir.Var(S8, "x", POS), 7, 4, POS)
+    target = ir.Slice(ir.Bits(4), ir.Var(S8, "x", pos=POS), 7, 4, pos=POS)
     compile_store(target)(state, 0xA)
     assert state.variables["x"] == -0x60
 
 
 def test_a_stack_index_out_of_range_reads_zero_and_writes_nothing() -> None:
     state = packet(s=STACK)
-    beyond = ir.Index(PAIR, ir.Var(STACK, "s", POS), const(2), POS)
-    field = ir.Member(U8, beyond, "a", POS)
+    beyond = ir.Index(PAIR, ir.Var(STACK, "s", pos=POS), const(2), pos=POS)
+    field = ir.Member(U8, beyond, "a", pos=POS)
     compile_store(field)(state, 7)
     assert evaluate(field, state) == 0
-    assert evaluate(ir.IsValid(BOOL, beyond, POS), state) == 0
+    assert evaluate(ir.IsValid(BOOL, beyond, pos=POS), state) == 0
 
 
 def test_next_and_last_beyond_the_ends_are_parser_errors() -> None:
     state = packet(s=STACK)
-    stack = ir.Var(STACK, "s", POS)
-    assert evaluate(ir.LastIndex(U32, stack, POS), state) == 2**32 - 1
+    stack = ir.Var(STACK, "s", pos=POS)
+    assert evaluate(ir.LastIndex(U32, stack, pos=POS), state) == 2**32 - 1
     with pytest.raises(ParserError, match="StackOutOfBounds"):
-        compile_expression(ir.Last(PAIR, stack, POS))(state)
+        compile_expression(ir.Last(PAIR, stack, pos=POS))(state)
     state.variables["s"].next = 2
-    assert evaluate(ir.LastIndex(U32, stack, POS), state) == 1
+    assert evaluate(ir.LastIndex(U32, stack, pos=POS), state) == 1
     with pytest.raises(ParserError, match="StackOutOfBounds"):
-        compile_expression(ir.Next(PAIR, stack, POS))(state)
+        compile_expression(ir.Next(PAIR, stack, pos=POS))(state)
 
 
 def test_headers_are_equal_if_both_are_invalid_or_all_fields_agree() -> None:
     state = packet(x=PAIR, y=PAIR)
-    same = ir.Binary(BOOL, "==", ir.Var(PAIR, "x", POS), ir.Var(PAIR, "y", POS), POS)
+    same = ir.Binary(BOOL, "==", ir.Var(PAIR, "x", pos=POS), ir.Var(PAIR, "y", pos=POS), pos=POS)
     x, y = state.variables["x"], state.variables["y"]
     x.fields["a"] = 1
     assert evaluate(same, state) == 1

@@ -44,7 +44,7 @@ def test_plain_paths_are_passed_by_name():
     assert isinstance(statement, ir.Assign)
     assert isinstance(statement.target, ir.Member)
     assert (statement.target.base, statement.target.field) == (
-        ir.Var(program.meta, "meta", statement.target.base.pos),
+        ir.Var(program.meta, "meta", pos=statement.target.base.pos),
         "x",
     )
 

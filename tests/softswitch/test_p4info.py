@@ -17,7 +17,7 @@ EMPTY = ir.Struct("s", ())
 
 
 def action(name: str, *params: ir.Param, notes: tuple[ir.Annotation, ...] = ()) -> ir.Action:
-    return ir.Action(name, params, (), POS, notes)
+    return ir.Action(name, params, (), pos=POS, annotations=notes)
 
 
 def param(name: str, width: int, *notes: ir.Annotation) -> ir.Param:
@@ -25,7 +25,7 @@ def param(name: str, width: int, *notes: ir.Annotation) -> ir.Param:
 
 
 def key(name: str, width: int, match: str, *notes: ir.Annotation) -> ir.Key:
-    return ir.Key(name, ir.Var(ir.Bits(width), name, POS), match, notes)
+    return ir.Key(name, ir.Var(ir.Bits(width), name, pos=POS), match, notes)
 
 
 def table(name: str, *keys: ir.Key, **changes) -> ir.Table:
@@ -69,7 +69,9 @@ def exported(
             tables=of(ir.Table),
             registers=of(ir.Register),
             register_arrays={
-                r.name: ir.RegisterArray(r.name, ir.DataType("bits", scalar=r.type), r.size, (r.name,), r.pos)
+                r.name: ir.RegisterArray(
+                    r.name, ir.DataType("bits", scalar=r.type), r.size, (r.name,), pos=r.pos
+                )
                 for r in of(ir.Register).values()
             },
             counters=of(ir.Counter),
@@ -86,9 +88,9 @@ def test_ids_are_those_of_p4c():
     info = exported(
         table("InaIngress.admission.job"),
         action("InaIngress.admission.set_job"),
-        ir.Counter("InaIngress.outcomes", "packets", 8192, None, POS),
-        ir.Counter("InaIngress.forwarding.bridge_counter", "packets", 8, "InaIngress.admission.job", POS),
-        ir.Register("InaIngress.aggregator.slot_psn", ir.Bits(32), 8192, POS),
+        ir.Counter("InaIngress.outcomes", "packets", 8192, None, pos=POS),
+        ir.Counter("InaIngress.forwarding.bridge_counter", "packets", 8, "InaIngress.admission.job", pos=POS),
+        ir.Register("InaIngress.aggregator.slot_psn", ir.Bits(32), 8192, pos=POS),
     )
     assert info.tables[0].preamble.id == 39326182
     assert {item.preamble.name: item.preamble.id for item in info.actions} == {
@@ -165,7 +167,7 @@ def test_tables():
             annotations=(note("brief", '"a table"'), note("mark", "1, 2")),
         ),
         action("act", param("x", 5), param("y", 32)),
-        ir.Counter("n", "packets_and_bytes", 0, "t", POS),
+        ir.Counter("n", "packets_and_bytes", 0, "t", pos=POS),
     )
     (message,) = info.tables
     assert [(field.id, field.name, field.bitwidth) for field in message.match_fields] == [
@@ -208,10 +210,10 @@ def test_tables():
 
 def test_registers_and_counters():
     info = exported(
-        ir.Register("r", ir.Bits(9), 4, POS),
-        ir.Register("s", ir.Bits(9, signed=True), 4, POS),
-        ir.Register("b", ir.Bool(), 4, POS),
-        ir.Counter("c", "bytes", 16, None, POS),
+        ir.Register("r", ir.Bits(9), 4, pos=POS),
+        ir.Register("s", ir.Bits(9, signed=True), 4, pos=POS),
+        ir.Register("b", ir.Bool(), 4, pos=POS),
+        ir.Counter("c", "bytes", 16, None, pos=POS),
     )
     specs = [register.type_spec for register in info.registers]
     assert specs[0].bitstring.bit.bitwidth == 9

@@ -23,7 +23,7 @@ from controller.switches.jobs import change_row, job_row
 from controller.switches.model import Admission
 from hostlib import wire
 from hostlib.core.state import NEVER, Chain, CoreStruct
-from hostlib.core.window import Window
+from hostlib.core.window import Exchange, Window
 from tests.twins.fallback_core import NumpyCore
 from tests.twins.fallback_store import Phase
 
@@ -230,7 +230,7 @@ class WorkerPart:
         self.output = np.zeros_like(source)
         self._size = int(window.state.struct.packet_bytes)
         self._out = np.zeros(64 * self._size, np.uint8)
-        window.begin(source, self.output, tag=0x600D, priority=priority, target=target, now=self._now)
+        window.begin(Exchange(source, self.output, tag=0x600D, priority=priority, target=target), self._now)
         self.sent_first = self._emit()
 
     @property

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from hostlib import _native, wire
 from hostlib.core.congestion import CONGESTION, CONGESTION_NAMES
 from hostlib.core.state import CoreSettings, Counter, RtoLimits
-from hostlib.core.window import Window
+from hostlib.core.window import Exchange, Window
 from hostlib.io.datagrams import open_socket
 from hostlib.io.link import Pumped, datagram_link
 from hostlib.wire.encodings import ENCODINGS, most_ranks
@@ -298,7 +298,7 @@ def fuzz_worker(library_path: str, seed: int, jobs: int) -> dict[str, int]:
             average = source.dtype == np.float32 and random.randrange(2) == 0
             tag = random.getrandbits(32)
             feedback = target is not source and random.randrange(2) == 0
-            window.begin(source, target, tag=tag, average=average, feedback=feedback, now=driver.now)
+            window.begin(Exchange(source, target, tag, average=average, feedback=feedback), driver.now)
             while not window.complete and not window.ranks_disagree:
                 driver.step()
             if not window.complete:

@@ -106,7 +106,7 @@ def test_a_program_talks_to_a_controller(tmp_path: Path) -> None:
         first, *servers = run(text, tmp_path)
         assert first.startswith("running - ")
         assert [line.split()[1:4] for line in servers].count(["2", "of", "2"]) == 1
-        assert len(servers) == 4
+        assert len(servers) == 5
         refused = text.replace('"workers": 2', '"workers": 200').replace("b-1", "b-2")
         done = subprocess.run([sys.executable, "-c", refused], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (1, "")

@@ -185,6 +185,7 @@ def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
                 "from rank 0 at rank 0, but broadcast float32 of 3 from rank 1",
             ),
             "no rank": ("ValueError", "root_rank is 5, must be a rank of the process set: 0, 1"),
+            "no whole rank": ("ValueError", "root_rank is 1.0, must be a rank of the process set: 0, 1"),
             "adasum": ("NotSupported", "op=hvd.Average"),
             "elastic": ("NotSupported", "torchrun --max-restarts"),
             "sparse": ("NotSupported", "pass tensor.to_dense()"),
@@ -308,7 +309,8 @@ def test_limits_of_stalls_are_horovods(
 
 @pytest.mark.parametrize("host", ["", "127.0.0.1"])
 def test_ranks_are_connected_whatever_strangers_send(host: str) -> None:
-    from hostlib.horovod.link import connect, receive, send
+    from hostlib.horovod.link import connect
+    from hostlib.meet import Lines, encode
 
     told: queue.Queue[str] = queue.Queue()
 
@@ -317,7 +319,7 @@ def test_ranks_are_connected_whatever_strangers_send(host: str) -> None:
         place, _ = json.loads(text)
         with socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET) as stranger:
             stranger.connect(place if isinstance(place, str) else tuple(place))
-            send(stranger, {"rank": 1, "token": "x"})
+            stranger.sendall(encode({"rank": 1, "token": "x"}))
         for _ in range(2):
             told.put(text)
         return text
@@ -329,11 +331,11 @@ def test_ranks_are_connected_whatever_strangers_send(host: str) -> None:
         ]
         at_0, at_1, at_2 = [each.result(60) for each in found]
     assert sorted(at_0) == [1, 2]
-    send(at_2[0], {"join": True})
-    with at_0[2].makefile("rb") as lines:
-        assert receive(lines) == {"join": True}
-        at_2[0].close()
-        assert receive(lines) == {}
+    at_2[0].sendall(encode({"join": True}))
+    heard = Lines(100).heard(at_0[2])
+    assert next(heard) == {"join": True}
+    at_2[0].close()
+    assert list(heard) == []
     for connection in (*at_0.values(), *at_1.values()):
         connection.close()
 

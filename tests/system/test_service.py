@@ -217,6 +217,17 @@ def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_progra
                 again.kill()
 
 
+def test_a_controller_that_waits_takes_over_from_one_that_was_killed(command: Controller) -> None:
+    """Its parent has not waited for that one yet: it was taken for one that lives, and owns the switches."""
+    command.start()
+    before = command.process
+    os.kill(before.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, before.pid, os.WEXITED | os.WNOWAIT)
+    with command.serving():
+        assert before.returncode is None, "nobody has waited for it"
+    before.wait()
+
+
 def test_memory_is_divided_again_under_jobs_that_run(bed: netns.State, tmp_path: Path) -> None:
     """A job shares all slots, loses some to one with a deadline, and gets them back; its sums are exact.
 

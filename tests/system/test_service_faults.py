@@ -234,7 +234,7 @@ def test_a_damaged_state_is_refused_by_the_command_and_kept(site: Site, tmp_path
     )
     assert done.returncode == 1, done
     assert "is damaged" in done.stderr, done.stderr
-    assert ".recover" in done.stderr, done.stderr
+    assert "'ina controller restore BACKUP" in done.stderr, done.stderr
     assert database.read_bytes() == before
 
 

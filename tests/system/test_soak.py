@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
 import secrets
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -266,3 +269,19 @@ def test_an_interrupt_of_all_processes_is_told_once() -> None:
     status, out, said = interrupted("soak", "--minutes", 5, loaded="_multiarray_umath")
     assert status == 128 + signal.SIGINT
     assert (out, said) == ("", "ina: interrupted by SIGINT\n")
+
+
+def test_an_interrupted_campaign_prints_the_result_of_the_schedules_that_are_done() -> None:
+    """Hours of schedules without a failure count, whenever they end."""
+    screen, terminal = os.openpty()
+    command = [sys.executable, "-m", "ina", "soak", "--minutes", "60", "--processes", "1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        while not (done := re.search(rb"([1-9]\d*) schedules?,", shown)):
+            shown += os.read(screen, 4096)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=600)
+    os.close(screen)
+    assert process.returncode == 128 + signal.SIGINT
+    assert json.loads(out)["metrics"]["schedules"] >= int(done[1])

@@ -11,7 +11,7 @@ from softswitch.engine.switch import Switch
 
 
 class TwinCabling:
-    """What runtime/engine_cables.c does, for switches of `TwinEngine`."""
+    """What runtime/engine_cables.c does, between switches each of its own."""
 
     def __init__(
         self, switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End], survives: Survives

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.policies.placement.waterfill import NONE, SAME, Floats, Ints, JobFlows, Reading, Steady
+from controller.policies.placement.waterfill import NONE, SAME, Floats, Ints, JobFlows, Steady
 
 
-def waterfill(flows: JobFlows, reading: Reading = "spill") -> Steady:
+def waterfill(flows: JobFlows) -> Steady:
     """Return the rates at which all jobs are frozen."""
-    return Filling(flows, reading).run()
+    return Filling(flows).run()
 
 
 class Filling:
     """One run. The load of a resource when all active jobs have risen to t is base + slope · t."""
 
-    def __init__(self, flows: JobFlows, reading: Reading) -> None:
-        self.flows, self.reading = flows, reading
+    def __init__(self, flows: JobFlows) -> None:
+        self.flows = flows
         self.links, self.pools = len(flows.link_bps), len(flows.pool_bps)
         self.nowhere = self.links + self.pools  # what has no link or pool spends an unlimited one
         self.capacity = np.concatenate([flows.link_bps, flows.pool_bps, [np.inf]])
@@ -104,10 +104,7 @@ class Filling:
         nodes = self._users_of(self.links + pool)
         nodes = nodes[self.summing[nodes]]
         self.full[pool] = level
-        if self.reading == "freeze":
-            self._freeze(np.unique(self.flows.job[nodes]), level, self.links + pool)
-        else:
-            self._spill(nodes, level)
+        self._spill(nodes, level)
 
     def _freeze(self, jobs: Ints, level: float, resource: int | Ints) -> None:
         counts = self.first[jobs + 1] - self.first[jobs]
@@ -134,11 +131,11 @@ class Filling:
 
     def _add(self, nodes: Ints, level: float, sign: int) -> None:
         """Start or stop (`sign`) raising the loads of the resources that `nodes` use."""
-        out, share = self.out[nodes], self.flows.share[nodes]
+        out = self.out[nodes]
         for resources, flows in (
-            (self.up[nodes], share * out),
-            (self.down[nodes], share * np.minimum(out, 1.0)),
-            (self.memory[nodes], share * self.flows.held[nodes] * self.summing[nodes]),
+            (self.up[nodes], out),
+            (self.down[nodes], np.minimum(out, 1.0)),
+            (self.memory[nodes], self.flows.held[nodes] * self.summing[nodes]),
         ):
             np.add.at(self.slope, resources, sign * flows)
             np.add.at(self.base, resources, -sign * flows * level)

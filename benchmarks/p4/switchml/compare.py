@@ -7,13 +7,12 @@ cells for each packet under way. Without the folder nothing is done, and the exi
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.fill import check, console, fill
+from benchmarks.fill import asked, check, console, fill, option
 from benchmarks.p4.switchml.links import VALUES, Outcome, Setting, allreduce
 from bmv2_topos.harness import Scenario, markdown
 from bmv2_topos.testbeds.virtual import VirtualSettings
@@ -37,13 +36,17 @@ class Row:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="benchmarks.p4.switchml.compare", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--values", type=int, default=Setting().values, help="int32 values of each worker")
-    parser.add_argument("--page", type=Path, help="write the tables between this page's marks")
-    args = parser.parse_args()
+    args = asked(
+        __doc__,
+        option("folder", type=Path, metavar="FOLDER"),
+        option("--values", type=int, default=Setting().values, help="int32 values of each worker"),
+        option("--page", type=Path, help="write the tables between this page's marks"),
+    )
     if not (args.folder / "switchml.p4").is_file():
-        parser.error(f"{args.folder} has no switchml.p4: it is dev_root/p4 of p4lang/p4app-switchML")
+        print(
+            f"{args.folder} has no switchml.p4: it is dev_root/p4 of p4lang/p4app-switchML", file=sys.stderr
+        )
+        sys.exit(2)
     if args.page:
         check(args.page)
     setting = Setting(values=args.values)

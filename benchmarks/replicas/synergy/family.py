@@ -11,10 +11,11 @@ from dataclasses import replace
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import WITH_OPT, RoundSpeed, replica_demands, replica_policy
 from controller.policies.family import Family, SimulationConfig
-from controller.policies.scheduling.synergy.demand import Servers, ServerShape
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.synergy.demand import ServerShape
 from controller.policies.scheduling.synergy.family import dress, profiles_of
 from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
-from controller.policies.scheduling.synergy.policy import server_shape
+from controller.policies.scheduling.synergy.policy import servers_of
 from controller.simulator.engine import PolicyRun
 
 ROUND_S = 300.0
@@ -37,12 +38,15 @@ MODES = {
 def make(name: str, config: SimulationConfig) -> PolicyRun:
     """Return a fresh policy run, such as ``srtf+tune``."""
     order, _, mode = name.partition("+")
-    shape, number = server_shape(config.cluster), len(config.cluster.servers)
+    servers = servers_of(config.cluster)
+    shape, *others = {*servers.shapes}
+    if others:
+        raise BadSpec("servers differ; this needs equal ones")
     profiles = profiles_of(config)
     if config.matrix is None:
         profiles = {model: _like_measured(profile, shape) for model, profile in profiles.items()}
     demand_of = replica_demands(profiles, shape, mode=mode)
-    policy = replica_policy(order, mode, demand_of, servers=Servers.equal(number, shape))
+    policy = replica_policy(order, mode, demand_of, servers=servers)
     speed = RoundSpeed(demand_of, round_s=ROUND_S)
     return SteppedRun(policy, speed, ROUND_S)
 

@@ -21,12 +21,11 @@ from bmv2_topos.testbeds.netns.errors import (
     StepFailed,
     Taken,
 )
-from bmv2_topos.testbeds.netns.export import exported
 from bmv2_topos.testbeds.netns.names import check_name, slug
 from bmv2_topos.testbeds.netns.namespaces import check_here
 from bmv2_topos.testbeds.netns.store import State, known, missing
 from bmv2_topos.testbeds.netns.targets import TARGETS
-from bmv2_topos.testbeds.netns.testbed import down, execute, find, planned, standing, up
+from bmv2_topos.testbeds.netns.testbed import down, execute, exported, find, planned, standing, up
 
 __all__ = [
     "TARGETS",

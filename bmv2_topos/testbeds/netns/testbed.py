@@ -14,13 +14,15 @@ from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up, host_
 from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
 from bmv2_topos.testbeds.netns.forwarding import entries, offered
 from bmv2_topos.testbeds.netns.interrupts import signals_held, unwinding
-from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, prefix
+from bmv2_topos.testbeds.netns.names import check_name, check_nodes, interface, namespace, prefix
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from controller import SwitchSession, connect
 from controller.errors import UnknownName
+from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
+from controller.vocabulary.graphs import pinned
 
 NETNS = "netns"
 
@@ -132,6 +134,19 @@ def find(name: str | None) -> State:
     if not state.complete:
         raise NoTestbed(f"testbed {state.name!r} was not finished: ina topo down {state.name}")
     return state
+
+
+def exported(state: State) -> Topology:
+    """Return a testbed's topology for a cluster file: every address, port and interface as it is there."""
+    topology = pinned(state.topology)
+    return replace(
+        topology,
+        switches=tuple(
+            replace(switch, p4runtime=f"unix:{state.socket(switch.name)}") for switch in topology.switches
+        ),
+        servers=tuple(replace(server, interface=interface(server.name)) for server in topology.servers),
+        switch_ip=SWITCH_IP,
+    )
 
 
 def execute(state: State, host: str, command: Sequence[str]) -> NoReturn:

@@ -10,7 +10,7 @@ clock, the links and how long computing takes. The same seed gives the same pack
 """
 
 from bmv2_topos.testbeds.virtual.allocation import JobSlots, Policy, Reallocation, Regions, SlotView
-from bmv2_topos.testbeds.virtual.placement import Placement, SwitchTree, build, shortest_tree
+from bmv2_topos.testbeds.virtual.placement import Placement, build, shortest_tree
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import FlowReport, Foreseen, JobReport, Occupancy, Report
 from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings, WrongSum
@@ -32,7 +32,6 @@ __all__ = [
     "Report",
     "SlotView",
     "Stalled",
-    "SwitchTree",
     "TestbedError",
     "VirtualSettings",
     "VirtualTestbed",

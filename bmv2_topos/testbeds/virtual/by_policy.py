@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bmv2_topos.testbeds.virtual.placement import Placement, SwitchTree
+from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.report import Directed, Foreseen
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from controller.core.allocator import allocate
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.flows import Pools, flows_of
 from controller.policies.placement.waterfill import waterfill
-from controller.vocabulary import Job, Region, Topology
+from controller.vocabulary import Job, Region, Topology, Tree
 from hostlib import wire
 from hostlib.wire.encodings import per_lane
 
@@ -130,12 +130,10 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
             slots[above] = Region(0, 0)
     if not shares and not sums:
         raise TestbedError(f"job {job.name!r} is summed nowhere, and exclusive slots have no fallback server")
-    transit = frozenset(name for name in tree.switches if name not in slots)
     return Placement(
         job.hosts,
         job.fallback if shares else None,
-        SwitchTree(root, parents),
-        transit,
+        Tree(root, parents, frozenset(slots)),
         slots if shares else None,
     )
 
@@ -157,8 +155,10 @@ def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettin
     frame_bytes = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES + 4 * settings.lanes
     boundless = Pools([float("inf")], lambda job, at: 0)
     for job in jobs:
-        steady = waterfill(flows_of(topology, [job], boundless))
-        loads = steady.load_bps[: 2 * len(topology.links)] / steady.rate_bps[0]
+        flows = flows_of(topology, [job], boundless)
+        # at the rate of one the load of a link is its number of flows, whatever its capacity
+        unlimited = np.full_like(flows.link_bps, np.inf)
+        loads = waterfill(replace(flows, link_bps=unlimited, limit_bps=np.ones(1))).load_bps[: len(unlimited)]
         frames = job.iterations * sum(packets_of(size, job, settings) for size in job.tensors)
         for number in np.flatnonzero(loads):
             link = topology.links[number // 2]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.network import segments
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Directed
 from bmv2_topos.testbeds.virtual.settings import TestbedError
@@ -97,15 +98,8 @@ class Received:
     lengths: array[int]
 
     def segments(self) -> Iterable[tuple[Bytes, int]]:
-        """Cut into runs of frames of the same length: the bytes of a run, and that length."""
-        data = np.frombuffer(self.data, np.uint8)
-        lengths = self.lengths
-        start = at = 0
-        for i in range(1, len(lengths) + 1):
-            if i == len(lengths) or lengths[i] != lengths[start]:
-                end = at + (i - start) * lengths[start]
-                yield data[at:end], lengths[start]
-                start, at = i, end
+        """Return runs of frames of the same length: the bytes of a run, and that length."""
+        return segments(self.data, self.lengths)
 
 
 class _Losses:

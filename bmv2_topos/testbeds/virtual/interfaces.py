@@ -60,7 +60,7 @@ class Interfaces:
     """Arrivals at the hosts, by UDP port."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self._fabric = fabric
+        self.fabric = fabric
         self._open: dict[str, set[int]] = {}
         self._waiting: dict[tuple[str, int], Received] = {}
 
@@ -79,23 +79,12 @@ class Interfaces:
 
     def receive(self, host: str, port: int) -> Received | None:
         """Take what has arrived at a port by now; None: nothing."""
-        arrival = self._fabric.receive(host)
+        arrival = self.fabric.receive(host)
         if self.alone(host):
             return arrival
         if arrival is not None:
             self._sort(host, arrival)
         return self._waiting.pop((host, port), None)
-
-    def discard(self, host: str, port: int) -> int:
-        """Throw away what has arrived at a port by now; return how many frames that were."""
-        if self.alone(host):
-            return self._fabric.discard(host)
-        arrival = self.receive(host, port)
-        return 0 if arrival is None else len(arrival.lengths)
-
-    def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
-        """Send packets from a host, now; see `Fabric.send`."""
-        self._fabric.send(host, packets, count, length)
 
     def _sort(self, host: str, arrival: Received) -> None:
         for data, length in arrival.segments():
@@ -122,8 +111,11 @@ class Socket:
 
     def discard(self) -> int:
         """Throw away what has arrived here by now; return how many frames that were."""
-        return self._interfaces.discard(self.host, self.port)
+        if self._interfaces.alone(self.host):
+            return self._interfaces.fabric.discard(self.host)
+        arrival = self.receive()
+        return 0 if arrival is None else len(arrival.lengths)
 
     def send(self, packets: Bytes, count: int, length: int) -> None:
         """Send `count` packets of `length` bytes, back to back in `packets`, now."""
-        self._interfaces.send(self.host, packets, count, length)
+        self._interfaces.fabric.send(self.host, packets, count, length)

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from bmv2_topos.testbeds.virtual.admission import SlotRequest, VirtualFleet
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
@@ -23,14 +23,12 @@ from bmv2_topos.testbeds.virtual.settings import (
 )
 from bmv2_topos.testbeds.virtual.worker import (
     ExactGradients,
-    PacketTally,
     Rule,
-    Summed,
     Training,
     TrainingWorker,
     Watched,
 )
-from bmv2_topos.trace import JobFacts, Sum
+from bmv2_topos.trace import JobFacts
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
@@ -38,6 +36,7 @@ from controller.vocabulary.errors import plural
 from hostlib import wire
 from hostlib.core.congestion import SPREAD, Congestion
 from hostlib.core.state import NEVER, CoreSettings
+from hostlib.core.state import Counter as Count
 from hostlib.core.window import Kernel, Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
@@ -79,7 +78,7 @@ class RunningJob:
     _gone_ns: int = 0
     _gradients: ExactGradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
-    _tally: PacketTally = field(default_factory=PacketTally)
+    _packets: Counter[Count] = field(default_factory=Counter)
     _compared: int = 0
 
     def admit(self, now: int) -> None:
@@ -135,7 +134,7 @@ class RunningJob:
     def withdraw(self) -> None:
         """Take it off hosts and switches, and remember what was counted."""
         for worker in self.workers:
-            self._tally += worker.tally()
+            self._packets.update({count: worker.window.count(count) for count in (Count.SENT, Count.RESENT)})
             self._compared += worker.compared
         self.workers = []
         if self.admitted is not None:
@@ -173,8 +172,8 @@ class RunningJob:
             start_s=self.entry.arrival_s,
             jct_s=(self.ends_ns[-1] - start) * 1e-9 if finished else None,
             iteration_s=tuple((b - a) * 1e-9 for a, b in itertools.pairwise(ends)),
-            sent_packets=self._tally.sent + self._tally.resent,
-            resent_packets=self._tally.resent,
+            sent_packets=self._packets.total(),
+            resent_packets=self._packets[Count.RESENT],
             outcomes=dict(self._outcomes),
             fallback_bytes=server.received_bytes + server.sent_bytes if server else 0,
             fallback=dict(server.counts()[self.id]) if server else {},
@@ -222,12 +221,8 @@ class RunningJob:
             priority = 0  # a salt there, alike on all ranks
         worker = TrainingWorker(socket, window, training, self.gradients, priority, now)
         if self.recorder is not None:
-            worker.on_sum = self._summed
+            worker.on_sum = self.recorder.sums.append
         return worker
-
-    def _summed(self, summed: Summed) -> None:
-        assert self.recorder is not None
-        self.recorder.sums.append(Sum(self.id, *astuple(summed)))
 
     def facts(self) -> JobFacts:
         """Return where what it sends and gets is seen."""

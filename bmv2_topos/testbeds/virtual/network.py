@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -288,7 +288,8 @@ class Station:
     def serve(self) -> None:
         """Serve now."""
         frames, self._frames = self._frames, []
-        self.wake(self._serve(self._network.now, runs(frames)))
+        arrivals = segments(b"".join(frames), [len(frame) for frame in frames])
+        self.wake(self._serve(self._network.now, arrivals))
 
     def wake(self, due: int) -> None:
         """Serve at this time, or earlier; to ask for a later one than before costs nothing."""
@@ -304,12 +305,12 @@ class Station:
             self.serve()
 
 
-def runs(frames: Sequence[bytes]) -> list[tuple[NDArray[Any], int]]:
-    """Put packets together that follow each other and have the same length; return them with that length."""
-    found = []
-    start = 0
-    for at in range(1, len(frames) + 1):
-        if at == len(frames) or len(frames[at]) != len(frames[start]):
-            found.append((np.frombuffer(b"".join(frames[start:at]), np.uint8), len(frames[start])))
-            start = at
-    return found
+def segments(data: bytes | bytearray, lengths: Sequence[int]) -> Iterator[tuple[NDArray[np.uint8], int]]:
+    """Cut frames that lie back to back into runs of the same length: the bytes of a run, and that length."""
+    whole = np.frombuffer(data, np.uint8)
+    start = at = 0
+    for i in range(1, len(lengths) + 1):
+        if i == len(lengths) or lengths[i] != lengths[start]:
+            end = at + (i - start) * lengths[start]
+            yield whole[at:end], lengths[start]
+            start, at = i, end

@@ -9,39 +9,26 @@ from dataclasses import dataclass
 
 from controller.switches.layout import Branch, grow, plugged
 from controller.switches.model import INA_UDP_PORT
-from controller.vocabulary import BadSpec, Job, Link, Region, Topology
+from controller.vocabulary import BadSpec, Job, Link, Region, Topology, Tree
 from controller.vocabulary.catalog import star, tree
 
 # ---------------------------------------------------------------------------
 # Trees of switches: by which links a job's packets climb to the root. Pure functions.
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchTree:
-    """A root, and the parent of every other switch of the tree.
-
-    It may hold switches that a job has no workers on or below; these take no part in the job.
-    """
-
-    root: str
-    parents: Mapping[str, str]
-
-    def __contains__(self, switch: str) -> bool:
-        return switch == self.root or switch in self.parents
-
-
-def shortest_tree(topology: Topology, root: str | None = None) -> SwitchTree:
+def shortest_tree(topology: Topology, root: str | None = None) -> Tree:
     """Return the shortest paths to `root`, by default the topology's, of all other switches.
 
-    Between equally short paths the earlier link decides. Raises BadSpec if the root is no switch.
+    It may hold switches that a job has no workers on or below; these take no part in the job. Between equally
+    short paths the earlier link decides. Raises BadSpec if the root is no switch.
     """
     root = topology.root if root is None else root
     if root not in topology.switch:
         raise BadSpec(f"the root {root!r} is not a switch")
-    return SwitchTree(root, topology.towards(root))
+    return Tree(root, topology.towards(root), frozenset(topology.switch))
 
 
-def drawn_tree(topology: Topology, root: str, draw: random.Random) -> SwitchTree:
+def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
     """Return shortest paths to `root` of all switches that have one, each drawn among the equally short ones.
 
     The ways of packets to what is behind the root, where switches spread them over equal costs (ECMP, by the
@@ -54,35 +41,17 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> SwitchTree
             others = [link.other(switch) for link in topology.ports[switch].values()]
             nearer = [other for other in others if distance.get(other) == distance[switch] - 1]
             parents[switch] = draw.choice(nearer)
-    return SwitchTree(root, parents)
+    return Tree(root, parents, frozenset())
 
 
-def check_tree(topology: Topology, tree: SwitchTree) -> None:
-    """Check that a tree is one, of switches and links that are there.
-
-    Raises:
-        BadSpec: says which switch or link is at fault, and what would be right.
-    """
-    if tree.root not in topology.ports:
-        raise BadSpec(f"the tree's root {tree.root!r} is not a switch")
-    if tree.root in tree.parents:
-        above = tree.parents[tree.root]
-        raise BadSpec(f"the tree's root {tree.root!r} has the parent {above!r}; a root has none")
+def check_tree(topology: Topology, tree: Tree) -> None:
+    """Raise BadSpec for a tree of switches or links that are not there; it says which."""
+    for switch in tree.switches:
+        if switch not in topology.ports:
+            raise BadSpec(f"{switch!r} is in the tree and is not a switch")
     for switch, parent in tree.parents.items():
-        for name in (switch, parent):
-            if name not in topology.ports:
-                raise BadSpec(f"{name!r} is in the tree and is not a switch")
         if all(link.other(switch) != parent for link in topology.ports[switch].values()):
             raise BadSpec(f"the tree needs a link {switch}-{parent}, and there is none")
-        if parent not in tree:
-            raise BadSpec(f"{parent!r}, parent of {switch!r}, is not the root and has no parent itself")
-    for switch in tree.parents:
-        way = [switch]
-        while way[-1] != tree.root:
-            way.append(tree.parents[way[-1]])
-            if way[-1] in way[:-1]:
-                circle = "-".join(way[way.index(way[-1]) :])
-                raise BadSpec(f"not a tree: the way up from {switch!r} runs in a circle: {circle}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +65,13 @@ class Placement:
     workers: tuple[str, ...]
     server: str | None = None
     """A host at the root of the job's tree: nobody but the root has packets for it."""
-    tree: SwitchTree | None = None
-    """The switches that its packets climb; None: the topology's tree of shortest paths."""
-    transit: frozenset[str] = frozenset()
-    """Switches that pass its packets on without adding, besides those that have no slots at all."""
+    tree: Tree | None = None
+    """The switches that its packets climb; None: the topology's tree of shortest paths. Besides those that do
+    not sum, switches without slots pass its packets on without adding."""
     regions: Mapping[str, Region] | None = None
     """Slots that it may use, by switch, if jobs share them; None: as the job says, or all."""
 
-    def tree_on(self, topology: Topology) -> SwitchTree:
+    def tree_on(self, topology: Topology) -> Tree:
         """Return its tree, the default one included."""
         return shortest_tree(topology) if self.tree is None else self.tree
 
@@ -187,7 +155,7 @@ def check_placement(topology: Topology, placement: Placement) -> None:
     tree = placement.tree_on(topology)
     check_tree(topology, tree)
     for rank, host in enumerate(placement.workers):
-        if topology.rack_of[host] not in tree:
+        if topology.rack_of[host] not in tree.switches:
             raise BadSpec(
                 f"rank {rank} on {host} is at switch {topology.rack_of[host]!r}, which is not in the tree"
             )
@@ -220,6 +188,6 @@ def branches(
     tree = placement.tree_on(topology)
     own = placement.regions or {}
     without = {switch.name for switch in topology.switches if not switch.aggregates}
-    transit = (without - own.keys()) | placement.transit
+    transit = (without - own.keys()) | (set(tree.switches) - tree.aggregators)
     regions = dict.fromkeys(topology.switch, region) | dict(own)
     return grow(topology, tree.root, tree.parents, members, regions=regions, transit=transit)

@@ -26,7 +26,7 @@ from bmv2_topos.testbeds.virtual.traffic import RunningFlow
 from bmv2_topos.testbeds.virtual.worker import BATCH_PACKETS, TrainingWorker
 from hostlib._native import NativeKernel, library_path
 from hostlib.core.state import NEVER
-from softswitch import build_c
+from softswitch.engine.build import build_c, joined
 from softswitch.engine.cables import Cabling
 
 _TURN: Final = 7  # any number without a common factor with most numbers of seats
@@ -259,12 +259,9 @@ class _Quick:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Return the compiled ``turns.c``. Raises NoCompiler or BuildFailed."""
-    parts = (
-        library_path().with_name("ina_core.h"),
-        Path(__file__).with_name("turns.c"),
-    )
-    library = ctypes.CDLL(str(build_c("\n".join(part.read_text(encoding="utf-8") for part in parts))))
+    """Return the compiled ``turns.c``, which wheels have (``setup.py``). Raises NoCompiler or BuildFailed."""
+    parts = library_path().with_name("ina_core.h"), Path(__file__).with_name("turns.c")
+    library = ctypes.CDLL(str(build_c(joined(parts))))
     library.turns_free.restype, library.turns_free.argtypes = None, [ctypes.c_void_p]
     library.turns_take.restype = ctypes.c_int64
     library.turns_take.argtypes = [

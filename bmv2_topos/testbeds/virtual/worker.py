@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from bmv2_topos.testbeds.virtual.interfaces import Socket
 from bmv2_topos.testbeds.virtual.settings import Prioritize, WrongSum
+from bmv2_topos.trace import Sum
 from hostlib.core.congestion import BadLimits, Congestion, Limits, Round, checked
 from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.priority import Urgency
-from hostlib.core.state import NEVER, Counter
-from hostlib.core.window import Window
+from hostlib.core.state import NEVER
+from hostlib.core.window import Exchange, Window
 from hostlib.wire import encodings
 from hostlib.wire.encodings import Encoding
 
@@ -277,29 +278,6 @@ class Watched:
 BATCH_PACKETS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class PacketTally:
-    """Packets of a worker since its window was made."""
-
-    sent: int = 0
-    resent: int = 0
-
-    def __add__(self, other: PacketTally) -> PacketTally:
-        return PacketTally(self.sent + other.sent, self.resent + other.resent)
-
-
-@dataclass(frozen=True, slots=True)
-class Summed:
-    """A tensor's sum at a rank: when the tensor was ready, its sum begun and there."""
-
-    iteration: int
-    layer: int
-    rank: int
-    ready_ns: int
-    begin_ns: int
-    end_ns: int
-
-
 class TrainingWorker:
     """A rank on its host. Times are nanoseconds."""
 
@@ -313,7 +291,7 @@ class TrainingWorker:
         now: int,
     ) -> None:
         """Begin; `priority` is that of all its sums, or gives that of each."""
-        self.on_sum: Callable[[Summed], None] | None = None
+        self.on_sum: Callable[[Sum], None] | None = None
         """Called with every finished sum."""
         self._begun = now
         self.host = socket.host
@@ -377,10 +355,6 @@ class TrainingWorker:
         """True while a sum is under way."""
         return self._layer is not None
 
-    def tally(self) -> PacketTally:
-        """Count what the window has sent."""
-        return PacketTally(self.window.count(Counter.SENT), self.window.count(Counter.RESENT))
-
     def _begin(self, layer: int, now: int) -> None:
         self._layer = layer
         self._begun = now
@@ -389,9 +363,8 @@ class TrainingWorker:
         priority = self._priority
         if not isinstance(priority, int):
             priority = priority(self._urgency, (layer, training.layers), now)
-        self.window.begin(
-            source, self._sums[: len(source)], tag=layer << 24 ^ len(source), priority=priority, now=now
-        )
+        tag = layer << 24 ^ len(source)
+        self.window.begin(Exchange(source, self._sums[: len(source)], tag, priority=priority), now)
         self._driver.start(now)
 
     def _finish(self, layer: int, now: int) -> None:
@@ -409,7 +382,8 @@ class TrainingWorker:
         self.compared += len(expected)
         self._layer = None
         if self.on_sum is not None:
-            self.on_sum(Summed(training.done, layer, self.rank, training.ready_ns[layer], self._begun, now))
+            job, ready_ns = self.window.settings.job, training.ready_ns[layer]
+            self.on_sum(Sum(job, training.done, layer, self.rank, ready_ns, self._begun, now))
         before = training.done
         self._urgency.collective(self.window.first_result_at, now)
         training.summed(layer, now)

@@ -42,53 +42,40 @@ def explain(state: FlowState, job: Job) -> list[str]:
 
 
 def _bound(state: FlowState, job: Job, rate_bps: float) -> list[str]:
-    """Describe the resource that limits the rate, its other jobs, and the gain of a tenth more of it."""
+    """Describe the link that limits the rate, its other jobs, and the gain of a tenth more of it."""
     number = int(state.steady.bound_by[state.jobs.index(job)])
     if number == NONE:
         return []
-    links = 2 * len(state.topology.links)
-    others = [other.name for other in state.jobs if other is not job and number in _resources(state, other)]
+    others = [other.name for other in state.jobs if other is not job and number in _links(state, other)]
     shared = f", with {', '.join(others[:8])}" if others else ", alone"
     lines = [f"{state.resource(number).capitalize()} bound it{shared}."]
     for name in sorted(tree_of(state.topology, job).aggregators if job.aggregate else ()):
-        at = [switch.name for switch in state.topology.switches].index(name)
-        level = float(state.steady.spilled_at_bps[at])
+        level = float(state.steady.spilled_at_bps[state.topology.number_of[name]])
         if level < rate_bps:
             lines.append(
                 f"Above {level / 1e9:.4g} Gb/s per job {name} had no memory: the rest passed it unsummed."
             )
-    better = steady_state(_enlarged(state.topology, number), state.jobs).rate_bps(job)
-    what = "slots at " + state.topology.switches[number - links].name if number >= links else "rate there"
+    better = steady_state(_faster(state.topology, number // 2), state.jobs).rate_bps(job)
     gain_s = (job.iteration_at_s(rate_bps) - job.iteration_at_s(better)) * job.iterations
     lines.append(
-        f"A tenth more {what} would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end it {gain_s:.4g} s"
-        " earlier."
+        f"A tenth more rate there would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end it"
+        f" {gain_s:.4g} s earlier."
     )
     return lines
 
 
-def _resources(state: FlowState, job: Job) -> set[int]:
+def _links(state: FlowState, job: Job) -> set[int]:
     if len(job.hosts) < 2:
         return set()
     tree = tree_of(state.topology, job)
     pairs = [(host, state.topology.rack_of[host]) for host in job.hosts] + list(tree.parents.items())
     if job.fallback and state.topology.rack_of[job.fallback] == tree.root:
         pairs.append((tree.root, job.fallback))
-    names = [switch.name for switch in state.topology.switches]
-    pools = {2 * len(state.topology.links) + names.index(name) for name in tree.aggregators if job.aggregate}
-    return {end for pair in pairs for end in directions(state.topology, *pair)} | pools
+    return {end for pair in pairs for end in directions(state.topology, *pair)}
 
 
-def _enlarged(topology: Topology, number: int) -> Topology:
-    """Return the cluster with a tenth more of one resource."""
+def _faster(topology: Topology, number: int) -> Topology:
+    """Return the cluster with a tenth more rate on one link."""
     links = list(topology.links)
-    switches = list(topology.switches)
-    if number < 2 * len(links):
-        link = links[number // 2]
-        links[number // 2] = link.faster(1.1)
-    else:
-        switch = switches[number - 2 * len(links)]
-        switches[number - 2 * len(links)] = replace(
-            switch, slots=max(switch.slots + 1, switch.slots * 11 // 10)
-        )
-    return replace(topology, links=tuple(links), switches=tuple(switches))
+    links[number] = links[number].faster(1.1)
+    return replace(topology, links=tuple(links))

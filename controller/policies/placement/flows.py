@@ -26,7 +26,6 @@ from controller.policies.placement.waterfill import (
     Floats,
     FlowNode,
     JobFlows,
-    Reading,
     Steady,
     waterfill,
 )
@@ -62,14 +61,12 @@ class FlowState:
         return self.steady.load_bps[: 2 * len(self.topology.links)]
 
     def resource(self, number: int) -> str:
-        """Return a description of a resource of the steady state."""
+        """Return a description of what bounds a job."""
         if number == NONE:
             return "nothing"
-        if number < 2 * len(self.topology.links):
-            link = self.topology.links[number // 2]
-            ends = (link.a, link.b) if number % 2 == 0 else (link.b, link.a)
-            return f"the link {ends[0]} to {ends[1]}"
-        return f"the memory of {self.topology.switches[number - 2 * len(self.topology.links)].name}"
+        link = self.topology.links[number // 2]
+        ends = (link.a, link.b) if number % 2 == 0 else (link.b, link.a)
+        return f"the link {ends[0]} to {ends[1]}"
 
 
 def speed(job: Job, rate_bps: float) -> float:
@@ -79,19 +76,16 @@ def speed(job: Job, rate_bps: float) -> float:
     return job.compute_s / job.iteration_at_s(rate_bps)
 
 
-def steady_state(
-    topology: Topology, jobs: Sequence[Job], reading: Reading = "spill", *, measured: bool = False
-) -> FlowState:
+def steady_state(topology: Topology, jobs: Sequence[Job], *, measured: bool = False) -> FlowState:
     """Return the resulting rates of placed jobs. Raises BadSpec if a job is not placed.
 
     Args:
         topology: Servers, switches and links.
         jobs: The jobs.
-        reading: How full memory is modelled; see `waterfill`.
         measured: Slots are held for the time measured of each job, instead of a round trip.
     """
     pools = _held_as_measured(topology) if measured and any(job.hold_s is not None for job in jobs) else None
-    return FlowState(topology, tuple(jobs), waterfill(flows_of(topology, jobs, pools), reading))
+    return FlowState(topology, tuple(jobs), waterfill(flows_of(topology, jobs, pools)))
 
 
 @dataclass(frozen=True, slots=True)

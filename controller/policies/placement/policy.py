@@ -25,6 +25,7 @@ Complexity: O(tries · events).
 from __future__ import annotations
 
 import random
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -191,10 +192,13 @@ def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
 
 
 def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
-    if not isinstance(servers, list | tuple) or not all(isinstance(name, str) for name in servers):
+    wrong = "" if isinstance(servers, list | tuple) else f"is {kind(servers)}"
+    if not wrong and (others := [each for each in servers if not isinstance(each, str)]):
+        wrong = f"has {reprlib.repr(others[0])}, {kind(others[0])}"
+    if wrong:
         raise BadSpec(
-            f"the policy's answer for {job.name!r} is {kind(servers)}; it must be a list with the name of"
-            " each worker's server, or None"
+            f"the policy's answer for {job.name!r} {wrong}; it must be a list with the name of each worker's"
+            " server, or None"
         )
     if len(servers) != job.workers:
         raise BadSpec(

@@ -1,16 +1,12 @@
 """Resulting rates of jobs that share links and switch memory: water-filling (NetPack, ASPLOS'24).
 
 All jobs' rates rise together from zero. A link carries every flow on it, ``Σ flows_jl · x_j <= C_l``; memory
-for sums is used in proportion to rate, ``Σ x_j · RTT <= M_s``. The first resource to fill freezes its jobs,
-and the other rates continue to rise. There are two models of full memory:
-
-- ``freeze``: its jobs freeze, as jobs that sum in private regions must;
-- ``spill``: their rates continue to rise, and the excess passes unsummed, with all its flows, to the next
-  switch that has memory left, or to the job's fallback server (ATP, NetPack).
+for sums is used in proportion to rate, ``Σ x_j · RTT <= M_s``. The first link to fill freezes its jobs, and
+the other rates continue to rise. So do those of jobs whose memory is full: the excess passes unsummed, with
+all its flows, to the next switch that has memory left, or to the job's fallback server (ATP, NetPack).
 
 The result is exact: between two events every load is a straight line, and the next event is where the first
-line meets its capacity. With ``freeze`` the rates are max-min fair. A job of several trees sends a fixed
-share of its rate through each, and freezes with the first resource of any.
+line meets its capacity. While memory suffices, the rates are max-min fair.
 
 It runs in C (`controller._native`); its twin in NumPy is `tests.twins.waterfill`.
 
@@ -27,7 +23,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +32,6 @@ from controller import _native
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Reading = Literal["spill", "freeze"]
 
 NONE = -1
 SAME = 1 + 1e-12
@@ -58,7 +53,6 @@ class FlowNode(NamedTuple):
     pool: int = NONE
     source: float = 1.0
     kept: float = 1.0
-    share: float = 1.0
     held: float = 1.0
 
 
@@ -77,7 +71,6 @@ class JobFlows:
     pool: Ints
     source: Floats
     kept: Floats
-    share: Floats
     held: Floats
 
     @classmethod
@@ -120,7 +113,6 @@ class JobFlows:
             pool=numbers["pool"],
             source=columns["source"],
             kept=columns["kept"],
-            share=columns["share"],
             held=columns["held"],
         )
 
@@ -130,7 +122,7 @@ class Steady:
     """The result of a water-filling.
 
     `rate_bps` is infinite for a job without a limit. `bound_by` is the resource that froze each job: a
-    link's number, or a pool's plus the number of links, -1 for its own limit or for none. `load_bps` is the
+    link's number, -1 for its own limit or for none. `load_bps` is the
     load of links and pools; `spilled_at_bps` the level at which each pool was full, infinite if never.
     """
 
@@ -140,19 +132,19 @@ class Steady:
     spilled_at_bps: Floats
 
 
-def waterfill(flows: JobFlows, reading: Reading = "spill") -> Steady:
+def waterfill(flows: JobFlows) -> Steady:
     """Return the rates at which all jobs are frozen. Raises NativeMissing, and MemoryError."""
     links, pools = len(flows.link_bps), len(flows.pool_bps)
     rates = (flows.link_bps, flows.pool_bps, flows.limit_bps)
     numbers = (flows.job, flows.link, flows.back, flows.parent, flows.pool)
-    parts = (flows.source, flows.kept, flows.share, flows.held)
+    parts = (flows.source, flows.kept, flows.held)
     columns = [
         *(np.ascontiguousarray(each, dtype=np.float64) for each in rates),
         *(np.ascontiguousarray(each, dtype=np.int64) for each in numbers),
         *(np.ascontiguousarray(each, dtype=np.float64) for each in parts),
     ]
     given = _native.WaterfillFlows(
-        *(flows.jobs, len(flows.job), links, pools, reading == "freeze"),
+        *(flows.jobs, len(flows.job), links, pools),
         *(column.ctypes.data for column in columns),
     )
     steady = Steady(

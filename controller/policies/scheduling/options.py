@@ -27,9 +27,6 @@ class PaperOptions(Options):
     worst_order: bool = option("1: muri interleaves as badly as possible", False)
     in_order: bool = option("1: muri groups neighbours in the queue", False)
     power: float = option("how much weave looks after the tail; 0: the average alone", 0.0, 0.0, 10.0)
-    margin: float = option(
-        "part of what a job still runs at which its deadline is urgent (slack)", 0.25, 0.0, 100.0
-    )
     short: float = option("how much weave looks after short jobs' slowdown", 0.8, 0.0, 1.0)
     width: int = option("by how many times the jobs that weave looks at may exceed the cluster", 8, 1, 100)
     trust: float = option(

@@ -94,10 +94,6 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         "earliest deadline first; preemptive",
         lambda by: _alone(_of("scheduling.deadlines").edf(by.told), by),
     ),
-    "slack": (
-        "shortest remaining service first, deadlines that would be missed before; ours",
-        lambda by: _alone(_of("scheduling.deadlines").Slack(by.told, margin=by.margin), by),
-    ),
     "on-time": (
         "shortest remaining service first, deadlines as late as they allow; ours",
         lambda by: _alone(_of("scheduling.deadlines").OnTime(by.told), by),

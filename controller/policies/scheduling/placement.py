@@ -100,14 +100,6 @@ class Slots:
             self._free[node_of[gpu]].remove(gpu)
             self.free -= 1
 
-    def try_keep(self, gpus: Sequence[int]) -> bool:
-        """Take exactly these GPUs if all of them are free; return whether they were."""
-        node_of = self._cluster.node_of
-        free = all(gpu in self._free[node_of[gpu]] for gpu in gpus)
-        if free:
-            self.keep(gpus)
-        return free
-
     def give(self, gpus: Iterable[int]) -> None:
         """Give these GPUs back."""
         node_of, free = self._cluster.node_of, self._free

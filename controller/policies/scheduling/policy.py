@@ -57,6 +57,7 @@ class JobState:
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
+        told: Iterations done by its latest report; 0: it has told of none.
         worked_s: Seconds for which it has worked until it was last stopped or retimed: starts are left out.
         completed: Whether it ended because all of its work was done.
     """
@@ -78,6 +79,7 @@ class JobState:
         "stamp",
         "start_s",
         "starts",
+        "told",
         "version",
         "waited_s",
         "waiting_since_s",
@@ -97,6 +99,7 @@ class JobState:
         self.waiting_since_s = now_s
         self.waited_s = 0.0
         self.repaid_s = now_s
+        self.told = 0.0
         self.worked_s = 0.0
         self.completed = False
         self.stamp = 0  # the asker's mark: the last decision that named this job
@@ -131,10 +134,6 @@ class JobState:
     def done(self, now_s: float) -> float:
         """Return the fraction that is done, 0 to 1."""
         return 1.0 - self.iterations_left(now_s) / self.spec.iterations
-
-    def working_since_s(self) -> float:
-        """Return when it begins or began to work: after the cost of its last start."""
-        return self._since_s + self._delay_s
 
     # For the asker only.
 
@@ -212,6 +211,7 @@ class JobState:
         """
         if self.group is None:
             return
+        self.told = done
         gained = self._left - (self.spec.iterations - done)
         if gained == 0:
             return
@@ -384,27 +384,12 @@ class SpeedModel(Protocol):
         """Return the cost of starting or restarting `group`, in seconds for each member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contention:
-    """The speeds of running jobs that contend.
-
-    Attributes:
-        iteration_s: Seconds per iteration of jobs whose speed has changed; infinite: it cannot continue.
-        again_s: When to compute this again even if nothing starts or ends.
-        ended: Jobs that are to be ended unfinished.
-    """
-
-    iteration_s: Sequence[tuple[JobState, float]]
-    again_s: float = math.inf
-    ended: Sequence[JobState] = ()
-
-
 @runtime_checkable
 class ContendedSpeed(SpeedModel, Protocol):
     """A speed model of jobs that slow each other down, whatever GPUs they have: it sees all running jobs."""
 
-    def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
-        """Return how fast jobs run from `now_s` on; `groups` are all running groups."""
+    def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
+        """Return the jobs whose speed changes now, and their seconds per iteration (infinite: they stand)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,17 +178,15 @@ def _ratio(value: float, base: float) -> float:
     return value / base if base > 0 else 1.0
 
 
-def recommended(standings: Sequence[Standing], usual: Choice = SIMPLEST) -> Standing:
-    """Return the best one, or the simplest or the `usual` one, the default, if it is not clearly better.
+def recommended(standings: Sequence[Standing], usual: Choice) -> Standing:
+    """Return the best one, or the `usual` one, the default, if that one is not clearly better.
 
     That is if it misses no fewer deadlines and completes jobs less than `GAIN` sooner.
     """
     best = min(standings, key=lambda each: each.rank)
-    for choice in (SIMPLEST, usual):
-        other = next((each for each in standings if each.choice == choice), best)
-        if best.missed >= other.missed and best.avg_jct_s >= other.avg_jct_s * (1 - GAIN):
-            return other
-    return best
+    other = next((each for each in standings if each.choice == usual), best)
+    clearly = best.missed < other.missed or best.avg_jct_s < other.avg_jct_s * (1 - GAIN)
+    return best if clearly else other
 
 
 # --------------------------------------------------------------------------- what limits

@@ -5,17 +5,93 @@ the rate that water-filling gives it beside those: an equal share, or what the o
 limited elsewhere. Its rate determines how long it sends; this is iterated until rates are stable. Full memory
 takes in the same fraction of each job's packets; the rest goes up unsummed, with all its flows.
 
-Complexity: O(rounds · nodes), however many jobs there are. `controller.simulator.network.fluid` is the model
-that this approximates.
+Complexity: O(rounds · nodes), however many jobs there are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from controller.policies.placement.waterfill import Floats, Ints, JobFlows
+from controller.vocabulary import Job
+
+# ---------------------------------------------------------------------------
+# The phases of a training iteration: computing, and the tensors that are summed, one after the other.
+#
+# Tensors become ready back to front during the last `overlap` of the computing, at equal distances, and are
+# summed in that order. The next iteration begins when all are summed. After a tensor's last bit it takes
+# `latency_s` until its sum is everywhere.
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """One iteration: for each tensor, in the order of sending, when it is `ready_s`, and its `bits`."""
+
+    compute_s: float
+    ready_s: tuple[float, ...]
+    bits: tuple[float, ...]
+    latency_s: float = 0.0
+
+    @property
+    def total_bits(self) -> float:
+        """Bits of all tensors."""
+        return sum(self.bits)
+
+    def iteration_s(self, rate_bps: float) -> float:
+        """Return the seconds of an iteration whose tensors are all summed at this rate (bits per second).
+
+        >>> Phases(2.0, (1.0, 2.0), (10.0, 10.0)).iteration_s(5.0)
+        5.0
+        """
+        now_s = 0.0
+        for ready_s, bits in zip(self.ready_s, self.bits, strict=True):
+            now_s = max(now_s, ready_s) + bits / rate_bps + self.latency_s
+        return max(now_s, self.compute_s)
+
+
+def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, most: int = 8) -> Phases:
+    """Return the phases of a job's iteration.
+
+    Args:
+        job: The job.
+        latency_s: Seconds from a tensor's last bit until its sum is everywhere.
+        announced_bits: Bits sent in addition with each tensor, at most as many as the tensor has.
+        most: Most tensors; layers are merged to fit.
+
+    >>> from controller.vocabulary import Job
+    >>> job = Job(name="a", workers=2, layers_bytes=(1, 2, 3), compute_s=1.0, overlap=0.5)
+    >>> phases_of(job).ready_s
+    (0.5, 0.75, 1.0)
+    """
+    layers = job.layers_bytes[::-1]
+    first_s = (1 - job.overlap) * job.compute_s
+    step_s = job.overlap * job.compute_s / max(1, len(layers) - 1)
+    ends = _merged(layers, most)
+    starts = [0, *ends[:-1]]
+    sizes = [8.0 * sum(layers[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return Phases(
+        job.compute_s + job.skew_s,
+        tuple(first_s + (end - 1) * step_s + job.skew_s for end in ends),
+        tuple(bits + min(bits, announced_bits) for bits in sizes),
+        latency_s,
+    )
+
+
+def _merged(layers: Sequence[int], most: int) -> list[int]:
+    """Return where each tensor ends: each has about the same part of the bytes."""
+    if len(layers) <= most:
+        return list(range(1, len(layers) + 1))
+    whole, so_far = sum(layers), 0
+    ends: list[int] = []
+    for number, count in enumerate(layers, 1):
+        so_far += count
+        if so_far * most >= whole * (len(ends) + 1):
+            ends.append(number)
+    return ends
+
 
 # ---------------------------------------------------------------------------
 # Collisions in a shared region: consecutive packets also collide with runs of other jobs' packets.
@@ -32,21 +108,6 @@ TOO_LONG = 2.0
 """A run of so many times as many packets as its pool has slots. Where jobs with such runs share a pool, most
 packets find no slot, and what fallback servers, time-outs and windows then do is not modelled: compared with
 packets, times of jobs are 63 % less to 44 % more."""
-
-
-def usable(parts: Floats, pool: np.ndarray, pools: int) -> Floats:
-    """Return the fraction of each pool that runs covering such `parts` of it can use.
-
-    `pool` is the pool of each run.
-
-    >>> usable(np.array([0.5, 0.5, 0.5, 0.2, 0.2]), np.array([0, 0, 1, 2, 2]), 3)
-    array([0.75, 1.  , 1.  ])
-    """
-    whole = np.bincount(pool, parts, pools)
-    count = np.bincount(pool, minlength=pools)
-    with np.errstate(divide="ignore"):
-        free = np.exp(np.bincount(pool, np.log1p(-np.minimum(parts, 1.0)), pools))
-    return np.where((count > 1) & (whole * APART > 1.0), 1.0 - free, 1.0)
 
 
 def crowded(parts: Floats, flows: JobFlows) -> Ints:
@@ -85,19 +146,22 @@ LEAST = 0.8
 """Part of its rate that a link keeps, however many jobs fill it: time-outs grow with round trips."""
 
 
-def link_rates(flows: JobFlows, senders: np.ndarray, resent: float) -> Floats:
-    """Return the links' rates without retransmissions: less by `resent` for each sender beside the first.
+def link_rates(flows: JobFlows, resent: float) -> Floats:
+    """Return the links' rates without retransmissions: less by `resent` for each job beside the first.
 
-    `senders` says for each job whether it sends. O(nodes log nodes).
+    O(nodes log nodes).
     """
     if not resent:
         return flows.link_bps
-    here = senders[flows.job]
-    ends = np.concatenate([flows.link[here], flows.back[here]])
-    pairs = np.unique(np.stack([ends, np.tile(flows.job[here], 2)]), axis=1)
+    ends = np.concatenate([flows.link, flows.back])
+    pairs = np.unique(np.stack([ends, np.tile(flows.job, 2)]), axis=1)
     links = len(flows.link_bps)
     jobs = np.bincount(pairs[0][pairs[0] >= 0], minlength=links)
     return flows.link_bps * np.maximum(1 - resent * np.maximum(jobs - 1, 0), LEAST)
+
+
+# ---------------------------------------------------------------------------
+# The rates of all jobs.
 
 
 ROUNDS = 24
@@ -175,9 +239,9 @@ class _MeanField:
 
     def _round(self, rate: Floats, sending: Floats, sent_bps: Floats) -> Floats:
         job = self.flows.job
-        own, part = rate[job], sending[job] * self.flows.share
+        own, part = rate[job], sending[job]
         ends = np.isfinite(own)  # else its mean is no product of rate and time
-        mean = np.where(ends, part, self.flows.share), np.where(ends, own, sent_bps[job])
+        mean = np.where(ends, part, 1.0), np.where(ends, own, sent_bps[job])
         out = self._out(own, part, *mean)
         back = np.minimum(out, 1.0)
         best = np.full(len(job), np.inf)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from multiprocessing import parent_process
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from controller.simulator.traces.rows import (
     read_text,
 )
 from controller.vocabulary import Cluster, documents, jobs_of
+from controller.vocabulary.errors import plural
 
 _log = logging.getLogger(__name__)
 
@@ -111,8 +113,14 @@ def read(
         return _OWN[name](path, cluster, known)
     jobs, left_out = read_log(name, path, cluster, known)
     if left_out and parent_process() is None:  # else the process that started this one has said so
-        _log.warning("%s: %d jobs are read, and these left out: %s", path, len(jobs), left_out)
+        _warn_once(f"{path}: read {plural(len(jobs), 'job')}; left out: {left_out}")
     return jobs
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Log it for the first time that a process reads the file: it does so again for each configuration."""
+    _log.warning("%s", text)
 
 
 def _detect(path: Path) -> str:

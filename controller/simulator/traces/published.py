@@ -8,14 +8,16 @@ in ``simulation_throughputs.json``, which must lie beside the trace.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.policies.scheduling.kinds import alone, throughputs
+from controller.policies.scheduling.errors import BadTrace
 from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import (
+    LARGEST,
     SMALLEST,
     JobCheck,
     Named,
@@ -180,7 +182,7 @@ def read_gavel(
     """
     rows = read_rows(path, GAVEL, header=GAVEL, delimiter="\t")
     beside = path.with_name(THROUGHPUTS)
-    table = throughputs(read_text(beside), gpu, source=str(beside))
+    table = _throughputs(read_text(beside), gpu, str(beside))
 
     def job(row: TraceRow) -> Submission:
         kind, gpus = row.text("type"), row.whole("gpus", least=1)
@@ -199,6 +201,27 @@ def read_gavel(
     return collect(rows, job, Named(gpus="gpus", submit="arrival_s", model="type"), cluster, known)
 
 
+def _throughputs(text: str, gpu: str, source: str) -> dict[str, Any]:
+    """Return the entries of the file `source` for GPUs of kind `gpu`, by job type. Raises BadTrace."""
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadTrace(source, 0, "", f"not JSON: {error}") from error
+    if not isinstance(table, dict) or not all(isinstance(entries, dict) for entries in table.values()):
+        raise BadTrace(source, 0, "", "want an object of objects: steps per second by GPU and by type")
+    if gpu not in table:
+        raise BadTrace(source, 0, gpu, f"no such GPU; there are {', '.join(sorted(table))}")
+    chosen: dict[str, Any] = table[gpu]
+    return chosen
+
+
 def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
     """Return the measured figure, or, if only one GPU was measured, that times `gpus`; 0: unknown."""
-    return alone(table, kind, gpus) or alone(table, kind, 1) * gpus
+    return _measured(table, kind, gpus) or _measured(table, kind, 1) * gpus
+
+
+def _measured(table: dict[str, Any], kind: str, gpus: int) -> float:
+    """Return the steps per second of a job type alone on `gpus` GPUs; 0: it was not measured."""
+    entry = table.get(f"('{kind}', {gpus})")
+    speed = entry.get("null") if isinstance(entry, dict) else None
+    return float(speed) if isinstance(speed, int | float) and 0 < speed <= LARGEST else 0.0

@@ -165,11 +165,10 @@ def _verdict(best: Standing, default: Choice, limits: dict[str, tuple[float, flo
     base = limits["nothing more"]
     more = {name: figures for name, figures in limits.items() if name != "nothing more"}
     helps = min(more, key=lambda name: more[name])
-    if best.choice == SIMPLEST:
-        advice = f"Use the simplest policies, {best.choice}: no others are clearly better here."
+    if best.choice == default:
+        advice = f"Use {best.choice}, the controller's default: no others are clearly better here."
     else:
-        usual = ", the controller's default" if best.choice == default else ""
-        advice = f"Use {best.choice}{usual}: mean completion time {best.change:+.1%} beside the simplest"
+        advice = f"Use {best.choice}: mean completion time {best.change:+.1%} beside the simplest"
         advice += f", {best.missed:.1f} of {best.deadlines} deadlines missed." if best.deadlines else "."
     fewer, sooner = base[0] - more[helps][0], 1 - more[helps][1] / base[1] if base[1] else 0.0
     if fewer <= 0 and sooner < 0.01:

@@ -12,7 +12,6 @@ from controller.policies.registry import policies_of
 from controller.simulator.files import whole
 from controller.simulator.network.average import TOO_LONG
 from controller.simulator.network.run import NetworkMetrics, NetworkOutcome, NetworkTask, run_network
-from controller.simulator.network.speed import Model as ContentionModel
 from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.pool import run_each
 from controller.simulator.runs import Row, row_of, write_jobs
@@ -71,13 +70,6 @@ class ClusterSimulation(common.Deciding):
         ),
     ] = "fifo-backfill"
     policies: NetworkPolicies
-    model: Annotated[
-        ContentionModel,
-        Declared(
-            help="Model contention as an average, for thousands of jobs, or iteration by iteration "
-            "(phases), for tens of jobs."
-        ),
-    ] = "average"
     reading: common.Reading = "measured"
     period: Annotated[
         float,
@@ -172,7 +164,6 @@ def _tasks(
 ) -> list[NetworkTask]:
     """Return a task for each combination of policies, in their order. Raises Failure."""
     around = NetworkSettings(
-        model=asked.model,
         reading=asked.reading,
         period_s=asked.period,
         margin=asked.margin,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from math import inf
 from typing import Annotated
 
 import softswitch
@@ -32,23 +33,13 @@ def pipeline(
     duration: Annotated[
         float, Declared(min=0.01, metavar="SECONDS", help="Measure for this long, in seconds.")
     ] = 3.0,
-    threads: Annotated[
-        int,
-        Declared(
-            min=1,
-            max=16,
-            help="Measure this many threads, too, which divide packets by their slots. Needs idle cores.",
-        ),
-    ] = 1,
 ) -> Reply:
-    """Measure aggregation by the compiled program: packets in memory, on one core or several.
+    """Measure aggregation by the compiled program: packets in memory, on one core.
 
     Examples:
         ina bench pipeline --lanes 256
 
         ina bench pipeline --program shared --lanes 256 --json
-
-        ina bench pipeline --threads 2
     """
     path, defines = source_of(program, lanes)
     compiled = softswitch.compile_file(path, defines=defines)
@@ -57,7 +48,6 @@ def pipeline(
         contributors=workers,
         round_s=duration / PIPELINE_ROUNDS,
         rounds=PIPELINE_ROUNDS,
-        threads=threads,
     )
     setup = {
         "program": program,
@@ -81,20 +71,10 @@ def pipeline(
         "collided_share": measured.collided_share,
         "evicted_share": measured.evicted_share,
     }
-    if (several := measured.threads) is not None:
-        setup["threads"] = several.threads
-        numbers |= {
-            "one_thread_packets_per_s": several.one_packets_per_s,
-            "threads_packets_per_s": several.packets_per_s,
-            "ratio_vs_one_thread": several.packets_per_s / several.one_packets_per_s,
-            "ratio_vs_plain": several.packets_per_s / measured.packets_per_s,
-            "threads_completed_share": several.completed_share,
-        }
     return Reply(Result("bench pipeline", setup, numbers), _pipeline_parts(measured, setup))
 
 
 def _pipeline_parts(measured: PipelineBench, setup: Mapping[str, object]) -> Iterator[Listing | str]:
-    several = measured.threads
     by_hand_ns = measured.by_hand_ns_per_packet
     rates = [
         ("additions and copies alone, best round", 1e9 / measured.bare_ns_per_packet),
@@ -103,24 +83,12 @@ def _pipeline_parts(measured: PipelineBench, setup: Mapping[str, object]) -> Ite
         ("compiled, median", measured.median_packets_per_s),
         ("interpreter", measured.interpreter_packets_per_s),
     ]
-    if several is not None:
-        rates += [
-            ("one thread, frames from rings", several.one_packets_per_s),
-            (f"{several.threads} threads, frames from rings", several.packets_per_s),
-        ]
     contributors = f"{measured.jobs} x {setup['workers']} contributors"
     yield Listing(
         f"{setup['program']}, {measured.lanes} lanes, {contributors}, in memory",
         ["", "packets/s", "per packet"],
         [(name, count(value), seconds(1 / value)) for name, value in rates],
     )
-    if several is not None:
-        times = several.packets_per_s / several.one_packets_per_s
-        plain = several.packets_per_s / measured.packets_per_s
-        yield (
-            f"{several.threads} threads: {times:.2f} times one from rings, {plain:.2f} times the best round;"
-            f" they completed {several.completed_share:.1%} of the sums in a slot"
-        )
     if measured.collided_share:
         yield (
             f"completed in a slot: {measured.completed_share:.1%} of the sums; collided: "
@@ -216,7 +184,7 @@ def _veth_numbers(found: VethBench | None) -> dict[str, object]:
     return {
         "veth": cases,
         "times_bmv2": found.times_baseline(lambda case: case.frames_per_s),
-        "times_bmv2_by_cpu_time": found.times_baseline(lambda case: 1 / case.ns_per_frame),
+        "times_bmv2_by_cpu_time": found.times_baseline(lambda case: 1 / (case.ns_per_frame or inf)),
     }
 
 
@@ -256,7 +224,7 @@ def _veth_parts(found: VethBench) -> Iterator[Listing | str]:
             for case in found.cases
         ],
     )
-    by_time = found.times_baseline(lambda case: 1 / case.ns_per_frame)
+    by_time = found.times_baseline(lambda case: 1 / (case.ns_per_frame or inf))
     for name, times in found.times_baseline(lambda case: case.frames_per_s).items():
         text = f"{name}: {times:.1f} times BMv2's packets/s, 1/{by_time[name]:.1f} of its processor time"
         yield text

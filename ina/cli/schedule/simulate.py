@@ -142,7 +142,7 @@ def _write(directory: Path, outcomes: Sequence[Outcome], document: Mapping[str, 
             draw_utilisation(curved, utilisation_file)
 
 
-FOR_DEADLINES = ("edf", "slack", "on-time", "joint")
+FOR_DEADLINES = ("edf", "on-time", "joint")
 """Where one of these policies is asked for, the table says how many deadlines are met."""
 
 

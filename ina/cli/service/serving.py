@@ -134,10 +134,10 @@ def _policies(asked: ControllerSettings, around: AllocationSettings, servers: in
 
 
 async def _log_decisions(service: Daemon) -> None:
-    """Write down the decisions from now on: earlier ones were, when they were taken."""
+    """Write down the decisions of this start and after it: earlier ones were, when they were taken."""
     while service.ready:
         await asyncio.sleep(0.01)
-    await logs.follow(service, sum(service.counted().values()))
+    await logs.follow(service, service.recovered_lines)
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from typing import Any
 
 from controller.vocabulary import Job
 from ina.service.api.problems import Problem
+from ina.service.daemon import Daemon
 from ina.service.errors import Conflict, Unknown
 from ina.service.records import JobRecord
-from ina.service.service import Service
 from ina.service.tokens import Person, Role, Tokens
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="ina"'}
@@ -60,7 +60,7 @@ def operator(person: Person) -> None:
         raise Problem(403, f"{person.name!r} is a submitter; only operators may do this")
 
 
-def own(service: Service, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
+def own(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
     """Return the job that the person means.
 
     Args:
@@ -89,7 +89,7 @@ def own(service: Service, person: Person, reference: str, tenant: str | None = N
     return service.record((exact or named)[-1].job.name)
 
 
-def gone(service: Service, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
+def gone(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
     """Return the latest forgotten job that the person may mean, as for `own`. Raises Unknown.
 
     Args:

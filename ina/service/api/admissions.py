@@ -19,8 +19,9 @@ from ina.service import views
 from ina.service.api.access import own
 from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
 from ina.service.api.problems import MAX_RANKS, NAME, Problem, pointer, refusals
+from ina.service.daemon import Daemon
 from ina.service.records import LEASE_S
-from ina.service.service import JobGrant, Service
+from ina.service.service import JobGrant
 
 router = APIRouter(prefix="/v1/admissions", dependencies=[Depends(BEARER)], responses=refusals())
 
@@ -134,7 +135,7 @@ async def end(name: Held, left: Left, service: Serving) -> Response:
     return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
-def _job(asked: Asked, service: Service) -> Job:
+def _job(asked: Asked, service: Daemon) -> Job:
     """Return the job. Raises Problem, with the way to what is wrong."""
     servers: dict[int, str] = {}
     for number, machine in enumerate(asked.machines):

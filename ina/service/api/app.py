@@ -41,10 +41,11 @@ from ina.service.api.guard import Guard
 from ina.service.api.history import History, Shared
 from ina.service.api.problems import MAX_JOBS, STREAM, SUBMISSION, TEXT, Problem, refusals, register
 from ina.service.api.streams import EventStream, Streams, event, following, piece
+from ina.service.daemon import Daemon
 from ina.service.errors import Unknown
 from ina.service.quotas import Quota
 from ina.service.records import State
-from ina.service.service import Kind, LogLine, Reload, Service
+from ina.service.service import Kind, LogLine, Reload
 from ina.service.tokens import Person
 
 SMALL_BYTES = 1 << 14
@@ -54,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 def app(
-    service: Service, *, gate: Gate, hosts: Collection[str] | None, reload: Reload | None = None
+    service: Daemon, *, gate: Gate, hosts: Collection[str] | None, reload: Reload | None = None
 ) -> FastAPI:
     """Return the application.
 
@@ -393,7 +394,7 @@ async def remove_quota(tenant: Tenant, service: Serving, _: Operator) -> Respons
     return Response(status_code=204)
 
 
-def _quota(service: Service, person: Person, tenant: str) -> views.QuotaView:
+def _quota(service: Daemon, person: Person, tenant: str) -> views.QuotaView:
     for each in service.quotas():
         if each.quota.tenant == tenant and person.owns(tenant):
             return views.of_quota(each)
@@ -436,14 +437,14 @@ async def events(
 
 
 async def _decisions(
-    service: Service, person: Person, after: int, left_out: Container[Kind]
+    service: Daemon, person: Person, after: int, left_out: Container[Kind]
 ) -> AsyncGenerator[bytes, None]:
     async for decision in service.watch(after):
         if _may_see(service, person, decision, left_out):
             yield event("decision", views.of_decision(decision), decision.number)
 
 
-def _may_see(service: Service, person: Person, decision: LogLine, left_out: Container[Kind]) -> bool:
+def _may_see(service: Daemon, person: Person, decision: LogLine, left_out: Container[Kind]) -> bool:
     """Return whether this is about a job of the person's, or all is to be seen, but for these kinds."""
     if decision.entry.event in left_out:
         return False
@@ -477,7 +478,7 @@ async def healthz(request: Request) -> Response:
 @_open.get("/readyz")
 async def readyz(request: Request) -> Response:
     """Say whether the service serves."""
-    service: Service = request.app.state.service
+    service: Daemon = request.app.state.service
     why = service.ready or ("its state cannot be written" if service.trouble else "")
     return Json({"status": why or "ok"}, 503 if why else 200)
 

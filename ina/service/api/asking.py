@@ -13,8 +13,8 @@ from starlette.responses import Response
 from ina.service.api.access import Gate, operator, own
 from ina.service.api.guard import Peer
 from ina.service.api.problems import Problem
+from ina.service.daemon import Daemon
 from ina.service.records import JobRecord
-from ina.service.service import Service
 from ina.service.tokens import Person
 
 MAX_PAGE = 1_000
@@ -33,9 +33,9 @@ class Json(Response):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-async def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Daemon:
     """Return the service. Raises Problem as long as it does not serve."""
-    service: Service = request.app.state.service
+    service: Daemon = request.app.state.service
     if service.ready:
         raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
     return service
@@ -56,7 +56,7 @@ async def _operator(person: Annotated[Person, Depends(person_of)]) -> Person:
 BEARER = HTTPBearer(
     auto_error=False, description="A token of 'ina controller token add'; see docs/security.md."
 )
-Serving = Annotated[Service, Depends(service_of)]
+Serving = Annotated[Daemon, Depends(service_of)]
 Asker = Annotated[Person, Depends(person_of)]
 Operator = Annotated[Person, Depends(_operator)]
 Tenants = Annotated[

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from ina.service.api.asking import Json
-from ina.service.service import Service
+from ina.service.daemon import Daemon
 from ina.service.tokens import Person
 from ina.service.views import MemoryView, MomentView, ShareView, hidden, shares_of
 
@@ -24,7 +24,7 @@ EVERY_S = 1.0
 class History:
     """The divisions of all switches, each with the time since when it held."""
 
-    def __init__(self, service: Service, most: int = MOST) -> None:
+    def __init__(self, service: Daemon, most: int = MOST) -> None:
         self._service = service
         self._most = most
         self._moments: dict[str, deque[MomentView]] = {}
@@ -91,7 +91,7 @@ class _KeptAnswer(NamedTuple):
 class Shared:
     """Keeps answers for as long as nothing has changed, and no longer than a moment."""
 
-    def __init__(self, service: Service, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, service: Daemon, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._service = service
         self._clock_s = clock_s
         self._answers: dict[tuple[Person, str, str], _KeptAnswer] = {}

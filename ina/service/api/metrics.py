@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
+from ina.service.daemon import Daemon
 from ina.service.records import State
-from ina.service.service import Service
 from ina.service.views import covered, shares_of
 from softswitch import metric_family, metric_labels
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str:
+def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
     """Return all figures as of now; `answers` are the answers given so far, by status code."""
     cluster, records = service.cluster(), service.records()
     states = Counter(record.state for record in records)

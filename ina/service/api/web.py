@@ -21,7 +21,8 @@ from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK, PER_PEER, Listener, Peer
 from ina.service.api.problems import Problem
-from ina.service.service import Reload, Service
+from ina.service.daemon import Daemon
+from ina.service.service import Reload
 from ina.service.tokens import Tokens
 
 _STOP_S = 2
@@ -225,7 +226,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def speaking(
-    service: Service,
+    service: Daemon,
     address: Address,
     tokens: Tokens,
     *,

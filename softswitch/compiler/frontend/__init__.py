@@ -22,6 +22,9 @@ _STARTS = _NAMED_TYPES | {
 _IN_PARSERS = ("state", "const", "value_set")
 _IN_CONTROLS = ("apply", "action", "table", "const")
 
+_ParserLocal = ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ValueSetDecl
+_ControlLocal = ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl
+
 
 class DeclarationParser(StatementParser):
     """Parses whole programs."""
@@ -69,10 +72,8 @@ class DeclarationParser(StatementParser):
                 return self._extern(annotations)
             case "action":
                 return self._action(annotations)
-            case "parser":
-                return self._parser(annotations)
-            case "control":
-                return self._control(annotations)
+            case "parser" | "control":
+                return self._block_declaration(annotations)
             case "package":
                 return self._package(annotations)
             case "typedef":
@@ -219,50 +220,50 @@ class DeclarationParser(StatementParser):
         self.semicolon("the package type")
         return ast.PackageDecl(name.text, type_params, params, pos=name.pos, annotations=annotations)
 
-    # ----------------------------------------------------------------- parsers
+    # ----------------------------------------------------------------- parsers and controls
 
-    def _parser(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.ParserDecl | ast.ParserTypeDecl:
-        self.advance()
-        name = self._declared_type("the name of the parser")
-        with self.scope():
-            type_params = self.type_params()
-            params = self.params()
-            if self.accept(";"):
-                return ast.ParserTypeDecl(
-                    name.text, type_params, params, pos=name.pos, annotations=annotations
-                )
-            constructor_params = self._constructor_params()
-            self.expect("{", "or ';' behind the parameters of a parser")
-            local: list[ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ValueSetDecl] = []
-            states: list[ast.StateDecl] = []
-            while not self.accept("}"):
-                if self.accept(";"):
-                    continue
-                inner = self.annotations()
-                if self.accept_word("state"):
-                    states.append(self._state(inner))
-                elif states or self.token.kind == "end":
-                    raise self._misspelt(self.token, ("state",)) or self.failure("a state or '}'")
-                else:
-                    start = self.token
-                    try:
-                        local.append(self._parser_local(inner))
-                    except CompileError as error:
-                        raise self._misspelt(start, _IN_PARSERS) or error from None
-        return ast.ParserDecl(
-            name.text,
-            type_params,
-            params,
-            constructor_params,
-            tuple(local),
-            tuple(states),
-            pos=name.pos,
-            annotations=annotations,
-        )
-
-    def _parser_local(
+    def _block_declaration(
         self, annotations: tuple[ast.SourceAnnotation, ...]
-    ) -> ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ValueSetDecl:
+    ) -> ast.ParserDecl | ast.ParserTypeDecl | ast.ControlDecl | ast.ControlTypeDecl:
+        kind = self.advance().kind
+        name = self._declared_type(f"the name of the {kind}")
+        with self.scope():
+            head = (name.text, self.type_params(), self.params())
+            if self.accept(";"):
+                declared = ast.ParserTypeDecl if kind == "parser" else ast.ControlTypeDecl
+                return declared(*head, pos=name.pos, annotations=annotations)
+            constructor_params = self._constructor_params()
+            self.expect("{", f"or ';' behind the parameters of a {kind}")
+            if kind == "parser":
+                local, states = self._parser_body()
+                return ast.ParserDecl(
+                    *head, constructor_params, local, states, pos=name.pos, annotations=annotations
+                )
+            declarations, body = self._control_body()
+            return ast.ControlDecl(
+                *head, constructor_params, declarations, body, pos=name.pos, annotations=annotations
+            )
+
+    def _parser_body(self) -> tuple[tuple[_ParserLocal, ...], tuple[ast.StateDecl, ...]]:
+        local: list[_ParserLocal] = []
+        states: list[ast.StateDecl] = []
+        while not self.accept("}"):
+            if self.accept(";"):
+                continue
+            inner = self.annotations()
+            if self.accept_word("state"):
+                states.append(self._state(inner))
+            elif states or self.token.kind == "end":
+                raise self._misspelt(self.token, ("state",)) or self.failure("a state or '}'")
+            else:
+                start = self.token
+                try:
+                    local.append(self._parser_local(inner))
+                except CompileError as error:
+                    raise self._misspelt(start, _IN_PARSERS) or error from None
+        return tuple(local), tuple(states)
+
+    def _parser_local(self, annotations: tuple[ast.SourceAnnotation, ...]) -> _ParserLocal:
         if self.token.kind == "const":
             return self.constant(annotations)
         if not self.accept("value_set"):
@@ -319,47 +320,23 @@ class DeclarationParser(StatementParser):
 
     # ----------------------------------------------------------------- controls and tables
 
-    def _control(
-        self, annotations: tuple[ast.SourceAnnotation, ...]
-    ) -> ast.ControlDecl | ast.ControlTypeDecl:
-        self.advance()
-        name = self._declared_type("the name of the control")
-        with self.scope():
-            type_params = self.type_params()
-            params = self.params()
+    def _control_body(self) -> tuple[tuple[_ControlLocal, ...], ast.BlockStatement]:
+        local: list[_ControlLocal] = []
+        while not self.accept_word("apply"):
             if self.accept(";"):
-                return ast.ControlTypeDecl(
-                    name.text, type_params, params, pos=name.pos, annotations=annotations
-                )
-            constructor_params = self._constructor_params()
-            self.expect("{", "or ';' behind the parameters of a control")
-            local: list[ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl] = []
-            while not self.accept_word("apply"):
-                if self.accept(";"):
-                    continue
-                if self.token.kind in ("}", "end"):
-                    self.fail("a declaration or 'apply'")
-                start, inner = self.token, self.annotations()
-                try:
-                    local.append(self._control_local(inner))
-                except CompileError as error:
-                    raise self._misspelt(start, _IN_CONTROLS) or error from None
-            body = self.block(self.annotations())
-            self.expect("}", "at the end of the control, behind its 'apply'")
-        return ast.ControlDecl(
-            name.text,
-            type_params,
-            params,
-            constructor_params,
-            tuple(local),
-            body,
-            pos=name.pos,
-            annotations=annotations,
-        )
+                continue
+            if self.token.kind in ("}", "end"):
+                self.fail("a declaration or 'apply'")
+            start, inner = self.token, self.annotations()
+            try:
+                local.append(self._control_local(inner))
+            except CompileError as error:
+                raise self._misspelt(start, _IN_CONTROLS) or error from None
+        body = self.block(self.annotations())
+        self.expect("}", "at the end of the control, behind its 'apply'")
+        return tuple(local), body
 
-    def _control_local(
-        self, annotations: tuple[ast.SourceAnnotation, ...]
-    ) -> ast.ConstDecl | ast.VarDecl | ast.Instantiation | ast.ActionDecl | ast.TableDecl:
+    def _control_local(self, annotations: tuple[ast.SourceAnnotation, ...]) -> _ControlLocal:
         match self.token.kind:
             case "const":
                 return self.constant(annotations)

@@ -17,18 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softswitch.compiler.ir import Position
+from softswitch.compiler.ir import SourceNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyntaxNode:
-    """The base of all nodes: where an error about one should point."""
-
-    pos: Position
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotated(SyntaxNode):
+class Annotated(SourceNode):
     """The base of nodes that may have annotations."""
 
     annotations: tuple[SourceAnnotation, ...] = ()
@@ -38,7 +31,7 @@ class Annotated(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceAnnotation(SyntaxNode):
+class SourceAnnotation(SourceNode):
     """``@name``, ``@name(body)`` or ``@name[elements]``.
 
     `body` is the source text between the parentheses (brackets), stripped, "" without any.
@@ -54,14 +47,14 @@ class SourceAnnotation(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class BasicType(SyntaxNode):
+class BasicType(SourceNode):
     """``bool``, ``error``, ``match_kind``, ``string``, ``void``, ``int`` without width; or ``_``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class BitsType(SyntaxNode):
+class BitsType(SourceNode):
     """``bit<width>`` or ``int<width>``; plain ``bit`` has the literal width 1."""
 
     width: Expr
@@ -69,28 +62,28 @@ class BitsType(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class VarbitType(SyntaxNode):
+class VarbitType(SourceNode):
     """``varbit<width>``."""
 
     width: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class TupleType(SyntaxNode):
+class TupleType(SourceNode):
     """``tuple<A, B>``."""
 
     elements: tuple[TypeRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ListTypeRef(SyntaxNode):
+class ListTypeRef(SourceNode):
     """``list<A>``."""
 
     element: TypeRef
 
 
 @dataclass(frozen=True, slots=True)
-class NamedType(SyntaxNode):
+class NamedType(SourceNode):
     """A type by name; `absolute` with a leading dot, `args` of ``Name<A, B>``."""
 
     name: str
@@ -99,7 +92,7 @@ class NamedType(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class StackTypeRef(SyntaxNode):
+class StackTypeRef(SourceNode):
     """``Element[size]``: a header stack, or an array in newer specifications."""
 
     element: TypeRef
@@ -112,7 +105,7 @@ TypeRef = BasicType | BitsType | VarbitType | TupleType | ListTypeRef | NamedTyp
 
 
 @dataclass(frozen=True, slots=True)
-class IntLiteral(SyntaxNode):
+class IntLiteral(SourceNode):
     """A number; `width` is None without ``w`` or ``s`` in the literal."""
 
     value: int
@@ -121,21 +114,21 @@ class IntLiteral(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class BoolLiteral(SyntaxNode):
+class BoolLiteral(SourceNode):
     """``true`` or ``false``."""
 
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
-class StringLiteral(SyntaxNode):
+class StringLiteral(SourceNode):
     """A string; escaped quotes and backslashes are resolved in `value`."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Name(SyntaxNode):
+class Name(SourceNode):
     """A name of anything, types included; `absolute` with a leading dot."""
 
     name: str
@@ -143,7 +136,7 @@ class Name(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class Word(SyntaxNode):
+class Word(SourceNode):
     """``this``, ``{#}``, ``_``, ``default``, or ``...``, the default value of the context's type.
 
     ``_`` is an argument or in a keyset, ``default`` in a keyset or the label of a switch.
@@ -158,14 +151,14 @@ def is_word(node: object, *texts: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeExpr(SyntaxNode):
+class TypeExpr(SourceNode):
     """A type where only its members can follow: ``error.X``, ``Foo<T>.apply()``."""
 
     type: TypeRef
 
 
 @dataclass(frozen=True, slots=True)
-class MemberExpr(SyntaxNode):
+class MemberExpr(SourceNode):
     """``base.name``."""
 
     base: Expr
@@ -173,7 +166,7 @@ class MemberExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexExpr(SyntaxNode):
+class IndexExpr(SourceNode):
     """``base[index]``."""
 
     base: Expr
@@ -181,7 +174,7 @@ class IndexExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class SliceExpr(SyntaxNode):
+class SliceExpr(SourceNode):
     """``base[high:low]``."""
 
     base: Expr
@@ -190,7 +183,7 @@ class SliceExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class PlusSlice(SyntaxNode):
+class PlusSlice(SourceNode):
     """``base[low+:width]``."""
 
     base: Expr
@@ -199,7 +192,7 @@ class PlusSlice(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class ListExpr(SyntaxNode):
+class ListExpr(SourceNode):
     """``{a, b}``; `dots` if it ends in ``...`` (defaults for the rest)."""
 
     elements: tuple[Expr, ...]
@@ -207,7 +200,7 @@ class ListExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class StructExpr(SyntaxNode):
+class StructExpr(SourceNode):
     """``{a = x, b = y}``; every field has a name; `dots` if it ends in ``...``."""
 
     fields: tuple[GivenArgument, ...]
@@ -215,7 +208,7 @@ class StructExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class UnaryExpr(SyntaxNode):
+class UnaryExpr(SourceNode):
     """``+ - ~ !``."""
 
     op: str
@@ -223,7 +216,7 @@ class UnaryExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryExpr(SyntaxNode):
+class BinaryExpr(SourceNode):
     """``* / % + - |+| |-| ++ << >> < <= > >= == != & ^ | && ||``."""
 
     op: str
@@ -232,7 +225,7 @@ class BinaryExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class MuxExpr(SyntaxNode):
+class MuxExpr(SourceNode):
     """``condition ? then : otherwise``."""
 
     condition: Expr
@@ -241,7 +234,7 @@ class MuxExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class CastExpr(SyntaxNode):
+class CastExpr(SourceNode):
     """``(type) operand``."""
 
     type: TypeRef
@@ -249,7 +242,7 @@ class CastExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class CallExpr(SyntaxNode):
+class CallExpr(SourceNode):
     """``callee<type_args>(args)``: function, method, action, ``apply`` or constructor."""
 
     callee: Expr
@@ -258,7 +251,7 @@ class CallExpr(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class Mask(SyntaxNode):
+class Mask(SourceNode):
     """``value &&& mask`` in a keyset."""
 
     value: Expr
@@ -266,7 +259,7 @@ class Mask(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeExpr(SyntaxNode):
+class RangeExpr(SourceNode):
     """``low .. high`` in a keyset or a ``for``."""
 
     low: Expr
@@ -297,7 +290,7 @@ Expr = (
 
 
 @dataclass(frozen=True, slots=True)
-class GivenArgument(SyntaxNode):
+class GivenArgument(SourceNode):
     """``value`` or ``name = value`` in a call, struct or annotation."""
 
     name: str | None
@@ -308,7 +301,7 @@ class GivenArgument(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class AssignStatement(SyntaxNode):
+class AssignStatement(SourceNode):
     """``target = value``, or a compound such as ``+=`` in `op`."""
 
     target: Expr
@@ -317,7 +310,7 @@ class AssignStatement(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class CallStatement(SyntaxNode):
+class CallStatement(SourceNode):
     """A call for its effect."""
 
     call: CallExpr
@@ -331,7 +324,7 @@ class BlockStatement(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class IfStatement(SyntaxNode):
+class IfStatement(SourceNode):
     """``if (condition) then else otherwise``; an empty statement is an empty `BlockStatement`."""
 
     condition: Expr
@@ -340,7 +333,7 @@ class IfStatement(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchCase(SyntaxNode):
+class SwitchCase(SourceNode):
     """``label: body``; without a body it falls through to the next case's."""
 
     label: Expr
@@ -348,7 +341,7 @@ class SwitchCase(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchStatement(SyntaxNode):
+class SwitchStatement(SourceNode):
     """``switch (subject) { … }``; labels are expressions, action names or ``default``."""
 
     subject: Expr
@@ -356,14 +349,14 @@ class SwitchStatement(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnStatement(SyntaxNode):
+class ReturnStatement(SourceNode):
     """``return value;``."""
 
     value: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
-class Jump(SyntaxNode):
+class Jump(SourceNode):
     """``exit;``, ``break;`` or ``continue;``."""
 
     kind: str
@@ -390,20 +383,24 @@ class ForIn(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class VarDecl(Annotated):
-    """``type name = value;``."""
+class TypedName(Annotated):
+    """What a declaration of a variable, a constant or a field begins with."""
 
     type: TypeRef
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class VarDecl(TypedName):
+    """``type name = value;``."""
+
     value: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
-class ConstDecl(Annotated):
+class ConstDecl(TypedName):
     """``const type name = value;``."""
 
-    type: TypeRef
-    name: str
     value: Expr
 
 
@@ -436,7 +433,7 @@ Stmt = (
 
 
 @dataclass(frozen=True, slots=True)
-class TypeParam(SyntaxNode):
+class TypeParam(SourceNode):
     """One of ``<A, B>`` behind a declared name."""
 
     name: str
@@ -464,7 +461,7 @@ class Prototype(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionDecl(SyntaxNode):
+class FunctionDecl(SourceNode):
     """``result name<T>(…) { … }``."""
 
     prototype: Prototype
@@ -475,11 +472,8 @@ class FunctionDecl(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class FieldDecl(Annotated):
+class FieldDecl(TypedName):
     """A field of a header, struct or union."""
-
-    type: TypeRef
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,7 +504,7 @@ class EnumDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class MembersDecl(SyntaxNode):
+class MembersDecl(SourceNode):
     """``error { … }`` or ``match_kind { … }``: adds members to the one type of that name."""
 
     name: str
@@ -530,7 +524,7 @@ class TypedefDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class ExternFunctionDecl(SyntaxNode):
+class ExternFunctionDecl(SourceNode):
     """``extern result name<T>(…);``."""
 
     prototype: Prototype
@@ -619,7 +613,7 @@ class TableDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class SelectCase(SyntaxNode):
+class SelectCase(SourceNode):
     """``keys : target;``; keys as in `EntryDecl`."""
 
     keys: tuple[Expr, ...]
@@ -627,7 +621,7 @@ class SelectCase(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class Select(SyntaxNode):
+class Select(SourceNode):
     """``transition select(subjects) { … }``."""
 
     subjects: tuple[Expr, ...]
@@ -635,7 +629,7 @@ class Select(SyntaxNode):
 
 
 @dataclass(frozen=True, slots=True)
-class Goto(SyntaxNode):
+class Goto(SourceNode):
     """``transition target;``."""
 
     target: str
@@ -660,8 +654,8 @@ class ValueSetDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class ParserTypeDecl(Annotated):
-    """``parser name<T>(…);``."""
+class BlockHead(Annotated):
+    """What declarations of parsers, controls and packages begin with."""
 
     name: str
     type_params: tuple[TypeParam, ...]
@@ -669,45 +663,36 @@ class ParserTypeDecl(Annotated):
 
 
 @dataclass(frozen=True, slots=True)
-class ParserDecl(Annotated):
+class ParserTypeDecl(BlockHead):
+    """``parser name<T>(…);``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParserDecl(BlockHead):
     """``parser name<T>(params)(constructor_params) { locals states }``."""
 
-    name: str
-    type_params: tuple[TypeParam, ...]
-    params: tuple[ParamDecl, ...]
     constructor_params: tuple[ParamDecl, ...]
     locals: tuple[ConstDecl | VarDecl | Instantiation | ValueSetDecl, ...]
     states: tuple[StateDecl, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ControlTypeDecl(Annotated):
+class ControlTypeDecl(BlockHead):
     """``control name<T>(…);``."""
-
-    name: str
-    type_params: tuple[TypeParam, ...]
-    params: tuple[ParamDecl, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ControlDecl(Annotated):
+class ControlDecl(BlockHead):
     """``control name<T>(params)(constructor_params) { locals apply body }``."""
 
-    name: str
-    type_params: tuple[TypeParam, ...]
-    params: tuple[ParamDecl, ...]
     constructor_params: tuple[ParamDecl, ...]
     locals: tuple[ConstDecl | VarDecl | Instantiation | ActionDecl | TableDecl, ...]
     body: BlockStatement
 
 
 @dataclass(frozen=True, slots=True)
-class PackageDecl(Annotated):
+class PackageDecl(BlockHead):
     """``package name<T>(…);``."""
-
-    name: str
-    type_params: tuple[TypeParam, ...]
-    params: tuple[ParamDecl, ...]
 
 
 Decl = (
@@ -730,7 +715,7 @@ Decl = (
 
 
 @dataclass(frozen=True, slots=True)
-class SourceProgram(SyntaxNode):
+class SourceProgram(SourceNode):
     """A whole compilation unit: its top-level declarations in source order."""
 
     declarations: tuple[Decl, ...]

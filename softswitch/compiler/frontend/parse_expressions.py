@@ -155,6 +155,7 @@ _TEXTS = frozenset(["name", "deprecated"])
 """Annotations whose body is one string."""
 _NEVER_EMPTY = frozenset(["name", "pkginfo"])
 """Annotations that mean nothing without a body."""
+_PRIMARIES = frozenset(["id", "number", ".", "true", "false", "quoted", "this", "error", "{#}", "..."])
 _OPERAND_STARTS = frozenset(["id", "number", "quoted", "true", "false", "this", "!", "~", "{", "{#}"])
 
 
@@ -369,39 +370,28 @@ class ExpressionParser(Cursor):
 
     def _primary(self) -> ast.Expr:
         token = self.token
+        if token.kind == "{":
+            return self._braces()
+        if token.kind not in _PRIMARIES:
+            self.fail("an expression")
+        self.advance()
         match token.kind:
             case "id":
-                self.advance()
                 return ast.Name(token.text, False, pos=token.pos)
             case "number":
-                self.advance()
                 return ast.IntLiteral(*integer(token), pos=token.pos)
             case ".":
-                self.advance()
                 return ast.Name(self.name("a name behind the leading '.'").text, True, pos=token.pos)
             case "true" | "false":
-                self.advance()
                 return ast.BoolLiteral(token.kind == "true", pos=token.pos)
             case "quoted":
-                self.advance()
                 return ast.StringLiteral(string(token), pos=token.pos)
-            case "this":
-                self.advance()
-                return ast.Word("this", pos=token.pos)
             case "error":
-                self.advance()
                 if self.token.kind != ".":
                     self.fail("'.' and the name of an error")
                 return ast.TypeExpr(ast.BasicType("error", pos=token.pos), pos=token.pos)
-            case "{#}":
-                self.advance()
-                return ast.Word("{#}", pos=token.pos)
-            case "...":
-                self.advance()
-                return ast.Word("...", pos=token.pos)
-            case "{":
-                return self._braces()
-        self.fail("an expression")
+            case word:
+                return ast.Word(word, pos=token.pos)
 
     def postfix(self, base: ast.Expr) -> ast.Expr:
         """Parse the members, indices, slices and calls that follow `base`."""

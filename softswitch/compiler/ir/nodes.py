@@ -79,8 +79,15 @@ def width_of(type_: Type) -> int:
             raise TypeError(f"no scalar: {type_}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode:
+    """The base of what is at a place of the source: of syntax trees, too."""
+
+    pos: Position
+
+
 @dataclass(frozen=True, slots=True)
-class Const:
+class Const(SourceNode):
     """A literal.
 
     `value` is canonical: 0 <= value < 2**width (two's complement range if signed), 0/1 for Bool,
@@ -89,91 +96,79 @@ class Const:
 
     type: Scalar
     value: int
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Var:
+class Var(SourceNode):
     """A variable or one of the storages ``hdr``, ``meta``, ``standard_metadata``."""
 
     type: Type
     name: str
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Member(SourceNode):
     """A field of a struct or header."""
 
     type: Type
     base: Expr
     field: str
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
-    """A header of a stack, by an expression of any Bits type.
-
-    Here and in the next two: until `flatten` has run, a Struct is an element of a stack of unions.
-    """
+class StackElement(SourceNode):
+    """A header of a stack; until `flatten` has run, a Struct is an element of a stack of unions."""
 
     type: Header | Struct
     base: Expr
-    index: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class Index(StackElement):
+    """A header of a stack, by an expression of any Bits type."""
+
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Next(StackElement):
     """``stack.next`` (in parsers; past the end it is error StackOutOfBounds)."""
 
-    type: Header | Struct
-    base: Expr
-    pos: Position
-
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class Last(StackElement):
     """``stack.last`` (in parsers; of an empty stack it is error StackOutOfBounds)."""
 
-    type: Header | Struct
-    base: Expr
-    pos: Position
-
 
 @dataclass(frozen=True, slots=True)
-class LastIndex:
+class LastIndex(SourceNode):
     """``stack.lastIndex``, bit<32>."""
 
     type: Bits
     base: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(SourceNode):
     """``base[high:low]``, also assignable."""
 
     type: Bits
     base: Expr
     high: int
     low: int
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(SourceNode):
     """``-``, ``~`` on Bits; ``!`` on Bool."""
 
     type: Scalar
     op: str
     operand: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(SourceNode):
     """``+ - * / % & | ^ |+| |-| ++ << >>`` on Bits, ``== != < <= > >=``, ``&& ||`` (short-circuit).
 
     Both operands of all but shifts and ``++`` have the same type. ``==``/``!=`` also compare
@@ -184,52 +179,46 @@ class Binary:
     op: str
     left: Expr
     right: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(SourceNode):
     """Between Bits types (truncate, zero- or sign-extend by the operand's signedness), bit<1> and Bool."""
 
     type: Bits | Bool
     operand: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Mux:
+class Mux(SourceNode):
     """``condition ? then : otherwise``."""
 
     type: Scalar
     condition: Expr
     then: Expr
     otherwise: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class IsValid:
+class IsValid(SourceNode):
     """``header.isValid()``."""
 
     type: Bool
     header: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Lookahead:
+class Lookahead(SourceNode):
     """``packet.lookahead<bit<W>>()``: Bits only (headers are lowered field by field)."""
 
     type: Bits
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class PacketLength:
+class PacketLength(SourceNode):
     """``packet.length()`` in bytes, bit<32>."""
 
     type: Bits
-    pos: Position
 
 
 Expr = (
@@ -252,46 +241,42 @@ Expr = (
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(SourceNode):
     """``target = value``: scalars, whole headers, stacks or structs (copies values and validity)."""
 
     target: Expr
     value: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(SourceNode):
     """The value of a scalar is undefined from here on: it is declared, or passed as ``out``.
 
     `undefined.settled` turns it into what is to happen then; back ends have nothing to do for it.
     """
 
     target: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class If:
+class If(SourceNode):
     """``if (condition) then else otherwise``."""
 
     condition: Expr
     then: tuple[Stmt, ...]
     otherwise: tuple[Stmt, ...]
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(SourceNode):
     """The first case one of whose constants equals `subject`; a case of no constants is the default."""
 
     subject: Expr
     cases: tuple[tuple[tuple[Const, ...], tuple[Stmt, ...]], ...]
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(SourceNode):
     """Apply a table.
 
     `hit` (Bool) and `action` (bit<32>: position in the table's `actions`), if asked for, are
@@ -301,90 +286,75 @@ class Apply:
     table: str
     hit: Var | None
     action: Var | None
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(SourceNode):
     """Run the body of an action; its parameter variables have been assigned."""
 
     action: str
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Inlined:
+class Inlined(SourceNode):
     """An inlined control body: `Return` inside leaves it."""
 
     body: tuple[Stmt, ...]
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class Return(SourceNode):
     """Leave the innermost `Inlined` or action body, or the block."""
 
-    pos: Position
-
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(SourceNode):
     """Leave the whole block (ingress or egress)."""
 
-    pos: Position
-
 
 @dataclass(frozen=True, slots=True)
-class SetValidity:
+class SetValidity(SourceNode):
     """``header.setValid()`` or ``header.setInvalid()``."""
 
     header: Expr
     valid: bool
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(SourceNode):
     """``stack.push_front(count)`` if positive, ``stack.pop_front(-count)`` if negative."""
 
     stack: Expr
     count: int
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(SourceNode):
     """Move a stack's next index on by one, if it is below the size."""
 
     stack: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(SourceNode):
     """Run `body`, then `update`, over and over until a `Break`; it ends after 2**20 rounds, too."""
 
     body: tuple[Stmt, ...]
     update: tuple[Stmt, ...]
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class Break(SourceNode):
     """Leave the innermost `Loop`."""
 
-    pos: Position
-
 
 @dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(SourceNode):
     """Go on with the `update` of the innermost `Loop`."""
 
-    pos: Position
-
 
 @dataclass(frozen=True, slots=True)
-class Extract:
+class Extract(SourceNode):
     """``packet.extract(header)``; with `size`, the width in bits of its one varbit field.
 
     Makes the header valid (also when its target is `Next`, which it then advances).
@@ -393,39 +363,35 @@ class Extract:
 
     header: Expr
     size: Expr | None
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(SourceNode):
     """``packet.advance(bits)``."""
 
     bits: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(SourceNode):
     """``verify(condition, error)`` in a parser."""
 
     condition: Expr
     error: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Emit:
+class Emit(SourceNode):
     """``packet.emit(header)`` of one header or stack; an invalid header emits nothing.
 
     Structs are lowered to one Emit per header.
     """
 
     header: Expr
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class Extern:
+class Extern(SourceNode):
     """A call of a v1model extern; `instance` is the control-plane name, or "" for functions.
 
     =========================  ==========================================================
@@ -463,7 +429,6 @@ class Extern:
     function: str
     instance: str
     args: tuple[tuple[Expr, ...], ...]
-    pos: Position
 
 
 Stmt = (

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from softswitch.compiler.errors import Position
-from softswitch.compiler.ir.nodes import Bits, Bool, Enum, Expr, Stmt, Struct, Type
+from softswitch.compiler.ir.nodes import Bits, Bool, Enum, Expr, SourceNode, Stmt, Struct, Type
 
 V1MODEL = "v1model"
 BLOCKS = ("verify", "ingress", "ingress_deparser", "egress", "compute", "deparser")
@@ -26,7 +25,7 @@ class Pattern(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(SourceNode):
     """The transition of a parser state: to the target of the first case whose patterns all match `subjects`.
 
     No case is error NoMatch. Unconditional: no subjects and one case of no patterns.
@@ -34,17 +33,15 @@ class Transition:
 
     subjects: tuple[Expr, ...]
     cases: tuple[tuple[tuple[Pattern, ...], str], ...]
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
-class ParserState:
+class ParserState(SourceNode):
     """A parser state; ``accept`` and ``reject`` are targets but have no State."""
 
     name: str
     body: tuple[Stmt, ...]
     transition: Transition
-    pos: Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +50,14 @@ class Annotation:
 
     name: str
     body: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlObject(SourceNode):
+    """What the control plane knows by a name."""
+
+    name: str
+    annotations: tuple[Annotation, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +72,15 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class Action(ControlObject):
     """An action; all its directional parameters are ordinary variables by now.
 
     Tables that bind other arguments for its directional parameters have actions of their own, ``name#2`` and
     so on, which are one action to the control plane: `plain_name`.
     """
 
-    name: str
     params: tuple[Param, ...]
     body: tuple[Stmt, ...]
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
 
 
 def group_action(table: str) -> str:
@@ -146,7 +148,7 @@ class DirectCell:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(ControlObject):
     """A match-action table. With no keys only the default action ever runs (a miss).
 
     A `value_set` of a parser is a table, too: its entries are the set's members. With an `implementation`,
@@ -155,7 +157,6 @@ class Table:
     (group, slot) of the table `members_table`.
     """
 
-    name: str
     keys: tuple[Key, ...]
     actions: tuple[ActionRef, ...]
     default: Invocation
@@ -164,8 +165,6 @@ class Table:
     const_entries: bool
     size: int
     direct_counter: str | None
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
     value_set: bool = False
     implementation: str = ""
     direct_meter: str | None = None
@@ -174,46 +173,37 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class Register(ControlObject):
     """``register<type>(size)``; of structs, one for each scalar, ``name#path``: see `RegisterArray`."""
 
-    name: str
     type: Bits | Bool
     size: int
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
     initial: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(ControlObject):
     """An indirect counter array, or the direct counter of `table`.
 
     `unit` is packets, bytes or packets_and_bytes.
     """
 
-    name: str
     unit: str
     size: int
     table: str | None
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class Meter(ControlObject):
     """An array of meters, or the direct meter of `table`; `unit` is packets or bytes.
 
     A direct meter writes the colour of each packet to the variable `colour`, where its table is applied.
     """
 
-    name: str
     unit: str
     size: int
     table: str | None
-    pos: Position
     colour: str = ""
-    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,25 +222,19 @@ class DataType:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterArray:
+class RegisterArray(ControlObject):
     """A register as the control plane sees it: the `Register` of each scalar of `data` is one of `parts`."""
 
-    name: str
     data: DataType
     size: int
     parts: tuple[str, ...]
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(ControlObject):
     """A message of ``digest`` to the control plane: values of type `data`, by the name of the type."""
 
-    name: str
     data: DataType
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,36 +248,29 @@ class NewType:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionProfile:
+class ActionProfile(ControlObject):
     """An action profile of up to `size` members or, as a `selector`, also of groups of them."""
 
-    name: str
     size: int
     selector: bool
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerHeader:
+class ControllerHeader(ControlObject):
     """A header ``@controller_header("packet_in")`` or ``("packet_out")``: its `name`, and its fields.
 
     `type_name` is that of the header type, after which p4c numbers it.
     """
 
-    name: str
     type_name: str
     fields: tuple[Param, ...]
-    pos: Position
-    annotations: tuple[Annotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(SourceNode):
     """Something legal that is perhaps not what was meant."""
 
     message: str
-    pos: Position
 
     def __str__(self) -> str:
         return f"{self.pos}: warning: {self.message}"
@@ -355,4 +332,4 @@ class Program:
     @property
     def parsers(self) -> Mapping[str, Mapping[str, ParserState]]:
         """The parsers by name."""
-        return {"parser": self.states} | ({"egress_parser": self.egress_states} if self.tofino else {})
+        return {"parser": self.states} | ({"egress_parser": self.egress_states} if self.egress_states else {})

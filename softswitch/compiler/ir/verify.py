@@ -11,12 +11,12 @@ stored, copied and compared, but not computed with.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir import fold
-from softswitch.compiler.ir.walk import child_expressions, nodes
+from softswitch.compiler.ir.walk import child_expressions, nested_bodies, nodes, statement_expressions
 
 _BOOL = ir.Bool()
 _ARITHMETIC = ("+", "-", "*", "/", "%", "&", "|", "^", "|+|", "|-|")
@@ -87,74 +87,50 @@ class _Verifier:
             self._statement(statement)
 
     def _statement(self, s: ir.Stmt) -> None:
+        for expr in statement_expressions(s):
+            self._expr(expr)
+        for body in nested_bodies(s):
+            self._body(body)
         match s:
             case ir.Assign():
                 self._place(s.target)
-                self._expr(s.value)
                 self._same(s.target.type, s.value.type, s.pos)
             case ir.Forget():
                 self._place(s.target)
             case ir.If():
-                self._expr(s.condition)
                 self._same(s.condition.type, _BOOL, s.pos)
-                self._body(s.then)
-                self._body(s.otherwise)
             case ir.Switch():
-                self._expr(s.subject)
-                for constants, body in s.cases:
-                    for constant in constants:
-                        self._expr(constant)
-                        self._same(constant.type, s.subject.type, s.pos)
-                    self._body(body)
+                for constant in (constant for constants, _ in s.cases for constant in constants):
+                    self._expr(constant)
+                    self._same(constant.type, s.subject.type, s.pos)
             case ir.Apply():
                 if s.table not in self._program.tables:
                     _fail(f"no table {s.table}", s.pos)
                 for variable, type_ in ((s.hit, _BOOL), (s.action, ir.Bits(32))):
                     if variable is not None:
-                        self._place(variable)
                         self._same(variable.type, type_, s.pos)
             case ir.Call():
                 if s.action not in self._program.actions:
                     _fail(f"no action {s.action}", s.pos)
-            case ir.Inlined():
-                self._body(s.body)
-            case ir.Loop():
-                self._body(s.body)
-                self._body(s.update)
-            case ir.Return() | ir.Exit() | ir.Break() | ir.Continue():
-                pass
-            case ir.Skip():
-                self._place(s.stack)
-                self._is(s.stack, ir.Stack, s.pos)
+            case ir.Skip() | ir.Shift():
+                self._place(s.stack, ir.Stack)
             case ir.SetValidity():
-                self._place(s.header)
-                self._is(s.header, ir.Header, s.pos)
-            case ir.Shift():
-                self._place(s.stack)
-                self._is(s.stack, ir.Stack, s.pos)
+                self._place(s.header, ir.Header)
             case ir.Extract():
-                self._place(s.header)
-                self._is(s.header, ir.Header, s.pos)
+                self._place(s.header, ir.Header)
                 if s.size is not None:
-                    self._expr(s.size)
                     self._same(s.size.type, ir.Bits(32), s.pos)
             case ir.Advance():
-                self._expr(s.bits)
                 self._same(s.bits.type, ir.Bits(32), s.pos)
             case ir.Verify():
-                self._expr(s.condition)
                 self._same(s.condition.type, _BOOL, s.pos)
                 self._same(s.error.type, self._program.errors, s.pos)
             case ir.Emit():
-                self._place(s.header)
-                self._is(s.header, (ir.Header, ir.Stack), s.pos)
+                self._place(s.header, ir.Header | ir.Stack)
             case ir.Extern():
                 self._extern(s)
 
     def _extern(self, s: ir.Extern) -> None:
-        for arg in s.args:
-            for expr in arg:
-                self._expr(expr)
         program = self._program
         known: dict[str, object] = {
             "register.read": program.registers,
@@ -245,16 +221,19 @@ class _Verifier:
         if a is not b and a != b:
             _fail(f"{_name(a)} where {_name(b)} is expected", pos)
 
-    def _is(self, expr: ir.Expr, kind: type | tuple[type, ...], pos: ir.Position) -> None:
+    def _is(self, expr: ir.Expr, kind: Any, pos: ir.Position) -> None:
         if not isinstance(expr.type, kind):
             _fail(f"a {_name(expr.type)} in the wrong place", pos)
 
-    def _place(self, expr: ir.Expr) -> None:
+    def _place(self, expr: ir.Expr, kind: Any = ir.Type) -> None:
+        """Check that an expression is a place, of something of this kind."""
         if not isinstance(expr, ir.Var | ir.Member | ir.Index | ir.Next | ir.Last | ir.Slice):
             _fail(f"{type(expr).__name__} is no place", expr.pos)
-        self._expr(expr)
+        self._is(expr, kind, expr.pos)
 
     def _expr(self, e: ir.Expr) -> None:
+        for operand in child_expressions(e):
+            self._expr(operand)
         match e:
             case ir.Const():
                 low, high = _limits(e.type, e.pos)
@@ -277,41 +256,30 @@ class _Verifier:
                     _fail(f"an element of {_name(e.base.type)}", e.pos)
                 self._same(e.type, e.base.type.element, e.pos)
                 if isinstance(e, ir.Index):
-                    self._expr(e.index)
                     self._is(e.index, ir.Bits, e.pos)
             case ir.LastIndex():
-                self._place(e.base)
-                self._is(e.base, ir.Stack, e.pos)
+                self._place(e.base, ir.Stack)
             case ir.Slice():
-                self._expr(e.base)
                 if not isinstance(e.base.type, ir.Bits) or not e.base.type.width > e.high >= e.low >= 0:
                     _fail(f"slice [{e.high}:{e.low}] of {_name(e.base.type)}", e.pos)
                 self._same(e.type, ir.Bits(e.high - e.low + 1), e.pos)
             case ir.Unary():
-                self._expr(e.operand)
                 self._same(e.type, e.operand.type, e.pos)
                 if (e.op == "!") != (e.type == _BOOL) or e.op not in ("!", "-", "~"):
                     _fail(f"{e.op} of {_name(e.type)}", e.pos)
             case ir.Binary():
-                self._expr(e.left)
-                self._expr(e.right)
                 self._binary(e)
             case ir.Cast():
-                self._expr(e.operand)
                 if not (isinstance(e.type, ir.Bits) and isinstance(e.operand.type, ir.Bits)) and {
                     e.type,
                     e.operand.type,
                 } != {ir.Bits(1), _BOOL}:
                     _fail(f"cast of {_name(e.operand.type)} to {_name(e.type)}", e.pos)
             case ir.Mux():
-                for part in (e.condition, e.then, e.otherwise):
-                    self._expr(part)
-                self._same(e.condition.type, _BOOL, e.pos)
-                self._same(e.then.type, e.type, e.pos)
-                self._same(e.otherwise.type, e.type, e.pos)
+                for part, type_ in ((e.condition, _BOOL), (e.then, e.type), (e.otherwise, e.type)):
+                    self._same(part.type, type_, e.pos)
             case ir.IsValid():
-                self._place(e.header)
-                self._is(e.header, ir.Header, e.pos)
+                self._place(e.header, ir.Header)
             case ir.Lookahead() | ir.PacketLength():
                 self._is(e, ir.Bits, e.pos)
 

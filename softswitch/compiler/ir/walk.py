@@ -13,26 +13,7 @@ from typing import Any, get_args
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import NOWHERE
-from softswitch.compiler.ir.nodes import (
-    Advance,
-    Apply,
-    Assign,
-    Emit,
-    Expr,
-    Extern,
-    Extract,
-    If,
-    Inlined,
-    Loop,
-    Member,
-    SetValidity,
-    Shift,
-    Skip,
-    Stmt,
-    Switch,
-    Var,
-    Verify,
-)
+from softswitch.compiler.ir.nodes import Expr, Extern, Member, Stmt, Switch, Var
 from softswitch.compiler.ir.program import Action, Key, ParserState, Program, Table
 
 Path = tuple[str, ...]
@@ -51,10 +32,20 @@ def member_path(expr: Expr) -> Path | None:
             return None
 
 
-_OPERANDS: dict[type, tuple[str, ...]] = {
-    kind: tuple(field.name for field in fields(kind) if field.type == "Expr") for kind in get_args(Expr)
-}
+def _fields(kinds: Any, *annotations: str) -> dict[type, tuple[str, ...]]:
+    """Return the fields of nodes that are annotated like this, by the kind of node."""
+    return {
+        kind: tuple(field.name for field in fields(kind) if field.type in annotations)
+        for kind in get_args(kinds)
+    }
+
+
+_OPERANDS = _fields(Expr, "Expr")
 """The fields of expressions that are expressions."""
+_EXPRESSIONS = _fields(Stmt, "Expr", "Expr | None", "Var | None")
+"""The fields of statements that are expressions, where they have one."""
+_BODIES = _fields(Stmt, "tuple[Stmt, ...]")
+"""The fields of statements that are bodies."""
 
 
 def child_expressions(expr: Expr) -> tuple[Expr, ...]:
@@ -79,48 +70,46 @@ def subexpressions(expr: Expr) -> Iterator[Expr]:
 
 def statement_expressions(statement: Stmt) -> Iterator[Expr]:
     """Yield the outermost expressions of one statement, not of statements nested in it."""
-    match statement:
-        case Assign(target=target, value=value):
-            yield from (target, value)
-        case If(condition=condition):
-            yield condition
-        case Switch(subject=subject):
-            yield subject
-        case Apply(hit=hit, action=action):
-            yield from (var for var in (hit, action) if var is not None)
-        case SetValidity(header=header) | Emit(header=header):
-            yield header
-        case Shift(stack=stack) | Skip(stack=stack):
-            yield stack
-        case Extract(header=header, size=size):
-            yield header
-            if size is not None:
-                yield size
-        case Advance(bits=bits):
-            yield bits
-        case Verify(condition=condition, error=error):
-            yield from (condition, error)
-        case Extern(args=args):
-            for arg in args:
-                yield from arg
-        case _:
-            pass
+    for name in _EXPRESSIONS[type(statement)]:
+        if (expr := getattr(statement, name)) is not None:
+            yield expr
+    if isinstance(statement, Extern):
+        for arg in statement.args:
+            yield from arg
 
 
 def nested_bodies(statement: Stmt) -> Iterator[tuple[Stmt, ...]]:
     """Yield the statement lists inside one statement."""
-    match statement:
-        case If(then=then, otherwise=otherwise):
-            yield from (then, otherwise)
-        case Switch(cases=cases):
-            for _, body in cases:
-                yield body
-        case Inlined(body=body):
+    for name in _BODIES[type(statement)]:
+        yield getattr(statement, name)
+    if isinstance(statement, Switch):
+        for _, body in statement.cases:
             yield body
-        case Loop(body=body, update=update):
-            yield from (body, update)
-        case _:
-            pass
+
+
+def with_expressions(
+    statement: Stmt,
+    changed: Callable[[str, Expr], Expr],
+    body: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]],
+) -> Stmt:
+    """Return a statement with what `changed` makes of its expressions and `body` of the bodies in it.
+
+    Expressions come in order, with their fields' names; an argument of an extern has its number.
+    """
+    new: dict[str, Any] = {
+        name: changed(name, expr)
+        for name in _EXPRESSIONS[type(statement)]
+        if (expr := getattr(statement, name)) is not None
+    }
+    new |= {name: body(getattr(statement, name)) for name in _BODIES[type(statement)]}
+    match statement:
+        case Switch(cases=cases):
+            new["cases"] = tuple((constants, body(inner)) for constants, inner in cases)
+        case Extern(args=args):
+            new["args"] = tuple(
+                tuple(changed(str(number), expr) for expr in arg) for number, arg in enumerate(args)
+            )
+    return replace(statement, **new)
 
 
 def all_statements(body: Iterable[Stmt]) -> Iterator[Stmt]:
@@ -277,7 +266,7 @@ def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
             ):
                 if not isinstance(header.type, ir.Header) or kinds.members[kind] != "csum16":
                     continue
-                fields = [ir.Member(type_, header, name, NOWHERE) for name, type_ in header.type.fields]
+                fields = [ir.Member(type_, header, name, pos=NOWHERE) for name, type_ in header.type.fields]
                 bits = sum(type_.width for _, type_ in header.type.fields if isinstance(type_, ir.Bits))
                 summed = list(map(without_positions, rest[1][1:]))
                 if bits % 16 == 0 and list(map(without_positions, fields)) == summed:

@@ -124,7 +124,7 @@ def _members(declarations: Sequence[ast.Decl], what: str) -> tuple[str, ...]:
 def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiation | None:
     """Fill the global scope; return the instantiation of the package, ``main``. Raises CompileError."""
     names = unit.globals
-    names.declare("error", TypeName(unit.errors, ir.Position("", 0, 0)))
+    names.declare("error", TypeName(unit.errors, pos=ir.Position("", 0, 0)))
     body = constant_body(unit, names)
     main: ast.Instantiation | None = None
     for decl in declarations:
@@ -198,15 +198,15 @@ def _declare(body: Body, decl: ast.Decl) -> None:
         case ast.FieldsDecl():
             _declare_fields(body, decl)
         case ast.EnumDecl():
-            names.declare(decl.name, TypeName(_enum(body, decl), decl.pos))
+            names.declare(decl.name, TypeName(_enum(body, decl), pos=decl.pos))
         case ast.TypedefDecl():
-            names.declare(decl.name, TypeName(_typedef(body, decl), decl.pos))
+            names.declare(decl.name, TypeName(_typedef(body, decl), pos=decl.pos))
         case ast.ExternFunctionDecl(prototype):
             passing.check_prototype(body.unit, names, prototype, ParamRole.METHOD)
             _declare_extern_function(names, prototype)
         case ast.ExternDecl():
             before = Scope(names)
-            names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
+            names.declare(decl.name, ExternDef(decl, Scope(names), pos=decl.pos))
             passing.check_extern(body.unit, before, decl)
         case ast.FunctionDecl():
             passing.check_prototype(body.unit, names, decl.prototype, ParamRole.FUNCTION)
@@ -214,13 +214,13 @@ def _declare(body: Body, decl: ast.Decl) -> None:
         case ast.ActionDecl():
             passing.check_action(body.unit, names, decl)
             action = DeclaredAction(decl, control_name("", decl.name, decl.annotations), Scope(names), None)
-            names.declare(decl.name, Local(action, decl.pos))
+            names.declare(decl.name, Local(action, pos=decl.pos))
         case ast.ParserTypeDecl() | ast.ControlTypeDecl() | ast.PackageDecl():
             passing.check_block_type(body.unit, names, decl)
-            names.declare(decl.name, Signature(decl, decl.pos))
+            names.declare(decl.name, Signature(decl, pos=decl.pos))
         case ast.ParserDecl() | ast.ControlDecl():
             passing.check_block(body.unit, names, decl)
-            names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
+            names.declare(decl.name, BlockDef(decl, Scope(names), pos=decl.pos))
         case ast.MembersDecl():
             pass  # these are known from the start
 
@@ -244,10 +244,10 @@ def _is_package(names: Scope, decl: ast.Instantiation) -> bool:
 def _declare_fields(body: Body, decl: ast.FieldsDecl) -> None:
     names = body.scope
     if decl.type_params:
-        names.declare(decl.name, GenericType(decl, Scope(names), decl.pos))
+        names.declare(decl.name, GenericType(decl, Scope(names), pos=decl.pos))
         return
     type_ = make_fields(decl, decl.name, names, reader(body))
-    names.declare(decl.name, TypeName(type_, decl.pos))
+    names.declare(decl.name, TypeName(type_, pos=decl.pos))
     _refuse(body.unit, decl, type_)
     for annotation in decl.annotations:
         if annotation.name == "controller_header" and isinstance(type_, t.HeaderType):
@@ -271,7 +271,7 @@ def _add_controller_header(unit: Unit, decl: ast.FieldsDecl, type_: t.HeaderType
                 raise Unsupported("a varbit in a controller header", field.pos, "fields of fixed width")
             params.append(ir.Param(wire_name, "", scalar, ir_annotations(field.annotations), new))
     unit.controller_headers[name] = ir.ControllerHeader(
-        name, decl.name, tuple(params), decl.pos, ir_annotations(decl.annotations)
+        name, decl.name, tuple(params), pos=decl.pos, annotations=ir_annotations(decl.annotations)
     )
 
 
@@ -346,13 +346,13 @@ def _declare_extern_function(names: Scope, prototype: ast.Prototype) -> None:
     if isinstance(known, ExternFunctions):
         known.overloads.append(prototype)
     else:
-        names.declare(prototype.name, ExternFunctions([prototype], Scope(names), prototype.pos))
+        names.declare(prototype.name, ExternFunctions([prototype], Scope(names), pos=prototype.pos))
 
 
 def _declare_function(names: Scope, decl: ast.FunctionDecl) -> None:
     known = names.find(decl.prototype.name)
     if not isinstance(known, Functions):
-        names.declare(decl.prototype.name, Functions([decl], Scope(names), decl.pos))
+        names.declare(decl.prototype.name, Functions([decl], Scope(names), pos=decl.pos))
         return
     params = [param.name for param in decl.prototype.params]
     if any([param.name for param in other.prototype.params] == params for other in known.overloads):
@@ -389,7 +389,7 @@ def _check(unit: Unit, symbol: object) -> None:
                     check_function(body, function, formals, passed_to_nothing(body, formals), own)
         case Local(DeclaredAction(used=False) as action):
             check_action(Body(unit, action.scope, CodePlace.CONTROL, Stage.NONE, "unused"), action)
-        case GenericType(decl, scope, _, made) if not made:
+        case GenericType(decl, scope, pos=_, made=made) if not made:
             own = with_type_params(scope, decl.type_params)
             body = constant_body(unit, own)
             make_fields(decl, decl.name, own, reader(body))
@@ -401,7 +401,7 @@ def _check_block(unit: Unit, decl: ast.ParserDecl | ast.ControlDecl, scope: Scop
     body = Body(unit, unit.globals, CodePlace.CONSTANT, Stage.PARSER if parses else Stage.NONE, decl.name)
     formals = formals_of(unit, decl.params, own)
     passed = passed_to_nothing(body, formals)
-    block = Block(decl, _constructed(body, decl, own), decl.pos)
+    block = Block(decl, _constructed(body, decl, own), pos=decl.pos)
     applied = Application(block, own, decl.name, formals, passed)
     if parses:
         check_parser(body, applied)
@@ -435,7 +435,7 @@ def _bodiless(body: Body, param: ast.ParamDecl, type_: t.BlockType) -> Instance:
         raise Unsupported("a generic constructor parameter of an unused block", param.pos)
     nothing = ast.BlockStatement((), pos=symbol.pos)
     decl = ast.ControlDecl(symbol.decl.name, (), symbol.decl.params, (), (), nothing, pos=symbol.pos)
-    return Instance(Block(decl, (), symbol.pos), param.name, Scope(body.unit.globals), sites=2)
+    return Instance(Block(decl, (), pos=symbol.pos), param.name, Scope(body.unit.globals), sites=2)
 
 
 def lower(program: ast.SourceProgram, name: str, *, single_access: bool = False) -> ir.Program:

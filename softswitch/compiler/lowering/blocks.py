@@ -93,7 +93,9 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
         return
     first = states["start"]
     if not any(target == "start" for state in states.values() for _, target in state.transition.cases):
-        states["start"] = ir.ParserState("start", entry.prologue + first.body, first.transition, first.pos)
+        states["start"] = ir.ParserState(
+            "start", entry.prologue + first.body, first.transition, pos=first.pos
+        )
         return
     # Something comes back to start: what is done once must be done in a state before it.
     renamed = "start#1"
@@ -101,10 +103,10 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
         cases = tuple(
             (key, renamed if target == "start" else target) for key, target in state.transition.cases
         )
-        transition = ir.Transition(state.transition.subjects, cases, state.transition.pos)
+        transition = ir.Transition(state.transition.subjects, cases, pos=state.transition.pos)
         own = renamed if state.name == "start" else state.name
-        states[own] = ir.ParserState(own, state.body, transition, state.pos)
-    states["start"] = ir.ParserState("start", entry.prologue, _goto(renamed, first.pos), first.pos)
+        states[own] = ir.ParserState(own, state.body, transition, pos=state.pos)
+    states["start"] = ir.ParserState("start", entry.prologue, _goto(renamed, first.pos), pos=first.pos)
 
 
 def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
@@ -131,7 +133,7 @@ def check_parser(caller: Body, applied: Application) -> None:
 
 
 def _goto(target: str, pos: ir.Position) -> ir.Transition:
-    return ir.Transition((), (((), target),), pos)
+    return ir.Transition((), (((), target),), pos=pos)
 
 
 def _lower(caller: Body, applied: Application, *, prefix: str, accept: str) -> ParserEntry:
@@ -183,7 +185,7 @@ class _States:
             unique = f"{name}#{number}"
         # Keeps the place in the order of the source, and the name taken.
         pos = ir.Position("", 0, 0)
-        self._body.unit.states[unique] = ir.ParserState(unique, (), _goto("reject", pos), pos)
+        self._body.unit.states[unique] = ir.ParserState(unique, (), _goto("reject", pos), pos=pos)
         return unique
 
     def lower(self, state: ast.StateDecl) -> None:
@@ -206,7 +208,7 @@ class _States:
             self._finish(name, out, transition, state.pos)
 
     def _finish(self, name: str, out: list[ir.Stmt], transition: ir.Transition, pos: ir.Position) -> None:
-        self._body.unit.states[name] = ir.ParserState(name, tuple(out), transition, pos)
+        self._body.unit.states[name] = ir.ParserState(name, tuple(out), transition, pos=pos)
         out.clear()
 
     # ----------------------------------------------------------------------- sub-parsers
@@ -285,7 +287,7 @@ class _States:
             patterns = (ANY,) * len(types) if id(case) in sets else self._patterns(case, types)
             members = tuple(ir.Pattern("exact", 1) if key == id(case) else ANY for key in hits)
             cases.append(((*patterns, *members), self._target(case.target, case.pos)))
-        return ir.Transition((*exprs, *hits.values()), tuple(cases), select.pos)
+        return ir.Transition((*exprs, *hits.values()), tuple(cases), pos=select.pos)
 
     def _kept(self, expr: ir.Expr) -> ir.Expr:
         """Return a subject that is looked at more than once: what may fail fails once, and first."""
@@ -294,7 +296,7 @@ class _States:
         scalar = expr.type
         assert isinstance(scalar, ir.Bits | ir.Bool | ir.Enum)
         variable = self._body.temporary(scalar, "subject", expr.pos)
-        self._body.out.append(ir.Assign(variable, expr, expr.pos))
+        self._body.out.append(ir.Assign(variable, expr, pos=expr.pos))
         return variable
 
     def _value_set(self, case: ast.SelectCase) -> ValueSet | None:
@@ -349,7 +351,7 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
                     "the same argument in all of them",
                 )
             name = body.unit.variable(f"{instance.name}.{formal.name}", lowered)
-            instance.variables[formal.name] = ir.Var(lowered, name, formal.pos)
+            instance.variables[formal.name] = ir.Var(lowered, name, pos=formal.pos)
     passed = pass_arguments(
         body, formals, args, prefix=instance.name, variables=instance.variables, block=True
     )
@@ -423,13 +425,13 @@ def _declare_local(
             action = DeclaredAction(
                 local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body
             )
-            body.scope.declare(local.name, Local(action, local.pos))
+            body.scope.declare(local.name, Local(action, pos=local.pos))
             return action
         case ast.TableDecl():
             table = DeclaredTable(
                 local, control_name(prefix, local.name, local.annotations), Scope(body.scope), body
             )
-            body.scope.declare(local.name, Local(table, local.pos))
+            body.scope.declare(local.name, Local(table, pos=local.pos))
             return table
     return None
 

@@ -283,10 +283,10 @@ def _short_circuit(body: Body, expr: ast.BinaryExpr) -> Value:
         join = conjunction if expr.op == "&&" else disjunction
         return Run(t.BOOL, join(left, right, expr.pos))
     outcome = body.temporary(t.BOOL, "condition", expr.pos)
-    body.out.append(ir.Assign(outcome, left, expr.pos))
-    branch = (*effects, ir.Assign(outcome, right, expr.pos))
+    body.out.append(ir.Assign(outcome, left, pos=expr.pos))
+    branch = (*effects, ir.Assign(outcome, right, pos=expr.pos))
     then, otherwise = (branch, ()) if expr.op == "&&" else ((), branch)
-    body.out.append(ir.If(outcome, then, otherwise, expr.pos))
+    body.out.append(ir.If(outcome, then, otherwise, pos=expr.pos))
     return Run(t.BOOL, outcome)
 
 
@@ -314,7 +314,7 @@ def _mux(body: Body, expr: ast.MuxExpr) -> Value:
     plain = isinstance(scalar, ir.Bits | ir.Bool | ir.Enum) and not then_effects and not otherwise_effects
     if plain and isinstance(then, Run) and isinstance(otherwise, Run):
         assert isinstance(scalar, ir.Bits | ir.Bool | ir.Enum)
-        return Run(type_, ir.Mux(scalar, choice, then.expr, otherwise.expr, expr.pos))
+        return Run(type_, ir.Mux(scalar, choice, then.expr, otherwise.expr, pos=expr.pos))
     variable = Run(type_, body.temporary(type_, "choice", expr.pos), writable=True)
     branches: list[tuple[ir.Stmt, ...]] = []
     for effects, value in ((then_effects, then), (otherwise_effects, otherwise)):
@@ -322,7 +322,7 @@ def _mux(body: Body, expr: ast.MuxExpr) -> Value:
         body.out.extend(effects)
         store(body, variable, value, expr.pos)
         branches.append(body.take_since(mark))
-    body.out.append(ir.If(choice, branches[0], branches[1], expr.pos))
+    body.out.append(ir.If(choice, branches[0], branches[1], pos=expr.pos))
     return Run(type_, variable.expr)
 
 
@@ -375,4 +375,4 @@ def _cut(value: Value, high: int, low: int, expr: ast.SliceExpr | ast.PlusSlice)
     type_ = ir.Bits(high - low + 1)
     if isinstance(value.expr, ir.Const):
         return constant(type_, fold.wrap(type_, value.expr.value >> low), expr.pos)
-    return Run(type_, ir.Slice(type_, value.expr, high, low, expr.pos), value.writable, value.why)
+    return Run(type_, ir.Slice(type_, value.expr, high, low, pos=expr.pos), value.writable, value.why)

@@ -33,8 +33,8 @@ from softswitch.compiler.lowering.values import (
 def negation(expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     """Return ``!expr``."""
     if isinstance(expr, ir.Const):
-        return ir.Const(t.BOOL, 1 - expr.value, pos)
-    return ir.Unary(t.BOOL, "!", expr, pos)
+        return ir.Const(t.BOOL, 1 - expr.value, pos=pos)
+    return ir.Unary(t.BOOL, "!", expr, pos=pos)
 
 
 def conjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
@@ -43,7 +43,7 @@ def conjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
         return right if left.value else left
     if isinstance(right, ir.Const) and right.value:
         return left
-    return ir.Binary(t.BOOL, "&&", left, right, pos)
+    return ir.Binary(t.BOOL, "&&", left, right, pos=pos)
 
 
 def disjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
@@ -52,7 +52,7 @@ def disjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
         return left if left.value else right
     if isinstance(right, ir.Const) and not right.value:
         return left
-    return ir.Binary(t.BOOL, "||", left, right, pos)
+    return ir.Binary(t.BOOL, "||", left, right, pos=pos)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
         low, high = fold.limits(type_)
         name = t.describe(type_)
         remark(f"{number} does not fit in {name} ({low} to {high}) and becomes {value}", pos)
-    return ir.Const(type_, value, pos)
+    return ir.Const(type_, value, pos=pos)
 
 
 def fits(number: int, type_: ir.Bits) -> bool:
@@ -280,23 +280,23 @@ def bits_cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     if expr.type == type_:
         return expr
     if isinstance(expr, ir.Const):
-        return ir.Const(type_, fold.wrap(type_, expr.value), pos)
-    return ir.Cast(type_, expr, pos)
+        return ir.Const(type_, fold.wrap(type_, expr.value), pos=pos)
+    return ir.Cast(type_, expr, pos=pos)
 
 
 def _retype(type_: ir.Bits | ir.Bool, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     if isinstance(expr, ir.Const):
-        return ir.Const(type_, expr.value, pos)
-    return ir.Cast(type_, expr, pos)
+        return ir.Const(type_, expr.value, pos=pos)
+    return ir.Cast(type_, expr, pos=pos)
 
 
 def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
     """Emit ``target = value``; `value` already has the type of `target`."""
     match value:
         case Run(_, expr):
-            body.out.append(ir.Assign(target.expr, expr, pos))
+            body.out.append(ir.Assign(target.expr, expr, pos=pos))
         case Invalid():
-            body.out.append(ir.SetValidity(target.expr, False, pos))
+            body.out.append(ir.SetValidity(target.expr, False, pos=pos))
         case GroupValue():
             if _reads_from(value, target):
                 value = _save_group(body, value, pos)
@@ -307,7 +307,7 @@ def store(body: Body, target: Run, value: Value, pos: ir.Position) -> None:
 
 def _store_parts(body: Body, target: Run, value: GroupValue, pos: ir.Position) -> None:
     if isinstance(t.base(target.type), t.HeaderType):
-        body.out.append(ir.SetValidity(target.expr, True, pos))
+        body.out.append(ir.SetValidity(target.expr, True, pos=pos))
     for part, given in zip(stored_parts(target, pos), value.parts, strict=True):
         if isinstance(given, GroupValue):
             _store_parts(body, part, given, pos)
@@ -340,7 +340,7 @@ def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):
         return value
     variable = body.temporary(value.type, hint, pos)
-    body.out.append(ir.Assign(variable, value.expr, pos))
+    body.out.append(ir.Assign(variable, value.expr, pos=pos))
     return Run(value.type, variable)
 
 
@@ -351,18 +351,18 @@ def steady(body: Body, value: Run, pos: ir.Position) -> Run:
 
 def _steady(body: Body, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     match expr:
-        case ir.Member(type_, base, field, place):
-            return ir.Member(type_, _steady(body, base, pos), field, place)
-        case ir.Slice(type_, base, high, low, place):
-            return ir.Slice(type_, _steady(body, base, pos), high, low, place)
-        case ir.Index(type_, base, index, place):
+        case ir.Member(type_, base, field, pos=place):
+            return ir.Member(type_, _steady(body, base, pos), field, pos=place)
+        case ir.Slice(type_, base, high, low, pos=place):
+            return ir.Slice(type_, _steady(body, base, pos), high, low, pos=place)
+        case ir.Index(type_, base, index, pos=place):
             base = _steady(body, base, pos)
             if not isinstance(index, ir.Const):
                 assert isinstance(index.type, ir.Bits)
                 variable = body.temporary(index.type, "index", pos)
-                body.out.append(ir.Assign(variable, index, pos))
+                body.out.append(ir.Assign(variable, index, pos=pos))
                 index = variable
-            return ir.Index(type_, base, index, place)
+            return ir.Index(type_, base, index, pos=place)
         case ir.Next() | ir.Last():
             raise Unsupported(
                 "stack.next or stack.last as an out argument", expr.pos, "a header with a name or index"
@@ -416,7 +416,7 @@ def clear(body: Body, target: Run, pos: ir.Position) -> None:
         lowered = t.stored(shape)
         name = f"{t.describe(shape)}.zero"
         body.unit.variables[name] = lowered
-        body.out.append(ir.Assign(target.expr, ir.Var(lowered, name, pos), pos))
+        body.out.append(ir.Assign(target.expr, ir.Var(lowered, name, pos=pos), pos=pos))
     elif isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in stored_parts(target, pos):
             clear(body, part, pos)
@@ -431,7 +431,7 @@ def forget(body: Body, target: Run, pos: ir.Position, *, scalars: bool) -> None:
     """
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType):
-        body.out.append(ir.SetValidity(target.expr, False, pos))
+        body.out.append(ir.SetValidity(target.expr, False, pos=pos))
     elif isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in stored_parts(target, pos):
             forget(body, part, pos, scalars=scalars)
@@ -446,4 +446,4 @@ def undefine(body: Body, target: Run, pos: ir.Position) -> None:
         for part in stored_parts(target, pos):
             undefine(body, part, pos)
     elif isinstance(target.expr.type, ir.Scalar):
-        body.out.append(ir.Forget(target.expr, pos))
+        body.out.append(ir.Forget(target.expr, pos=pos))

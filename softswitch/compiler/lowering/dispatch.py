@@ -8,13 +8,14 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks import apply_instance, apply_type
 from softswitch.compiler.lowering.check import evaluate, whole_number
-from softswitch.compiler.lowering.convert import disjunction, expression, flatten
+from softswitch.compiler.lowering.convert import disjunction, expression
 from softswitch.compiler.lowering.extern_calls import (
+    MethodCall,
     choose,
     extern_arguments,
     hash_into,
+    leaves,
     plain_target,
-    scalar,
 )
 from softswitch.compiler.lowering.known_externs import call_extern_function, call_packet_method
 from softswitch.compiler.lowering.subroutines import call_action, call_function
@@ -110,11 +111,11 @@ def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Va
         _no_arguments(expr, method)
     match method:
         case "isValid" if isinstance(base, Run):
-            return Run(t.BOOL, ir.IsValid(t.BOOL, base.expr, expr.pos))
+            return Run(t.BOOL, ir.IsValid(t.BOOL, base.expr, pos=expr.pos))
         case "isValid":
             return constant(t.BOOL, int(isinstance(base, GroupValue)), expr.pos)
         case "setValid" | "setInvalid":
-            body.out.append(ir.SetValidity(_target(base, expr), method == "setValid", expr.pos))
+            body.out.append(ir.SetValidity(_target(base, expr), method == "setValid", pos=expr.pos))
             return Nothing()
     names = ("isValid", "setValid", "setInvalid", *_SIZES)
     raise unknown(f"method of header {t.describe(type_of(base))}", method, names, expr.callee.pos)
@@ -122,7 +123,7 @@ def _call_header(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Va
 
 def _union_is_valid(base: Run | GroupValue | Invalid, expr: ast.CallExpr) -> Value:
     _no_arguments(expr, "isValid")
-    valid: ir.Expr = ir.Const(t.BOOL, 0, expr.pos)
+    valid: ir.Expr = ir.Const(t.BOOL, 0, pos=expr.pos)
     for part in parts_of(base, expr.pos):
         one = _validity(part, expr.pos)
         valid = disjunction(valid, one, expr.pos)
@@ -131,8 +132,8 @@ def _union_is_valid(base: Run | GroupValue | Invalid, expr: ast.CallExpr) -> Val
 
 def _validity(part: Value, pos: ir.Position) -> ir.Expr:
     if isinstance(part, Run):
-        return ir.IsValid(t.BOOL, part.expr, pos)
-    return ir.Const(t.BOOL, int(isinstance(part, GroupValue)), pos)
+        return ir.IsValid(t.BOOL, part.expr, pos=pos)
+    return ir.Const(t.BOOL, int(isinstance(part, GroupValue)), pos=pos)
 
 
 def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, method: str) -> Value:
@@ -145,48 +146,67 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, m
     if count <= 0:
         raise CompileError(f"{method} of {count} elements", expr.args[0].value.pos, "at least 1")
     count = min(count, stack.size)
-    body.out.append(ir.Shift(_target(base, expr), count if method == "push_front" else -count, expr.pos))
+    body.out.append(ir.Shift(_target(base, expr), count if method == "push_front" else -count, pos=expr.pos))
     return Nothing()
 
 
 # --------------------------------------------------------------------------- extern objects
 
 
-def _checksum(body: Body, data: Value, expr: ast.CallExpr, place: ir.Position) -> Value:
-    """Emit the Internet checksum of `data`."""
-    variable = body.temporary(ir.Bits(16), "checksum", expr.pos)
-    limit = ir.Const(ir.Bits(32), 1 << 16, expr.pos)
-    body.out.append(hash_into(body, variable, "csum16", flatten(body, data, place), limit, expr.pos))
+def _checksum(call: MethodCall) -> Value:
+    """Emit the Internet checksum of data."""
+    variable = call.body.temporary(ir.Bits(16), "checksum", call.pos)
+    limit = ir.Const(ir.Bits(32), 1 << 16, pos=call.pos)
+    call.body.out.append(hash_into(variable, "csum16", call.data(0), limit, call.pos))
     return Run(ir.Bits(16), variable)
 
 
-def _index(body: Body, value: Value, pos: ir.Position, uses: int) -> ir.Expr:
-    """Return an index that stays the same for `uses` statements."""
-    index = scalar(body, value, pos, "the index")
-    if uses == 1 or isinstance(index, ir.Const):
-        return index
+def _cell(call: MethodCall, number: int) -> tuple[tuple[str, ...], ir.Expr]:
+    """Return the registers of a register, and an index that stays the same for a statement of each."""
+    parts, index = call.body.unit.register_arrays[call.on.name].parts, call.scalar(number, "the index")
+    if len(parts) == 1 or isinstance(index, ir.Const):
+        return parts, index
     assert isinstance(index.type, ir.Bits)
-    variable = body.temporary(index.type, "index", pos)
-    body.out.append(ir.Assign(variable, index, pos))
-    return variable
+    variable = call.body.temporary(index.type, "index", call.place(number))
+    call.body.out.append(ir.Assign(variable, index, pos=call.place(number)))
+    return parts, variable
 
 
-def _leaves(value: Value, pos: ir.Position) -> list[Value]:
-    """Return the scalars that a value consists of, in order."""
-    if isinstance(value, GroupValue) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
-        return [leaf for part in parts_of(value, pos) for leaf in _leaves(part, pos)]
-    return [value]
+def _read_register(call: MethodCall) -> Value:
+    parts, index = _cell(call, 1)
+    for part, target in zip(parts, leaves(call.values[0], call.place(0)), strict=True):
+        variable, after = plain_target(call.body, target, call.place(0))
+        call.emit("register.read", (variable,), (index,), instance=part)
+        call.body.out.extend(after)
+    return Nothing()
 
 
-def _read_colour(body: Body, meter: Object, target: Value, expr: ast.CallExpr) -> None:
+def _write_register(call: MethodCall) -> Value:
+    parts, index = _cell(call, 0)
+    pos = call.place(1)
+    stored = [expression(call.body, leaf, pos) for leaf in leaves(call.values[1], pos)]
+    for part, value in zip(parts, stored, strict=True):
+        call.emit("register.write", (index,), (value,), instance=part)
+    return Nothing()
+
+
+def _execute_meter(call: MethodCall) -> Value:
+    index = call.scalar(0, "the index")
+    variable, after = plain_target(call.body, call.values[1], call.place(1))
+    call.emit("meter.execute_meter", (variable,), (index,), instance=call.on.name)
+    call.body.out.extend(after)
+    return Nothing()
+
+
+def _read_colour(call: MethodCall) -> Value:
     """Emit the colour that a direct meter gave the packet where its table was applied."""
+    target = call.values[0]
     scalar_type = t.lowered(type_of(target))
     if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
-        raise CompileError(
-            f"a colour into {show(target)}", expr.args[0].value.pos, "a variable of type bit<W>"
-        )
-    colour = ir.Var(ir.Bits(2), meter.colour, expr.pos)
-    body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, expr.pos), expr.pos))
+        raise CompileError(f"a colour into {show(target)}", call.place(0), "a variable of type bit<W>")
+    colour = ir.Var(ir.Bits(2), call.on.colour, pos=call.pos)
+    call.body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, pos=call.pos), pos=call.pos))
+    return Nothing()
 
 
 def _call_object(body: Body, base: Object, expr: ast.CallExpr, method: str) -> Value:
@@ -206,39 +226,24 @@ def _call_object(body: Body, base: Object, expr: ast.CallExpr, method: str) -> V
     known = {param.name: arg for param, arg in zip(base.decl.type_params, base.type.args, strict=True)}
     if base.type.name not in OBJECTS:
         return body.unit.architecture.call_object(body, base, prototype, expr, known)
-    values = extern_arguments(body, prototype, expr, what, known)
-    places = [arg.value.pos for arg in expr.args]
+    call = MethodCall(body, method, extern_arguments(body, prototype, expr, what, known), expr, base)
     match what:
         case "register.read":
-            parts = body.unit.register_arrays[base.name].parts
-            index = _index(body, values[1], places[1], len(parts))
-            for part, target in zip(parts, _leaves(values[0], places[0]), strict=True):
-                variable, after = plain_target(body, target, places[0])
-                body.out.append(ir.Extern(what, part, ((variable,), (index,)), expr.pos))
-                body.out.extend(after)
+            return _read_register(call)
         case "register.write":
-            parts = body.unit.register_arrays[base.name].parts
-            index = _index(body, values[0], places[0], len(parts))
-            stored = [expression(body, leaf, places[1]) for leaf in _leaves(values[1], places[1])]
-            for part, value in zip(parts, stored, strict=True):
-                body.out.append(ir.Extern(what, part, ((index,), (value,)), expr.pos))
+            return _write_register(call)
         case "counter.count":
-            index = scalar(body, values[0], places[0], "the index")
-            body.out.append(ir.Extern(what, base.name, ((index,),), expr.pos))
+            return call.emit(what, (call.scalar(0, "the index"),), instance=base.name)
         case "Checksum16.get":
-            return _checksum(body, values[0], expr, places[0])
+            return _checksum(call)
         case "meter.execute_meter":
-            index = scalar(body, values[0], places[0], "the index")
-            variable, after = plain_target(body, values[1], places[1])
-            body.out.append(ir.Extern(what, base.name, ((variable,), (index,)), expr.pos))
-            body.out.extend(after)
+            return _execute_meter(call)
         case "direct_meter.read":
-            _read_colour(body, base, values[0], expr)
+            return _read_colour(call)
         case "direct_counter.count":
-            body.out.append(ir.Extern(what, base.name, (), expr.pos))
+            return call.emit(what, instance=base.name)
         case _:
             raise Unsupported(what, expr.pos)
-    return Nothing()
 
 
 def call(body: Body, expr: ast.CallExpr) -> Value:
@@ -318,7 +323,7 @@ def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOu
     body.out.extend(table.prelude)
     if table.selector is not None:
         return _apply_with_selector(body, lowered.name, table.selector, expr.pos)
-    apply = ir.Apply(lowered.name, None, None, expr.pos)
+    apply = ir.Apply(lowered.name, None, None, pos=expr.pos)
     body.out.append(apply)
     return ApplyOutcome(apply)
 
@@ -326,12 +331,12 @@ def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOu
 def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> ApplyOutcome:
     """Emit a table's application and, if its entry names a group, that of the member that a hash chooses."""
     hit, action = body.temporary(t.BOOL, "hit", pos), body.temporary(t.BIT32, "action_run", pos)
-    apply = ir.Apply(name, hit, action, pos)
+    apply = ir.Apply(name, hit, action, pos=pos)
     body.out.append(apply)
     chosen = (
-        hash_into(body, selector.slot, selector.algorithm, selector.data, selector.count, pos),
-        ir.Apply(ir.members_table(name), None, action, pos),
+        hash_into(selector.slot, selector.algorithm, selector.data, selector.count, pos),
+        ir.Apply(ir.members_table(name), None, action, pos=pos),
     )
-    is_group = ir.Binary(t.BOOL, "==", action, ir.Const(t.BIT32, selector.index, pos), pos)
-    body.out.append(ir.If(is_group, chosen, (), pos))
+    is_group = ir.Binary(t.BOOL, "==", action, ir.Const(t.BIT32, selector.index, pos=pos), pos=pos)
+    body.out.append(ir.If(is_group, chosen, (), pos=pos))
     return ApplyOutcome(apply, hit, action)

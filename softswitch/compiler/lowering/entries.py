@@ -116,11 +116,11 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
         scalar = t.lowered(type_)
         if not isinstance(scalar, ir.Bits | ir.Bool | ir.Enum):
             raise CompileError(f"a value set of {t.describe(type_)}", decl.pos, "bit<W>, or a struct of it")
-        variable = ir.Var(scalar, body.unit.variable(f"{name}.{field or 'value'}", scalar), decl.pos)
+        variable = ir.Var(scalar, body.unit.variable(f"{name}.{field or 'value'}", scalar), pos=decl.pos)
         keys.append(ir.Key(field, variable, match))
     # The number sign keeps the action of the members from the control plane: see `ir.plain_name`.
     member = f"{name}#member"
-    body.unit.actions[member] = ir.Action(member, (), (), decl.pos)
+    body.unit.actions[member] = ir.Action(member, (), (), pos=decl.pos)
     body.unit.tables[name] = ir.Table(
         name,
         tuple(keys),
@@ -131,11 +131,11 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
         False,
         whole_number(body, decl.size),
         None,
-        decl.pos,
-        ir_annotations(decl.annotations),
+        pos=decl.pos,
+        annotations=ir_annotations(decl.annotations),
         value_set=True,
     )
-    body.scope.declare(decl.name, Local(ValueSet(name, tuple(keys)), decl.pos))
+    body.scope.declare(decl.name, Local(ValueSet(name, tuple(keys)), pos=decl.pos))
 
 
 def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, str]]:
@@ -163,9 +163,9 @@ def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.P
     for key, subject in zip(values.keys, subjects, strict=True):
         if key.expr.type != subject.type:
             raise CompileError(f"value set {values.name!r} has other types than the select", pos)
-        body.out.append(ir.Assign(key.expr, subject, pos))
+        body.out.append(ir.Assign(key.expr, subject, pos=pos))
     hit = body.temporary(t.BOOL, "member", pos)
-    body.out.append(ir.Apply(values.name, hit, None, pos))
+    body.out.append(ir.Apply(values.name, hit, None, pos=pos))
     return hit
 
 

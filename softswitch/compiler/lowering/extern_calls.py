@@ -12,7 +12,7 @@ methods"): no extern of v1model has any.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -20,6 +20,7 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.check import type_at
+from softswitch.compiler.lowering.convert import expression, flatten
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import (
     ParamRole,
@@ -37,6 +38,7 @@ from softswitch.compiler.lowering.values import (
     Default,
     ExternDef,
     Formal,
+    GroupValue,
     Nothing,
     Number,
     Object,
@@ -45,6 +47,7 @@ from softswitch.compiler.lowering.values import (
     TypeName,
     Value,
     Variable,
+    parts_of,
     show,
     type_of,
     unknown,
@@ -186,7 +189,7 @@ def _call(
         if t.is_open(type_) or (isinstance(type_, t.Int) and isinstance(value, Run)):
             result.append(value)
             continue
-        formal = Formal(param.direction, type_, param.name, param.pos)
+        formal = Formal(param.direction, type_, param.name, pos=param.pos)
         result.append(check_argument(body, formal, value, arg.pos))
     return result, bound
 
@@ -194,8 +197,58 @@ def _call(
 def _bound_scope(body: Body, names: Sequence[str], bound: Mapping[str, t.Type], pos: ir.Position) -> Scope:
     scope = Scope(body.scope.root())
     for name in names:
-        scope.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos))
+        scope.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos=pos))
     return scope
+
+
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """A call of an extern function or method: its name, and its arguments in the order of the parameters."""
+
+    body: Body
+    name: str
+    values: Sequence[Value]
+    expr: ast.CallExpr
+
+    @property
+    def pos(self) -> ir.Position:
+        """The position of the call."""
+        return self.expr.pos
+
+    def place(self, number: int) -> ir.Position:
+        """Return the position of an argument; of one that is left out, that of the call."""
+        return self.expr.args[number].value.pos if number < len(self.expr.args) else self.expr.pos
+
+    def scalar(self, number: int, what: str, width: int = 32) -> ir.Expr:
+        """Return an argument as an expression of type Bits; see `scalar`."""
+        return scalar(self.body, self.values[number], self.place(number), what, width)
+
+    def expression(self, number: int) -> ir.Expr:
+        """Return an argument as an expression."""
+        return expression(self.body, self.values[number], self.place(number))
+
+    def data(self, number: int, *, enums: bool = False) -> tuple[ir.Expr, ...]:
+        """Return the scalars that an argument consists of."""
+        return flatten(self.body, self.values[number], self.place(number), enums=enums)
+
+    def emit(self, function: str, *args: tuple[ir.Expr, ...], instance: str = "") -> Nothing:
+        """Emit the statement of the IR; it has no result."""
+        self.body.out.append(ir.Extern(function, instance, args, pos=self.expr.pos))
+        return Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCall(ExternCall):
+    """A call of a method of the object `on`."""
+
+    on: Object
+
+
+def leaves(value: Value, pos: ir.Position) -> list[Value]:
+    """Return the scalars that a value consists of, in order."""
+    if isinstance(value, GroupValue) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
+        return [leaf for part in parts_of(value, pos) for leaf in leaves(part, pos)]
+    return [value]
 
 
 def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 32) -> ir.Expr:
@@ -203,7 +256,7 @@ def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 3
     if isinstance(value, Number):
         if not 0 <= value.value < 1 << width:
             raise CompileError(f"{what} is {value.value}", pos, f"0 to {(1 << width) - 1}")
-        return ir.Const(ir.Bits(width), value.value, pos)
+        return ir.Const(ir.Bits(width), value.value, pos=pos)
     if isinstance(value, Run) and isinstance(t.lowered(value.type), ir.Bits):
         return value.expr
     raise CompileError(f"{what} is {show(value)}", pos, "bit<W>")
@@ -219,16 +272,16 @@ def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, t
     if path_of(value.expr) is not None:
         return value.expr, ()
     variable = body.temporary(value.type, "result", pos)
-    return variable, (ir.Assign(value.expr, variable, pos),)
+    return variable, (ir.Assign(value.expr, variable, pos=pos),)
 
 
 def hash_into(
-    body: Body, target: ir.Var, algorithm: str, data: tuple[ir.Expr, ...], limit: ir.Expr, pos: ir.Position
+    target: ir.Var, algorithm: str, data: Sequence[ir.Expr], limit: ir.Expr, pos: ir.Position
 ) -> ir.Extern:
     """Return the statement ``target = H(data) % limit``, by the name of one of v1model's algorithms."""
-    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos)
-    base = ir.Const(t.BIT32, 0, pos)
-    return ir.Extern("hash", "", ((target,), (kind,), (base,), data, (limit,)), pos)
+    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos=pos)
+    base = ir.Const(t.BIT32, 0, pos=pos)
+    return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos=pos)
 
 
 def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:
@@ -276,7 +329,7 @@ def checked_instance(
     for item in decl.initializer or ():
         if isinstance(item, ast.Instantiation):
             declare_instance(inside, item, name)
-    made = Object(type_, symbol.decl, name, decl.pos)
+    made = Object(type_, symbol.decl, name, pos=decl.pos)
     _check_methods(inside, symbol, made, decl)
     return made
 
@@ -322,7 +375,7 @@ def _check_method(
     check_prototype(unit, body.scope, prototype, ParamRole.FUNCTION)
     scope = Scope(symbol.scope)
     for param, arg in zip(symbol.decl.type_params, made.type.args, strict=True):
-        scope.declare(param.name, TypeName(arg, param.pos))
+        scope.declare(param.name, TypeName(arg, pos=param.pos))
     wanted = formals_of(unit, abstract[name].params, Scope(scope))
     found = formals_of(unit, prototype.params, body.scope)
     result = [
@@ -338,7 +391,7 @@ def _check_method(
             f"{t.describe(result[0])} {name}({params})",
         )
     own = Scope(body.scope)
-    own.declare("this", Variable(made, made.pos))
+    own.declare("this", Variable(made, pos=made.pos))
     inside = body.inside(scope=own, place=CodePlace.FUNCTION, prefix=name)
     try:
         check_function(inside, function, found, passed_to_nothing(inside, found), own)

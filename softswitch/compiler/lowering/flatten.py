@@ -9,11 +9,10 @@ member's own stack. Of a union at most one header is valid: whatever makes one v
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 from softswitch.compiler import ir
-from softswitch.compiler.ir.walk import with_operands, with_parts
+from softswitch.compiler.ir.walk import with_expressions, with_operands, with_parts
 from softswitch.compiler.lowering.convert import conjunction, negation
 
 _BOOL = ir.Bool()
@@ -70,12 +69,12 @@ def _expr(expr: ir.Expr) -> ir.Expr:
     """Return `expr` in terms of what storage holds; a virtual struct stays what it is."""
     expr = with_operands(expr, lambda name, operand: _expr(operand))
     match expr:
-        case ir.Member(type_, base, name, pos) if _is_virtual(base):
+        case ir.Member(type_, base, name, pos=pos) if _is_virtual(base):
             return _part(base, name, type_, pos)
-        case ir.LastIndex(type_, base, pos) if isinstance(base.type, ir.Struct):
+        case ir.LastIndex(type_, base, pos=pos) if isinstance(base.type, ir.Struct):
             name, stack = base.type.fields[0]
-            return ir.LastIndex(type_, ir.Member(stack, base, name, pos), pos)
-        case ir.Binary(_, "==" | "!=" as op, left, right, pos) if _is_virtual(left) or _is_virtual(right):
+            return ir.LastIndex(type_, ir.Member(stack, base, name, pos=pos), pos=pos)
+        case ir.Binary(_, "==" | "!=" as op, left, right, pos=pos) if _is_virtual(left) or _is_virtual(right):
             equal = _equal(left, right, pos)
             return equal if op == "==" else negation(equal, pos)
         case _:
@@ -86,13 +85,13 @@ def _part(base: ir.Expr, name: str, type_: ir.Type, pos: ir.Position) -> ir.Expr
     """Return a member of a virtual struct."""
     match base:
         case ir.Member(_, header, outer):
-            return ir.Member(type_, header, f"{outer}.{name}", pos)
+            return ir.Member(type_, header, f"{outer}.{name}", pos=pos)
         case ir.Index(_, stacks, index):
-            return ir.Index(_header(type_), _stack(stacks, name, pos), index, pos)
+            return ir.Index(_header(type_), _stack(stacks, name, pos), index, pos=pos)
         case ir.Next(_, stacks):
-            return ir.Next(_header(type_), _stack(stacks, name, pos), pos)
+            return ir.Next(_header(type_), _stack(stacks, name, pos), pos=pos)
         case ir.Last(_, stacks):
-            return ir.Last(_header(type_), _stack(stacks, name, pos), pos)
+            return ir.Last(_header(type_), _stack(stacks, name, pos), pos=pos)
         case _:
             raise TypeError(f"{pos}: no struct in pieces")
 
@@ -104,18 +103,18 @@ def _header(type_: ir.Type) -> ir.Header:
 
 def _stack(stacks: ir.Expr, name: str, pos: ir.Position) -> ir.Expr:
     assert isinstance(stacks.type, ir.Struct)
-    return ir.Member(dict(stacks.type.fields)[name], stacks, name, pos)
+    return ir.Member(dict(stacks.type.fields)[name], stacks, name, pos=pos)
 
 
 def _parts(expr: ir.Expr, pos: ir.Position) -> list[ir.Expr]:
     assert isinstance(expr.type, ir.Struct)
-    return [_expr(ir.Member(type_, expr, name, pos)) for name, type_ in expr.type.fields]
+    return [_expr(ir.Member(type_, expr, name, pos=pos)) for name, type_ in expr.type.fields]
 
 
 def _equal(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
-    result: ir.Expr = ir.Const(_BOOL, 1, pos)
+    result: ir.Expr = ir.Const(_BOOL, 1, pos=pos)
     for a, b in zip(_parts(left, pos), _parts(right, pos), strict=True):
-        result = conjunction(result, _expr(ir.Binary(_BOOL, "==", a, b, pos)), pos)
+        result = conjunction(result, _expr(ir.Binary(_BOOL, "==", a, b, pos=pos)), pos)
     return result
 
 
@@ -128,12 +127,12 @@ def _body(statements: Iterable[ir.Stmt]) -> tuple[ir.Stmt, ...]:
 
 def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
     """Yield the statements for a statement."""
-    statement = _rewritten(statement)
+    statement = with_expressions(statement, lambda name, expr: _expr(expr), _body)
     pos = statement.pos
     match statement:
         case ir.Assign(target, value) if _is_virtual(target) or _is_virtual(value):
             for part, given in zip(_parts(target, pos), _parts(value, pos), strict=True):
-                yield from _statement(ir.Assign(part, given, pos))
+                yield from _statement(ir.Assign(part, given, pos=pos))
         case ir.Shift(stacks) if isinstance(stacks.type, ir.Struct):
             for name, _ in stacks.type.fields:
                 yield replace(statement, stack=_stack(stacks, name, pos))
@@ -143,49 +142,32 @@ def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
         case ir.Extract(ir.Next(_, stack)):
             yield statement
             for sibling in _siblings(stack):
-                yield ir.Skip(sibling, pos)
+                yield ir.Skip(sibling, pos=pos)
                 assert isinstance(sibling.type, ir.Stack)
-                yield ir.SetValidity(ir.Last(sibling.type.element, sibling, pos), False, pos)
+                yield ir.SetValidity(ir.Last(sibling.type.element, sibling, pos=pos), False, pos=pos)
         case ir.Extract(header):
             yield statement
             yield from _invalidate(_siblings(header), pos)
         case ir.Assign(target) if isinstance(target.type, ir.Header) and (others := _siblings(target)):
             yield statement
             reset = tuple(_invalidate(others, pos))
-            yield ir.If(ir.IsValid(_BOOL, target, pos), reset, (), pos)
+            yield ir.If(ir.IsValid(_BOOL, target, pos=pos), reset, (), pos=pos)
         case _:
             yield statement
-
-
-def _rewritten(statement: ir.Stmt) -> ir.Stmt:
-    """Return a statement with all expressions and statements inside it rewritten."""
-    changes: dict[str, Any] = {}
-    for item in fields(statement):
-        value = getattr(statement, item.name)
-        match item.name, value:
-            case "cases", _:
-                changes["cases"] = tuple((constants, _body(body)) for constants, body in value)
-            case "args", _:
-                changes["args"] = tuple(tuple(map(_expr, arg)) for arg in value)
-            case (("then" | "otherwise" | "body" | "update"), _):
-                changes[item.name] = _body(value)
-            case _, _ if item.name != "pos" and isinstance(value, ir.Expr):
-                changes[item.name] = _expr(value)
-    return replace(statement, **changes)
 
 
 def _siblings(expr: ir.Expr) -> list[ir.Expr]:
     """Return the other headers of the union that a header is in, or the other stacks of its stack."""
     match expr:
-        case ir.Member(_, base, name, pos) if isinstance(base.type, ir.Struct) and base.type.union:
+        case ir.Member(_, base, name, pos=pos) if isinstance(base.type, ir.Struct) and base.type.union:
             others = [(other, type_) for other, type_ in base.type.fields if other != name]
-            return [ir.Member(type_, base, other, pos) for other, type_ in others]
-        case ir.Index(_, base, index, pos):
-            return [ir.Index(_element(stack), stack, index, pos) for stack in _siblings(base)]
-        case ir.Next(_, base, pos):
-            return [ir.Next(_element(stack), stack, pos) for stack in _siblings(base)]
-        case ir.Last(_, base, pos):
-            return [ir.Last(_element(stack), stack, pos) for stack in _siblings(base)]
+            return [ir.Member(type_, base, other, pos=pos) for other, type_ in others]
+        case ir.Index(_, base, index, pos=pos):
+            return [ir.Index(_element(stack), stack, index, pos=pos) for stack in _siblings(base)]
+        case ir.Next(_, base, pos=pos):
+            return [ir.Next(_element(stack), stack, pos=pos) for stack in _siblings(base)]
+        case ir.Last(_, base, pos=pos):
+            return [ir.Last(_element(stack), stack, pos=pos) for stack in _siblings(base)]
         case _:
             return []
 
@@ -196,4 +178,4 @@ def _element(stack: ir.Expr) -> ir.Header:
 
 
 def _invalidate(headers: Iterable[ir.Expr], pos: ir.Position) -> Iterator[ir.Stmt]:
-    return (ir.SetValidity(header, False, pos) for header in headers)
+    return (ir.SetValidity(header, False, pos=pos) for header in headers)

@@ -61,7 +61,7 @@ def _instance(
 ) -> Symbol:
     match symbol:
         case ExternDef():
-            return Variable(_make_object(body, symbol, ref, decl, name), decl.pos)
+            return Variable(_make_object(body, symbol, ref, decl, name), pos=decl.pos)
         case BlockDef():
             if decl.initializer is not None:
                 raise CompileError(
@@ -72,7 +72,7 @@ def _instance(
             calls = applications(users, decl.name)
             instance.sites = max(1, len(calls))
             instance.copied = _different(block.decl.params, calls)
-            return Local(instance, decl.pos)
+            return Local(instance, pos=decl.pos)
         case _:
             raise CompileError(
                 f"{ref.name!r} cannot be instantiated", ref.pos, "an extern, control or parser"
@@ -102,10 +102,10 @@ def declare_arguments(scope: Scope, block: Block, prefix: str) -> None:
         if isinstance(value, Instance):
             if value.name == name:
                 value.name = f"{prefix}.{name}" if prefix else name
-            scope.declare(name, Local(value, block.pos))
+            scope.declare(name, Local(value, pos=block.pos))
         else:
             assert isinstance(value, Value)
-            scope.declare(name, Variable(value, block.pos))
+            scope.declare(name, Variable(value, pos=block.pos))
 
 
 def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.GivenArgument], pos: ir.Position) -> Block:
@@ -135,7 +135,7 @@ def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.GivenArgument], 
             value = Run(value.type, value.expr, why=f"{param.name!r} is a constructor parameter")
         values.append((param.name, value))
     body.unit.instantiated.add(id(decl))
-    return Block(decl, tuple(values), pos)
+    return Block(decl, tuple(values), pos=pos)
 
 
 def _block_argument(
@@ -192,27 +192,29 @@ def _make_object(
     match symbol.decl.name:
         case "register":
             make_register(body, type_.args[0], cells(body, args[0]), name, decl, annotations)
-            return Object(type_, symbol.decl, name, decl.pos)
+            return Object(type_, symbol.decl, name, pos=decl.pos)
         case "counter":
             size, kind = cells(body, args[0]), unit_of(body, args[1], "CounterType")
             claim(name, decl.pos, unit.counters.get(name))
-            unit.counters[name] = ir.Counter(name, kind, size, None, decl.pos, annotations)
-            return Object(type_, symbol.decl, name, decl.pos)
+            unit.counters[name] = ir.Counter(name, kind, size, None, pos=decl.pos, annotations=annotations)
+            return Object(type_, symbol.decl, name, pos=decl.pos)
         case "meter":
             size, kind = cells(body, args[0]), unit_of(body, args[1], "MeterType")
             claim(name, decl.pos, unit.meters.get(name))
-            unit.meters[name] = ir.Meter(name, kind, size, None, decl.pos, annotations=annotations)
-            return Object(type_, symbol.decl, name, decl.pos)
+            unit.meters[name] = ir.Meter(name, kind, size, None, pos=decl.pos, annotations=annotations)
+            return Object(type_, symbol.decl, name, pos=decl.pos)
         case "direct_meter":
             kind, colour = unit_of(body, args[0], "MeterType"), unit.variable(f"{name}.colour", COLOUR)
-            return Object(type_, symbol.decl, name, decl.pos, kind, annotations, colour)
+            return Object(
+                type_, symbol.decl, name, pos=decl.pos, unit=kind, annotations=annotations, colour=colour
+            )
         case "action_profile" | "action_selector":
             return _make_profile(body, type_, symbol.decl, args, name, decl.pos, annotations)
         case "Checksum16":
-            return Object(type_, symbol.decl, name, decl.pos)
+            return Object(type_, symbol.decl, name, pos=decl.pos)
         case "direct_counter":
             kind = unit_of(body, args[0], "CounterType")
-            return Object(type_, symbol.decl, name, decl.pos, kind, annotations)
+            return Object(type_, symbol.decl, name, pos=decl.pos, unit=kind, annotations=annotations)
         case _:
             raise AssertionError(ref.name)
 
@@ -253,8 +255,10 @@ def make_register(
     starts = initial or (0,) * len(parts)
     for part, (_, scalar), start in zip(parts, scalars, starts, strict=True):
         assert isinstance(scalar, ir.Bits | ir.Bool)
-        unit.registers[part] = ir.Register(part, scalar, size, pos, annotations, start)
-    unit.register_arrays[name] = ir.RegisterArray(name, data, size, parts, pos, annotations)
+        unit.registers[part] = ir.Register(
+            part, scalar, size, pos=pos, annotations=annotations, initial=start
+        )
+    unit.register_arrays[name] = ir.RegisterArray(name, data, size, parts, pos=pos, annotations=annotations)
 
 
 def _scalars(data: ir.DataType, path: str = "") -> Iterator[tuple[str, ir.Scalar]]:
@@ -282,8 +286,8 @@ def _make_profile(
             raise CompileError(f"{show(kind)} as the algorithm", args[0].pos, "a HashAlgorithm")
         algorithm = kind.type.members[kind.expr.value]
     claim(name, pos, body.unit.action_profiles.get(name))
-    body.unit.action_profiles[name] = ir.ActionProfile(name, size, selector, pos, annotations)
-    return Object(type_, decl, name, pos, algorithm, annotations)
+    body.unit.action_profiles[name] = ir.ActionProfile(name, size, selector, pos=pos, annotations=annotations)
+    return Object(type_, decl, name, pos=pos, unit=algorithm, annotations=annotations)
 
 
 def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) -> Object:

@@ -10,14 +10,15 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import path_of
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.check import evaluate, evaluate_as, type_at, writable
-from softswitch.compiler.lowering.convert import bits_cast, convert, expression, flatten, mismatch, store
+from softswitch.compiler.lowering.convert import bits_cast, convert, expression, mismatch, store
 from softswitch.compiler.lowering.extern_calls import (
+    ExternCall,
     choose,
     enum_constant,
     extern_arguments,
     foreign_call,
+    leaves,
     plain_target,
-    scalar,
 )
 from softswitch.compiler.lowering.types import data_type
 from softswitch.compiler.lowering.unit import Body, CodePlace, Stage
@@ -58,11 +59,11 @@ def call_packet_method(body: Body, base: PacketValue, expr: ast.CallExpr, method
         case "lookahead":
             return lookahead(body, expr)
         case "length":
-            return Run(t.BIT32, ir.PacketLength(t.BIT32, expr.pos))
+            return Run(t.BIT32, ir.PacketLength(t.BIT32, pos=expr.pos))
         case "advance":
             arg = expr.args[0].value
             bits = expression(body, evaluate_as(body, arg, t.BIT32, "the number of bits"), arg.pos)
-            body.out.append(ir.Advance(bits, expr.pos))
+            body.out.append(ir.Advance(bits, pos=expr.pos))
         case "emit":
             arg = expr.args[0].value
             value, type_ = evaluate(body, arg), _type_argument(body, expr)
@@ -85,7 +86,7 @@ def _extract(body: Body, expr: ast.CallExpr) -> Value:
     if varbits:
         size_arg = expr.args[1].value
         size = expression(body, evaluate_as(body, size_arg, t.BIT32, "the size of the varbit"), size_arg.pos)
-    body.out.append(ir.Extract(target.expr, size, expr.pos))
+    body.out.append(ir.Extract(target.expr, size, pos=expr.pos))
     return Nothing()
 
 
@@ -121,15 +122,15 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
         )
     if width == 0:
         raise Unsupported(f"lookahead of {t.describe(type_)}, which has no bits", expr.type_args[0].pos)
-    whole = ir.Lookahead(ir.Bits(width), expr.pos)
+    whole = ir.Lookahead(ir.Bits(width), pos=expr.pos)
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits):
         return Run(type_, bits_cast(scalar, whole, expr.pos))
     if isinstance(scalar, ir.Bool):
-        return Run(type_, ir.Cast(t.BOOL, whole, expr.pos))
+        return Run(type_, ir.Cast(t.BOOL, whole, pos=expr.pos))
     # Looked at once, before any part is used: it may find the packet too short.
     ahead = body.temporary(ir.Bits(width), "ahead", expr.pos)
-    body.out.append(ir.Assign(ahead, whole, expr.pos))
+    body.out.append(ir.Assign(ahead, whole, pos=expr.pos))
     value, _ = _unpack(type_, ahead, width, expr.pos)
     variable = Run(type_, body.temporary(type_, "lookahead", expr.pos), writable=True)
     store(body, variable, value, expr.pos)
@@ -146,9 +147,9 @@ def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits | ir.Bool):
         width = scalar.width if isinstance(scalar, ir.Bits) else 1
-        cut: ir.Expr = ir.Slice(ir.Bits(width), whole, end - 1, end - width, pos)
+        cut: ir.Expr = ir.Slice(ir.Bits(width), whole, end - 1, end - width, pos=pos)
         if isinstance(scalar, ir.Bool):
-            return Run(type_, ir.Cast(t.BOOL, cut, pos)), end - width
+            return Run(type_, ir.Cast(t.BOOL, cut, pos=pos)), end - width
         return Run(type_, bits_cast(scalar, cut, pos)), end - width
     values = []
     for part in parts:
@@ -167,7 +168,7 @@ def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
         for part in parts_of(value, pos):
             _emit_headers(body, part, pos)
     elif isinstance(value, Run) and isinstance(shape, t.HeaderType | t.StackType):
-        body.out.append(ir.Emit(value.expr, pos))
+        body.out.append(ir.Emit(value.expr, pos=pos))
     elif isinstance(value, Run) and isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in parts_of(value, pos):
             _emit_headers(body, part, pos)
@@ -203,37 +204,34 @@ def _collect(
         _collect(field, (*path, name), numbers + own.get(name, ()), lists)
 
 
-def list_number(body: Body, value: Value, pos: ir.Position) -> ir.Const:
+def _list_number(call: ExternCall, argument: int) -> ir.Const:
     """Return the argument that names a field list."""
+    value, pos = call.values[argument], call.place(argument)
     match value:
         case Number(number) | Run(_, ir.Const(_, number)):
-            body.unit.field_lists.setdefault(number, ())
-            return ir.Const(ir.Bits(8), number, pos)
+            call.body.unit.field_lists.setdefault(number, ())
+            return ir.Const(ir.Bits(8), number, pos=pos)
         case _:
             raise CompileError(f"{show(value)} as a field list", pos, "a compile-time constant")
 
 
-def legacy_field_list(body: Body, value: Value, pos: ir.Position) -> ir.Const:
+def _legacy_field_list(call: ExternCall, argument: int) -> ir.Const:
     """Return a field list for the data given to clone3, resubmit or recirculate."""
-    paths = tuple(_leaves(value, pos))
-    lists = body.unit.field_lists
+    pos, lists = call.place(argument), call.body.unit.field_lists
+    paths = tuple(_metadata_path(leaf, pos) for leaf in leaves(call.values[argument], pos))
     for number, known in lists.items():
         if number >= FIRST_LEGACY_LIST and known == paths:
-            return ir.Const(t.BIT32, number, pos)
+            return ir.Const(t.BIT32, number, pos=pos)
     number = max((FIRST_LEGACY_LIST, *(n + 1 for n in lists)))
     lists[number] = paths
-    return ir.Const(t.BIT32, number, pos)
+    return ir.Const(t.BIT32, number, pos=pos)
 
 
-def _leaves(value: Value, pos: ir.Position) -> list[tuple[str, ...]]:
-    if isinstance(value, GroupValue):
-        return [path for part in value.parts for path in _leaves(part, pos)]
-    if isinstance(value, Run) and isinstance(t.base(value.type), t.StructType | t.Tuple):
-        return [path for part in parts_of(value, pos) for path in _leaves(part, pos)]
+def _metadata_path(value: Value, pos: ir.Position) -> tuple[str, ...]:
     path = path_of(value.expr) if isinstance(value, Run) else None
     if path is None or path[0] != "meta" or not all(isinstance(name, str) for name in path):
         raise Unsupported(f"{show(value)} in a field list", pos, "fields of the user's metadata")
-    return [tuple(str(name) for name in path)]
+    return tuple(str(name) for name in path)
 
 
 _CONTROLS = (Stage.INGRESS, Stage.EGRESS)
@@ -256,37 +254,28 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.CallExpr
         raise CompileError(
             f"the result of {name!r} is not known at compile time", expr.pos, "a compile-time constant"
         )
-    values = extern_arguments(body, prototype, expr, name)
-    return lower(body, values, expr)
+    return lower(ExternCall(body, name, extern_arguments(body, prototype, expr, name), expr))
 
 
-def _emit(body: Body, function: str, expr: ast.CallExpr, *args: tuple[ir.Expr, ...]) -> Value:
-    body.out.append(ir.Extern(function, "", args, expr.pos))
-    return Nothing()
-
-
-def _hash(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    target, algorithm, base, data, maximum = values
-    places = [arg.value.pos for arg in expr.args]
+def _bits_target(call: ExternCall, what: str) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
+    """Return the first argument as a variable to write to; see `plain_target`."""
+    target = call.values[0]
     if not isinstance(target, Run) or not isinstance(t.lowered(target.type), ir.Bits):
-        raise CompileError(f"a hash into {show(target)}", places[0], "a variable of type bit<W>")
-    variable, after = plain_target(body, target, places[0])
-    _emit(
-        body,
-        "hash",
-        expr,
-        (variable,),
-        (_algorithm(algorithm, places[1]),),
-        (scalar(body, base, places[2], "the base", 64),),
-        flatten(body, data, places[3]),
-        (scalar(body, maximum, places[4], "the maximum", 64),),
-    )
-    body.out.extend(after)
+        raise CompileError(f"{what} {show(target)}", call.place(0), "a variable of type bit<W>")
+    return plain_target(call.body, target, call.place(0))
+
+
+def _hash(call: ExternCall) -> Value:
+    variable, after = _bits_target(call, "a hash into")
+    algorithm, base = _algorithm(call, 1), call.scalar(2, "the base", 64)
+    call.emit("hash", (variable,), (algorithm,), (base,), call.data(3), (call.scalar(4, "the maximum", 64),))
+    call.body.out.extend(after)
     return Nothing()
 
 
-def _algorithm(value: Value, pos: ir.Position) -> ir.Const:
-    algorithm = enum_constant(value, pos, "the algorithm")
+def _algorithm(call: ExternCall, number: int) -> ir.Const:
+    pos = call.place(number)
+    algorithm = enum_constant(call.values[number], pos, "the algorithm")
     assert isinstance(algorithm.type, ir.Enum)
     name = algorithm.type.members[algorithm.value]
     if name == "random":
@@ -294,41 +283,25 @@ def _algorithm(value: Value, pos: ir.Position) -> ir.Const:
     return algorithm
 
 
-def _random(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    target, low, high = values
-    places = [arg.value.pos for arg in expr.args]
-    if not isinstance(target, Run) or not isinstance(t.lowered(target.type), ir.Bits):
-        raise CompileError(f"a random {show(target)}", places[0], "a variable of type bit<W>")
-    variable, after = plain_target(body, target, places[0])
-    bounds = (expression(body, low, places[1]),), (expression(body, high, places[2]),)
-    _emit(body, "random", expr, (variable,), *bounds)
-    body.out.extend(after)
+def _random(call: ExternCall) -> Value:
+    variable, after = _bits_target(call, "a random")
+    call.emit("random", (variable,), (call.expression(1),), (call.expression(2),))
+    call.body.out.extend(after)
     return Nothing()
 
 
-def _checksum(function: str) -> Callable[[Body, list[Value], ast.CallExpr], Value]:
-    def lower(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-        condition, data, checksum, algorithm = values
-        places = [arg.value.pos for arg in expr.args]
-        if not isinstance(checksum, Run) or not isinstance(t.lowered(checksum.type), ir.Bits):
-            raise CompileError(f"{show(checksum)} as a checksum", places[2], "bit<W>")
-        if function.startswith("update") and path_of(checksum.expr) is None:
-            raise Unsupported("a checksum in a slice or behind a run-time index", places[2], "a header field")
-        return _emit(
-            body,
-            function,
-            expr,
-            (expression(body, condition, places[0]),),
-            flatten(body, data, places[1]),
-            (checksum.expr,),
-            (_algorithm(algorithm, places[3]),),
-        )
-
-    return lower
+def _checksum(call: ExternCall) -> Value:
+    checksum = call.values[2]
+    if not isinstance(checksum, Run) or not isinstance(t.lowered(checksum.type), ir.Bits):
+        raise CompileError(f"{show(checksum)} as a checksum", call.place(2), "bit<W>")
+    if call.name.startswith("update") and path_of(checksum.expr) is None:
+        raise Unsupported("a checksum in a slice or behind a run-time index", call.place(2), "a header field")
+    condition, data = call.expression(0), call.data(1)
+    return call.emit(call.name, (condition,), data, (checksum.expr,), (_algorithm(call, 3),))
 
 
-def _mark_to_drop(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    for value in values:
+def _mark_to_drop(call: ExternCall) -> Value:
+    for value in call.values:
         if not (
             isinstance(value, Run)
             and isinstance(value.expr, ir.Var)
@@ -336,150 +309,102 @@ def _mark_to_drop(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
         ):
             raise Unsupported(
                 "mark_to_drop of something else than the block's standard_metadata",
-                expr.args[0].pos,
+                call.expr.args[0].pos,
                 "the standard_metadata parameter of the pipeline's control",
             )
-    return _emit(body, "mark_to_drop", expr)
+    return call.emit("mark_to_drop")
 
 
-def _clone(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    kind = _clone_kind(body, values[0], expr.args[0].value.pos)
-    session = scalar(body, values[1], expr.args[1].value.pos, "the session")
-    if len(values) == 2:
-        return _emit(body, "clone", expr, (kind,), (session,))
-    number = list_number(body, values[2], expr.args[2].value.pos)
-    return _emit(body, "clone_preserving_field_list", expr, (kind,), (session,), (number,))
+def _clone(call: ExternCall) -> Value:
+    kind, session = _clone_kind(call), call.scalar(1, "the session")
+    if call.name == "clone3":
+        number = _legacy_field_list(call, 2)
+    elif len(call.values) == 3:
+        number = _list_number(call, 2)
+    else:
+        return call.emit("clone", (kind,), (session,))
+    return call.emit("clone_preserving_field_list", (kind,), (session,), (number,))
 
 
-def _clone3(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    kind = _clone_kind(body, values[0], expr.args[0].value.pos)
-    session = scalar(body, values[1], expr.args[1].value.pos, "the session")
-    number = legacy_field_list(body, values[2], expr.args[2].value.pos)
-    return _emit(body, "clone_preserving_field_list", expr, (kind,), (session,), (number,))
-
-
-def _clone_kind(body: Body, value: Value, pos: ir.Position) -> ir.Const:
-    kind = enum_constant(value, pos, "the clone type")
+def _clone_kind(call: ExternCall) -> ir.Const:
+    pos, stage = call.place(0), call.body.stage
+    kind = enum_constant(call.values[0], pos, "the clone type")
     assert isinstance(kind.type, ir.Enum)
-    right = "I2E" if body.stage is Stage.INGRESS else "E2E"
-    if kind.type.members[kind.value] != right:
-        raise Unsupported(
-            f"CloneType.{kind.type.members[kind.value]} in {body.stage.name.lower()}",
-            pos,
-            f"CloneType.{right}",
-        )
+    right, found = "I2E" if stage is Stage.INGRESS else "E2E", kind.type.members[kind.value]
+    if found != right:
+        raise Unsupported(f"CloneType.{found} in {stage.name.lower()}", pos, f"CloneType.{right}")
     return kind
 
 
-def _keep(function: str) -> Callable[[Body, list[Value], ast.CallExpr], Value]:
-    def lower(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-        number = list_number(body, values[0], expr.args[0].value.pos)
-        return _emit(body, f"{function}_preserving_field_list", expr, (number,))
-
-    return lower
+def _keep(call: ExternCall) -> Value:
+    return call.emit(call.name, (_list_number(call, 0),))
 
 
-def _keep_data(function: str) -> Callable[[Body, list[Value], ast.CallExpr], Value]:
-    def lower(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-        number = legacy_field_list(body, values[0], expr.args[0].value.pos)
-        return _emit(body, f"{function}_preserving_field_list", expr, (number,))
-
-    return lower
+def _keep_data(call: ExternCall) -> Value:
+    return call.emit(f"{call.name}_preserving_field_list", (_legacy_field_list(call, 0),))
 
 
-def _truncate(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    return _emit(body, "truncate", expr, (scalar(body, values[0], expr.args[0].value.pos, "the length"),))
+def _truncate(call: ExternCall) -> Value:
+    return call.emit("truncate", (call.scalar(0, "the length"),))
 
 
-def _check(function: str) -> Callable[[Body, list[Value], ast.CallExpr], Value]:
-    def lower(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-        return _emit(body, function, expr, (expression(body, values[0], expr.args[0].value.pos),))
-
-    return lower
+def _check(call: ExternCall) -> Value:
+    return call.emit(call.name, (call.expression(0),))
 
 
-def _log_msg(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    return _emit(body, "log_msg", expr)
+def _log_msg(call: ExternCall) -> Value:
+    return call.emit("log_msg")
 
 
-def _verify(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    condition, error = values
-    if body.place is not CodePlace.PARSER:
-        raise CompileError(f"verify in {body.place.value}", expr.pos, "a parser state")
+def _verify(call: ExternCall) -> Value:
+    error = call.values[1]
+    if call.body.place is not CodePlace.PARSER:
+        raise CompileError(f"verify in {call.body.place.value}", call.pos, "a parser state")
     assert isinstance(error, Run)
-    body.out.append(ir.Verify(expression(body, condition, expr.args[0].value.pos), error.expr, expr.pos))
+    call.body.out.append(ir.Verify(call.expression(0), error.expr, pos=call.pos))
     return Nothing()
 
 
-def _static_assert(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    condition = values[0]
+def _static_assert(call: ExternCall) -> Value:
+    condition, *more = call.values
     if not isinstance(condition, Run) or not isinstance(condition.expr, ir.Const):
-        raise CompileError(
-            "static_assert of a value known only at run time", expr.args[0].value.pos, "a constant"
-        )
+        raise CompileError("static_assert of a value known only at run time", call.place(0), "a constant")
     if not condition.expr.value:
-        message = (
-            values[1].value if len(values) > 1 and isinstance(values[1], Text) else "static_assert failed"
-        )
-        raise CompileError(message, expr.pos, "a condition that holds")
-    return constant(t.BOOL, 1, expr.pos)
+        message = more[0].value if more and isinstance(more[0], Text) else "static_assert failed"
+        raise CompileError(message, call.pos, "a condition that holds")
+    return constant(t.BOOL, 1, call.pos)
 
 
-def _digest(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    place = expr.args[1].value.pos
-    data = data_type(type_of(values[1]), place)
-    name = data.name or f"digest_{len(body.unit.digests)}"
-    known = body.unit.digests.setdefault(name, ir.Digest(name, data, expr.pos))
-    if known.data != data:
+def _digest(call: ExternCall) -> Value:
+    place, digests = call.place(1), call.body.unit.digests
+    data = data_type(type_of(call.values[1]), place)
+    name = data.name or f"digest_{len(digests)}"
+    if digests.setdefault(name, ir.Digest(name, data, pos=call.pos)).data != data:
         raise CompileError(f"two types of digests are called {name!r}", place, "another name for one of them")
-    body.out.append(ir.Extern("digest", name, (flatten(body, values[1], place, enums=True),), expr.pos))
-    return Nothing()
+    return call.emit("digest", call.data(1, enums=True), instance=name)
 
 
 # Each function with the blocks that it may be called in (none: all of them) and its numbers of parameters.
-_FUNCTIONS: dict[
-    str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[Body, list[Value], ast.CallExpr], Value]]
-] = {
+_FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[ExternCall], Value]]] = {
     "hash": ((), (5,), _hash),
     "random": ((), (3,), _random),
-    "verify_checksum": ((Stage.VERIFY,), (4,), _checksum("verify_checksum")),
-    "verify_checksum_with_payload": ((Stage.VERIFY,), (4,), _checksum("verify_checksum_with_payload")),
-    "update_checksum": ((Stage.COMPUTE,), (4,), _checksum("update_checksum")),
-    "update_checksum_with_payload": ((Stage.COMPUTE,), (4,), _checksum("update_checksum_with_payload")),
-    "mark_to_drop": (
-        _CONTROLS,
-        (
-            0,
-            1,
-        ),
-        _mark_to_drop,
-    ),
+    "verify_checksum": ((Stage.VERIFY,), (4,), _checksum),
+    "verify_checksum_with_payload": ((Stage.VERIFY,), (4,), _checksum),
+    "update_checksum": ((Stage.COMPUTE,), (4,), _checksum),
+    "update_checksum_with_payload": ((Stage.COMPUTE,), (4,), _checksum),
+    "mark_to_drop": (_CONTROLS, (0, 1), _mark_to_drop),
     "clone": (_CONTROLS, (2,), _clone),
     "clone_preserving_field_list": (_CONTROLS, (3,), _clone),
-    "clone3": (_CONTROLS, (3,), _clone3),
-    "resubmit_preserving_field_list": ((Stage.INGRESS,), (1,), _keep("resubmit")),
-    "resubmit": ((Stage.INGRESS,), (1,), _keep_data("resubmit")),
-    "recirculate_preserving_field_list": ((Stage.EGRESS,), (1,), _keep("recirculate")),
-    "recirculate": ((Stage.EGRESS,), (1,), _keep_data("recirculate")),
+    "clone3": (_CONTROLS, (3,), _clone),
+    "resubmit_preserving_field_list": ((Stage.INGRESS,), (1,), _keep),
+    "resubmit": ((Stage.INGRESS,), (1,), _keep_data),
+    "recirculate_preserving_field_list": ((Stage.EGRESS,), (1,), _keep),
+    "recirculate": ((Stage.EGRESS,), (1,), _keep_data),
     "truncate": (_CONTROLS, (1,), _truncate),
-    "assert": ((), (1,), _check("assert")),
-    "assume": ((), (1,), _check("assume")),
-    "log_msg": (
-        (),
-        (
-            1,
-            2,
-        ),
-        _log_msg,
-    ),
+    "assert": ((), (1,), _check),
+    "assume": ((), (1,), _check),
+    "log_msg": ((), (1, 2), _log_msg),
     "verify": ((), (2,), _verify),
-    "static_assert": (
-        (),
-        (
-            1,
-            2,
-        ),
-        _static_assert,
-    ),
+    "static_assert": ((), (1, 2), _static_assert),
     "digest": ((Stage.INGRESS,), (2,), _digest),
 }

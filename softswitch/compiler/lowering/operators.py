@@ -42,7 +42,7 @@ def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
     if isinstance(a, GroupValue | Invalid | Default) or isinstance(b, GroupValue | Invalid | Default):
         return _parts_equal(left, right, pos)
     if isinstance(a, Number) and isinstance(b, Number):
-        return ir.Const(t.BOOL, fold.compare("==", a.value, b.value), pos)
+        return ir.Const(t.BOOL, fold.compare("==", a.value, b.value), pos=pos)
     if not (isinstance(a, Run) and isinstance(b, Run) and t.same(a.type, b.type)):
         return _mixed_equality(left, right, pos)
     if t.is_open(a.type):
@@ -54,14 +54,14 @@ def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
     if isinstance(a.type, t.StackType):
         return _stacks_equal(a, b, a.type, pos)
     if isinstance(a.expr, ir.Const) and isinstance(b.expr, ir.Const):
-        return ir.Const(t.BOOL, fold.compare("==", a.expr.value, b.expr.value), pos)
-    return ir.Binary(t.BOOL, "==", a.expr, b.expr, pos)
+        return ir.Const(t.BOOL, fold.compare("==", a.expr.value, b.expr.value), pos=pos)
+    return ir.Binary(t.BOOL, "==", a.expr, b.expr, pos=pos)
 
 
 def inequality(equal: ir.Expr, pos: ir.Position) -> ir.Expr:
     """Return the opposite of an equality."""
     if isinstance(equal, ir.Binary) and equal.op == "==":
-        return ir.Binary(t.BOOL, "!=", equal.left, equal.right, equal.pos)
+        return ir.Binary(t.BOOL, "!=", equal.left, equal.right, pos=equal.pos)
     return negation(equal, pos)
 
 
@@ -80,12 +80,12 @@ def _mixed_equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
 
 
 def _stacks_equal(a: Run, b: Run, type_: t.StackType, pos: ir.Position) -> ir.Expr:
-    result: ir.Expr = ir.Const(t.BOOL, 1, pos)
+    result: ir.Expr = ir.Const(t.BOOL, 1, pos=pos)
     for number in range(type_.size):
-        index = ir.Const(t.BIT32, number, pos)
-        x = ir.Index(type_.element.ir, a.expr, index, pos)
-        y = ir.Index(type_.element.ir, b.expr, index, pos)
-        result = conjunction(result, ir.Binary(t.BOOL, "==", x, y, pos), pos)
+        index = ir.Const(t.BIT32, number, pos=pos)
+        x = ir.Index(type_.element.ir, a.expr, index, pos=pos)
+        y = ir.Index(type_.element.ir, b.expr, index, pos=pos)
+        result = conjunction(result, ir.Binary(t.BOOL, "==", x, y, pos=pos), pos)
     return result
 
 
@@ -100,7 +100,7 @@ def _parts_equal(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
             return conjunction(_is_invalid(a, pos), _is_invalid(b, pos), pos)
         result = conjunction(_is_valid(a, pos), _is_valid(b, pos), pos)
     else:
-        result = ir.Const(t.BOOL, 1, pos)
+        result = ir.Const(t.BOOL, 1, pos=pos)
     for x, y in zip(parts_of(a, pos), parts_of(b, pos), strict=True):
         result = conjunction(result, equality(Operand(x, left.pos), Operand(y, right.pos), pos), pos)
     return result
@@ -122,8 +122,8 @@ def _common_type(a: Value, b: Value, pos: ir.Position) -> t.Type:
 
 def _is_valid(value: Value, pos: ir.Position) -> ir.Expr:
     if isinstance(value, Run):
-        return ir.IsValid(t.BOOL, value.expr, pos)
-    return ir.Const(t.BOOL, 0 if isinstance(value, Invalid) else 1, pos)
+        return ir.IsValid(t.BOOL, value.expr, pos=pos)
+    return ir.Const(t.BOOL, 0 if isinstance(value, Invalid) else 1, pos=pos)
 
 
 def _is_invalid(value: Value, pos: ir.Position) -> ir.Expr:
@@ -151,7 +151,7 @@ def unary(op: str, value: Value, pos: ir.Position) -> Value:
     if isinstance(value.expr, ir.Const):
         number = value.expr.value
         return constant(value.type, fold.wrap(value.type, -number if op == "-" else ~number), pos)
-    return Run(value.type, ir.Unary(value.type, op, value.expr, pos))
+    return Run(value.type, ir.Unary(value.type, op, value.expr, pos=pos))
 
 
 def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
@@ -179,7 +179,7 @@ def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
     if op in _ORDERING:
         if isinstance(a, ir.Const) and isinstance(b, ir.Const):
             return constant(t.BOOL, fold.compare(op, a.value, b.value), pos)
-        return Run(t.BOOL, ir.Binary(t.BOOL, op, a, b, pos))
+        return Run(t.BOOL, ir.Binary(t.BOOL, op, a, b, pos=pos))
     if op in ("/", "%"):
         if type_.signed:
             raise CompileError(f"{op} of {t.describe(type_)}", pos, "operands of type bit<W>")
@@ -187,7 +187,7 @@ def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
             raise CompileError(f"{op} by zero has no value", pos, "a divisor other than 0")
     if isinstance(a, ir.Const) and isinstance(b, ir.Const):
         return constant(type_, fold.bits(op, type_, a, b, pos), pos)
-    return Run(type_, ir.Binary(type_, op, a, b, pos))
+    return Run(type_, ir.Binary(type_, op, a, b, pos=pos))
 
 
 def _numbers(op: str, left: int, right: int, pos: ir.Position) -> Value:
@@ -227,12 +227,12 @@ def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
                 fold.wrap(a.type, fold.arithmetic(op, a.expr.value, min(amount, a.type.width), pos)),
                 pos,
             )
-        by: ir.Expr = ir.Const(t.BIT32, min(amount, a.type.width), right.pos)
+        by: ir.Expr = ir.Const(t.BIT32, min(amount, a.type.width), pos=right.pos)
     elif isinstance(b, Run) and isinstance(b.type, ir.Bits):
         by = b.expr
     else:
         raise CompileError(f"shift by {show(b)}", right.pos, "an amount of type bit<W> or int")
-    return Run(a.type, ir.Binary(a.type, op, a.expr, by, pos))
+    return Run(a.type, ir.Binary(a.type, op, a.expr, by, pos=pos))
 
 
 def _concatenation(left: Operand, right: Operand, pos: ir.Position) -> Value:
@@ -253,7 +253,7 @@ def _concatenation(left: Operand, right: Operand, pos: ir.Position) -> Value:
     type_ = ir.Bits(a.type.width + b.type.width, a.type.signed)
     if isinstance(a.expr, ir.Const) and isinstance(b.expr, ir.Const):
         return constant(type_, fold.bits("++", type_, a.expr, b.expr, pos), pos)
-    return Run(type_, ir.Binary(type_, "++", a.expr, b.expr, pos))
+    return Run(type_, ir.Binary(type_, "++", a.expr, b.expr, pos=pos))
 
 
 def error_or_enum_member(owner: t.Type, expr: ast.MemberExpr) -> Value:
@@ -303,7 +303,7 @@ def _field(base: Run, shape: t.HeaderType | t.StructType | t.UnionType, expr: as
     if type_ is None:
         raise unknown(f"field of {t.describe(shape)}", expr.name, shape.fields, expr.pos)
     lowered = t.stored(type_)
-    return Run(type_, ir.Member(lowered, base.expr, expr.name, expr.pos), base.writable, base.why)
+    return Run(type_, ir.Member(lowered, base.expr, expr.name, pos=expr.pos), base.writable, base.why)
 
 
 def _stack_member(body: Body, base: Run, stack: t.StackType, expr: ast.MemberExpr) -> Value:
@@ -312,13 +312,17 @@ def _stack_member(body: Body, base: Run, stack: t.StackType, expr: ast.MemberExp
             return constant(t.BIT32, stack.size, expr.pos)
         case "lastIndex":
             _in_parser(body, expr)
-            return Run(t.BIT32, ir.LastIndex(t.BIT32, base.expr, expr.pos))
+            return Run(t.BIT32, ir.LastIndex(t.BIT32, base.expr, pos=expr.pos))
         case "next":
             _in_parser(body, expr)
-            return Run(stack.element, ir.Next(stack.element.ir, base.expr, expr.pos), base.writable, base.why)
+            return Run(
+                stack.element, ir.Next(stack.element.ir, base.expr, pos=expr.pos), base.writable, base.why
+            )
         case "last":
             _in_parser(body, expr)
-            return Run(stack.element, ir.Last(stack.element.ir, base.expr, expr.pos), base.writable, base.why)
+            return Run(
+                stack.element, ir.Last(stack.element.ir, base.expr, pos=expr.pos), base.writable, base.why
+            )
     raise unknown("member of a header stack", expr.name, ("next", "last", "lastIndex", "size"), expr.pos)
 
 
@@ -342,10 +346,10 @@ def _outcome(body: Body, outcome: ApplyOutcome, expr: ast.MemberExpr) -> Value:
     if hit is None:
         assert body.out[-1] is apply
         hit = body.temporary(t.BOOL, "hit", expr.pos)
-        body.out[-1] = ir.Apply(apply.table, hit, None, apply.pos)
+        body.out[-1] = ir.Apply(apply.table, hit, None, pos=apply.pos)
     if expr.name == "hit":
         return Run(t.BOOL, hit)
-    return Run(t.BOOL, ir.Unary(t.BOOL, "!", hit, expr.pos))
+    return Run(t.BOOL, ir.Unary(t.BOOL, "!", hit, pos=expr.pos))
 
 
 def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
@@ -364,7 +368,7 @@ def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
             return base.parts[number]
         assert isinstance(base, Run)
         lowered = t.stored(shape.elements[number])
-        member = ir.Member(lowered, base.expr, f"f{number}", expr.pos)
+        member = ir.Member(lowered, base.expr, f"f{number}", pos=expr.pos)
         return Run(shape.elements[number], member, base.writable, base.why)
     raise CompileError(f"an index into {show(base)}", expr.pos, "a header stack or tuple")
 
@@ -387,7 +391,7 @@ def _element(base: Value, stack: t.StackType, index: Value, number: int | None, 
         _check_range(number, stack.size, t.describe(stack), expr)
         if isinstance(base, GroupValue):
             return base.parts[number]
-        position: ir.Expr = ir.Const(t.BIT32, number, expr.index.pos)
+        position: ir.Expr = ir.Const(t.BIT32, number, pos=expr.index.pos)
     elif isinstance(index, Run) and isinstance(t.lowered(index.type), ir.Bits):
         position = index.expr
     else:
@@ -395,5 +399,5 @@ def _element(base: Value, stack: t.StackType, index: Value, number: int | None, 
     if not isinstance(base, Run):
         raise Unsupported("a run-time index into a constant stack", expr.pos)
     return Run(
-        stack.element, ir.Index(stack.element.ir, base.expr, position, expr.pos), base.writable, base.why
+        stack.element, ir.Index(stack.element.ir, base.expr, position, pos=expr.pos), base.writable, base.why
     )

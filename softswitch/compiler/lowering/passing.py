@@ -175,13 +175,13 @@ def pass_arguments(
             lowered = t.lowered(formal.type)
             if lowered is None:
                 raise mismatch(value, formal.type, arg.pos, f"parameter {formal.name!r}")
-            variable = ir.Var(lowered, body.unit.variable(f"{prefix}.{formal.name}", lowered), arg.pos)
+            variable = ir.Var(lowered, body.unit.variable(f"{prefix}.{formal.name}", lowered), pos=arg.pos)
         copied[formal.name] = variable
         inside = Run(formal.type, variable, writable=True)
         if formal.returns:
             assert isinstance(value, Run)
             value = steady(body, value, arg.pos)
-            copy_outs.append(ir.Assign(value.expr, variable, arg.pos))
+            copy_outs.append(ir.Assign(value.expr, variable, pos=arg.pos))
         if formal.direction == "out":
             clear(body, inside, arg.pos)
             undefine(body, inside, arg.pos)
@@ -235,7 +235,7 @@ def _stand_in(body: Body, formal: Formal) -> Value:
     if lowered is None:
         raise Unsupported("a compile-time parameter of unused code", formal.pos)
     name = body.unit.variable(f"{body.prefix}.{formal.name}", lowered)
-    return named(formal, Run(formal.type, ir.Var(lowered, name, formal.pos), writable=True))
+    return named(formal, Run(formal.type, ir.Var(lowered, name, pos=formal.pos), writable=True))
 
 
 def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position) -> Value:
@@ -246,7 +246,7 @@ def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position
         return PacketValue(type_, symbol.decl)
     if type_.name in OBJECTS:
         raise Unsupported("an extern as a parameter of unused code", pos)
-    return Object(type_, symbol.decl, name, pos)
+    return Object(type_, symbol.decl, name, pos=pos)
 
 
 _Params = Sequence[ast.ParamDecl]
@@ -278,7 +278,7 @@ def with_type_params(scope: Scope, params: Sequence[ast.TypeParam]) -> Scope:
     """Return a scope with type parameters on top of `scope`. Raises CompileError if two have one name."""
     inner = Scope(scope)
     for param in params:
-        inner.declare(param.name, TypeName(t.TypeVar(param.name), param.pos))
+        inner.declare(param.name, TypeName(t.TypeVar(param.name), pos=param.pos))
     return Scope(inner)
 
 
@@ -366,10 +366,10 @@ def _check_params(
     """Check parameters; return them and those whose names were `taken` already."""
     names = Scope()
     for other in taken:
-        names.declare(other.name, Broken(other.pos))
+        names.declare(other.name, Broken(pos=other.pos))
     body = constant_body(unit, scope)
     for param in params:
-        names.declare(param.name, Broken(param.pos))
+        names.declare(param.name, Broken(pos=param.pos))
         with unit.only_checking(), suppress(Unsupported):  # that is for those who use it
             _check_param(body, param, role)
     return (*taken, *params)

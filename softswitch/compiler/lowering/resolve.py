@@ -148,7 +148,7 @@ def specialise(
         refused: list[Unsupported] = []
         scope = Scope(generic.scope)
         for param, arg in zip(decl.type_params, args, strict=True):
-            scope.declare(param.name, TypeName(arg, param.pos))
+            scope.declare(param.name, TypeName(arg, pos=param.pos))
         name = f"{decl.name}<{', '.join(map(t.describe, args))}>"
         made = make_fields(decl, name, scope, replace(reader, refuse=refused.append))
         check_fields(decl, made)

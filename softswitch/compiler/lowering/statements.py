@@ -87,7 +87,7 @@ def _lower(body: Body, statement: ast.Stmt) -> None:
             if not body.loops:
                 raise CompileError("break or continue outside a loop", statement.pos)
             leave = ir.Break if kind == "break" else ir.Continue
-            body.out.append(leave(statement.pos))
+            body.out.append(leave(pos=statement.pos))
         case ast.Instantiation():
             raise CompileError(
                 f"{statement.name!r} is instantiated among statements",
@@ -120,11 +120,11 @@ def _for(body: Body, loop: ast.For) -> None:
         _lower(body, loop.body)
     with body.block() as update:
         lower_statements(body, loop.update)
-    body.out.append(ir.Loop(tuple(inside), tuple(update), loop.pos))
+    body.out.append(ir.Loop(tuple(inside), tuple(update), pos=loop.pos))
 
 
 def _leave_unless(body: Body, holds: ir.Expr, pos: ir.Position) -> None:
-    body.out.append(ir.If(holds, (), (ir.Break(pos),), pos))
+    body.out.append(ir.If(holds, (), (ir.Break(pos=pos),), pos=pos))
 
 
 def _for_in(body: Body, loop: ast.ForIn) -> None:
@@ -138,17 +138,17 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
     assert isinstance(collection, GroupValue | Run)
     target = _loop_variable(body, loop)
     number = body.temporary(t.BIT32, "element", loop.pos)
-    body.out.append(ir.Assign(number, ir.Const(t.BIT32, 0, loop.pos), loop.pos))
+    body.out.append(ir.Assign(number, ir.Const(t.BIT32, 0, pos=loop.pos), pos=loop.pos))
     cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []
     for i, part in enumerate(parts_of(collection, loop.pos)):
         with body.block() as chosen:
             store(body, target, convert(part, target.type, loop.pos, "an element"), loop.pos)
-        cases.append(((ir.Const(t.BIT32, i, loop.pos),), tuple(chosen)))
-    cases.append(((), (ir.Break(loop.pos),)))
+        cases.append(((ir.Const(t.BIT32, i, pos=loop.pos),), tuple(chosen)))
+    cases.append(((), (ir.Break(pos=loop.pos),)))
     with body.block() as inside:
-        body.out.append(ir.Switch(number, tuple(cases), loop.pos))
+        body.out.append(ir.Switch(number, tuple(cases), pos=loop.pos))
         _lower(body, loop.body)
-    body.out.append(ir.Loop(tuple(inside), (_counted_up(number, t.BIT32, loop.pos),), loop.pos))
+    body.out.append(ir.Loop(tuple(inside), (_counted_up(number, t.BIT32, loop.pos),), pos=loop.pos))
 
 
 def _collection(body: Body, expr: ast.Expr) -> Value:
@@ -166,7 +166,7 @@ def _collection(body: Body, expr: ast.Expr) -> Value:
 
 
 def _counted_up(variable: ir.Expr, type_: ir.Bits, pos: ir.Position) -> ir.Stmt:
-    return ir.Assign(variable, ir.Binary(type_, "+", variable, ir.Const(type_, 1, pos), pos), pos)
+    return ir.Assign(variable, ir.Binary(type_, "+", variable, ir.Const(type_, 1, pos=pos), pos=pos), pos=pos)
 
 
 def _loop_variable(body: Body, loop: ast.ForIn) -> Run:
@@ -178,7 +178,7 @@ def _loop_variable(body: Body, loop: ast.ForIn) -> Run:
         )
     type_ = type_at(body, loop.type)
     variable = Run(type_, body.temporary(type_, loop.name, loop.pos), writable=True)
-    body.scope.declare(loop.name, Variable(variable, loop.pos))
+    body.scope.declare(loop.name, Variable(variable, pos=loop.pos))
     return variable
 
 
@@ -194,13 +194,13 @@ def _for_range(body: Body, loop: ast.ForIn, values: ast.RangeExpr) -> None:
     if not isinstance(scalar, ir.Bits):
         raise CompileError(f"a loop over {t.describe(target.type)}", loop.pos, "bit<W> or int<W>")
     with body.block() as inside:
-        _leave_unless(body, ir.Binary(t.BOOL, "<=", current.expr, last, loop.pos), loop.pos)
+        _leave_unless(body, ir.Binary(t.BOOL, "<=", current.expr, last, pos=loop.pos), loop.pos)
         store(body, target, current, loop.pos)
         _lower(body, loop.body)
     with body.block() as update:
-        _leave_unless(body, ir.Binary(t.BOOL, "!=", current.expr, last, loop.pos), loop.pos)
+        _leave_unless(body, ir.Binary(t.BOOL, "!=", current.expr, last, pos=loop.pos), loop.pos)
         body.out.append(_counted_up(current.expr, scalar, loop.pos))
-    body.out.append(ir.Loop(tuple(inside), tuple(update), loop.pos))
+    body.out.append(ir.Loop(tuple(inside), tuple(update), pos=loop.pos))
 
 
 def _branch(body: Body, statement: ast.Stmt | None) -> tuple[ir.Stmt, ...]:
@@ -250,7 +250,7 @@ def _variable(body: Body, decl: ast.VarDecl) -> None:
     if decl.value is not None:
         value = evaluate_as(body, decl.value, type_, f"the initial value of {decl.name!r}")
     variable = Run(type_, body.temporary(type_, decl.name, decl.pos), writable=True)
-    body.scope.declare(decl.name, Variable(variable, decl.pos))
+    body.scope.declare(decl.name, Variable(variable, pos=decl.pos))
     if value is not None:
         store(body, variable, value, decl.pos)
         return
@@ -265,7 +265,7 @@ def declare_constant(body: Body, scope: Scope, decl: ast.ConstDecl) -> None:
     value = known(body, decl.value, type_, f"the value of constant {decl.name!r}")
     if isinstance(value, Run):
         value = Run(value.type, value.expr, why=f"{decl.name!r} is a constant")
-    scope.declare(decl.name, Variable(value, decl.pos))
+    scope.declare(decl.name, Variable(value, pos=decl.pos))
 
 
 # --------------------------------------------------------------------------- control flow
@@ -281,7 +281,7 @@ def _if(body: Body, statement: ast.IfStatement) -> None:
         body.out.extend(_branch(body, taken))
         return
     then, otherwise = _branch(body, statement.then), _branch(body, statement.otherwise)
-    body.out.append(ir.If(choice, then, otherwise, statement.pos))
+    body.out.append(ir.If(choice, then, otherwise, pos=statement.pos))
 
 
 def _return(body: Body, statement: ast.ReturnStatement) -> None:
@@ -298,7 +298,7 @@ def _return(body: Body, statement: ast.ReturnStatement) -> None:
     elif statement.value is not None:
         raise CompileError("return with a value where none is expected", statement.value.pos, "return;")
     body.usage.returns += 1
-    body.out.append(ir.Return(statement.pos))
+    body.out.append(ir.Return(pos=statement.pos))
 
 
 def _exit(body: Body, statement: ast.Jump) -> None:
@@ -306,7 +306,7 @@ def _exit(body: Body, statement: ast.Jump) -> None:
         raise CompileError(f"exit in {body.place.value}", statement.pos, "exit only in controls and actions")
     body.usage.exits = True
     body.out.extend(body.copy_outs)
-    body.out.append(ir.Exit(statement.pos))
+    body.out.append(ir.Exit(pos=statement.pos))
 
 
 # --------------------------------------------------------------------------- switch
@@ -323,16 +323,16 @@ def _switch(body: Body, statement: ast.SwitchStatement) -> None:
         chosen = outcome.action
         if chosen is None:
             chosen = body.temporary(t.BIT32, "action_run", subject.pos)
-            body.out[-1] = ir.Apply(outcome.apply.table, None, chosen, outcome.apply.pos)
+            body.out[-1] = ir.Apply(outcome.apply.table, None, chosen, pos=outcome.apply.pos)
         labels = {id(case): _action_label(table, case.label) for case in statement.cases}
-        body.out.append(ir.Switch(chosen, _cases(body, statement, labels), statement.pos))
+        body.out.append(ir.Switch(chosen, _cases(body, statement, labels), pos=statement.pos))
         return
     value = evaluate(body, subject)
     if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits | ir.Bool | ir.Enum):
         raise CompileError(f"switch on {show(value)}", subject.pos, "bit<W>, int<W>, bool, an enum or error")
     labels = {id(case): _constant_label(body, value, case.label) for case in statement.cases}
     body.out.append(
-        ir.Switch(expression(body, value, subject.pos), _cases(body, statement, labels), statement.pos)
+        ir.Switch(expression(body, value, subject.pos), _cases(body, statement, labels), pos=statement.pos)
     )
 
 
@@ -363,7 +363,7 @@ def _action_label(table: DeclaredTable, label: ast.Expr) -> ir.Const | None:
         raise CompileError("this label names no action", label.pos, "an action of the table")
     if label.name not in table.names:
         raise unknown(f"action of table {table.decl.name!r}", label.name, table.names, label.pos)
-    return ir.Const(t.BIT32, table.names.index(label.name), label.pos)
+    return ir.Const(t.BIT32, table.names.index(label.name), pos=label.pos)
 
 
 def _constant_label(body: Body, subject: Run, label: ast.Expr) -> ir.Const | None:

@@ -49,7 +49,7 @@ from softswitch.compiler.lowering.values import (
 def formals_of(unit: Unit, params: Sequence[ast.ParamDecl], scope: Scope) -> list[Formal]:
     """Return parameters with their types looked up."""
     body = constant_body(unit, scope)
-    return [Formal(p.direction, type_at(body, p.type), p.name, p.pos, p.default) for p in params]
+    return [Formal(p.direction, type_at(body, p.type), p.name, pos=p.pos, default=p.default) for p in params]
 
 
 def call_action(body: Body, action: DeclaredAction, expr: ast.CallExpr) -> None:
@@ -74,10 +74,10 @@ def call_action(body: Body, action: DeclaredAction, expr: ast.CallExpr) -> None:
     values = check_arguments(body, formals, args)
     shared = shared_action(action, body, expr.pos)
     for param, value, arg in zip(shared.params, values, args, strict=True):
-        variable = ir.Var(param.type, param.variable, arg.pos)
-        body.out.append(ir.Assign(variable, expression(body, value, arg.pos), arg.pos))
+        variable = ir.Var(param.type, param.variable, pos=arg.pos)
+        body.out.append(ir.Assign(variable, expression(body, value, arg.pos), pos=arg.pos))
     body.usage.exits |= action.exits
-    body.out.append(ir.Call(shared.name, expr.pos))
+    body.out.append(ir.Call(shared.name, pos=expr.pos))
 
 
 def _is_shareable(formals: Sequence[Formal]) -> bool:
@@ -101,9 +101,9 @@ def shared_action(action: DeclaredAction, user: Body, pos: ir.Position) -> ir.Ac
             body = _own_body(action, user)
             params = tuple(_control_plane_param(body, action, i) for i in range(len(formals)))
             for formal, param in zip(formals, params, strict=True):
-                variable = ir.Var(param.type, param.variable, formal.pos)
+                variable = ir.Var(param.type, param.variable, pos=formal.pos)
                 value = Run(formal.type, variable, why=f"{formal.name!r} is a parameter without direction")
-                body.scope.declare(formal.name, Variable(value, formal.pos))
+                body.scope.declare(formal.name, Variable(value, pos=formal.pos))
             _lower_statements(body, action)
             action.lowered = _made(action, action.name, params, body)
             unit.on_forget(lambda: setattr(action, "lowered", None))
@@ -114,7 +114,9 @@ def shared_action(action: DeclaredAction, user: Body, pos: ir.Position) -> ir.Ac
 def _made(action: DeclaredAction, name: str, params: tuple[ir.Param, ...], body: Body) -> ir.Action:
     decl = action.decl
     action.exits = body.usage.exits
-    return ir.Action(name, params, tuple(body.out), decl.pos, ir_annotations(decl.annotations))
+    return ir.Action(
+        name, params, tuple(body.out), pos=decl.pos, annotations=ir_annotations(decl.annotations)
+    )
 
 
 def register(unit: Unit, lowered: ir.Action, action: DeclaredAction) -> None:
@@ -162,7 +164,9 @@ def inline(
 ) -> None:
     """Emit the body of an action with its parameters bound, and the copying back."""
     action.used = True
-    known = ir.Action(action.name, (), (), action.decl.pos, ir_annotations(action.decl.annotations))
+    known = ir.Action(
+        action.name, (), (), pos=action.decl.pos, annotations=ir_annotations(action.decl.annotations)
+    )
     body.unit.called_actions.setdefault(action.name, known)
     with body.unit.entered(action, f"action {action.decl.name!r}", pos):
         inner = body.inside(
@@ -200,8 +204,8 @@ def bound_action(
         # A name that no source can have stands for the table entry's value.
         hidden = f"${param.name}"
         type_ = formals[len(exprs)].type
-        value = Run(type_, ir.Var(param.type, param.variable, pos))
-        body.scope.declare(hidden, Variable(value, pos))
+        value = Run(type_, ir.Var(param.type, param.variable, pos=pos))
+        body.scope.declare(hidden, Variable(value, pos=pos))
         exprs.append(ast.Name(hidden, False, pos=pos))
     passed = pass_arguments(body, formals, exprs, prefix=action.name, reached=_reached_by(action))
     inline(body, action, formals, passed, pos)
@@ -297,7 +301,7 @@ def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.C
                 expr.pos,
                 f"{prototype.name}<…>(…)",
             )
-        own.declare(wanted.name, TypeName(bound[wanted.name], wanted.pos))
+        own.declare(wanted.name, TypeName(bound[wanted.name], pos=wanted.pos))
     return Scope(own)
 
 

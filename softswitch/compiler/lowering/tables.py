@@ -73,7 +73,7 @@ def lowered_table(table: DeclaredTable, pos: ir.Position) -> ir.Table:
 def _lower(table: DeclaredTable) -> ir.Table:
     decl = table.decl
     body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
-    body.scope.declare(decl.name, Local(table, decl.pos))  # its name hides others in it
+    body.scope.declare(decl.name, Local(table, pos=decl.pos))  # its name hides others in it
     body.copy_outs = table.owner.copy_outs
     keys, types = _keys(body, decl)
     hashed = tuple(element.expr for element in decl.keys or () if element.match == "selector")
@@ -115,8 +115,8 @@ def _lower(table: DeclaredTable) -> ir.Table:
         decl.entries is not None and decl.entries.const,
         size,
         counter,
-        decl.pos,
-        ir_annotations(decl.annotations),
+        pos=decl.pos,
+        annotations=ir_annotations(decl.annotations),
         implementation="" if profile is None else profile.name,
         direct_meter=_meter(body, table, properties.get("meters"), size),
         cells=_cells(body, properties.get("registers"), decl),
@@ -163,12 +163,13 @@ def _add_selector(
     """Add what chooses a member of a group; return the table's actions with the one that names a group."""
     unit, name, pos = body.unit, table.name, table.decl.pos
     group, count, slot = (
-        ir.Var(t.BIT32, unit.variable(f"{name}.{part}", t.BIT32), pos) for part in ("group", "count", "slot")
+        ir.Var(t.BIT32, unit.variable(f"{name}.{part}", t.BIT32), pos=pos)
+        for part in ("group", "count", "slot")
     )
     params = tuple(ir.Param(var.name.rpartition(".")[2], var.name, t.BIT32) for var in (group, count))
     chooses, none = ir.group_action(name), f"{name}#none"
-    unit.actions[chooses] = ir.Action(chooses, params, (), pos)
-    unit.actions[none] = ir.Action(none, (), (), pos)
+    unit.actions[chooses] = ir.Action(chooses, params, (), pos=pos)
+    unit.actions[none] = ir.Action(none, (), (), pos=pos)
     rows = ir.members_table(name)
     unit.tables[rows] = ir.Table(
         rows,
@@ -180,7 +181,7 @@ def _add_selector(
         False,
         MAX_MEMBERS,
         None,
-        pos,
+        pos=pos,
     )
     table.selector = Selector(profile.unit, data, count, slot, len(refs))
     return (*refs, ir.ActionRef(chooses))
@@ -287,7 +288,7 @@ def _counter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: 
         return None
     value = _direct(body, table, prop, "counter", body.unit.counters)
     body.unit.counters[value.name] = ir.Counter(
-        value.name, value.unit, size, table.name, value.pos, value.annotations
+        value.name, value.unit, size, table.name, pos=value.pos, annotations=value.annotations
     )
     return value.name
 
@@ -298,7 +299,13 @@ def _meter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: in
         return None
     value = _direct(body, table, prop, "meter", body.unit.meters)
     body.unit.meters[value.name] = ir.Meter(
-        value.name, value.unit, size, table.name, value.pos, value.colour, value.annotations
+        value.name,
+        value.unit,
+        size,
+        table.name,
+        pos=value.pos,
+        colour=value.colour,
+        annotations=value.annotations,
     )
     return value.name
 

@@ -89,30 +89,30 @@ class DistinctType:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HeaderType:
-    """A header; `ir` is the same type without the distinctions that end here.
-
-    One made of a generic declaration knows which, and with which types.
-    """
+class FieldsType:
+    """A type with fields; one made of a generic declaration knows which, and with which types."""
 
     name: str
-    fields: Mapping[str, Type]
-    ir: ir.Header
-    generic: object = None
-    args: tuple[Type, ...] = ()
+    generic: object = field(default=None, kw_only=True)
+    args: tuple[Type, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StructType:
+class HeaderType(FieldsType):
+    """A header; `ir` is the same type without the distinctions that end here."""
+
+    fields: Mapping[str, Type]
+    ir: ir.Header
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StructType(FieldsType):
     """A struct; `lists` maps its fields to their ``@field_list`` numbers, `matches` to their ``@match``."""
 
-    name: str
     fields: Mapping[str, Type]
     ir: ir.Struct
     lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     matches: Mapping[str, str] = field(default_factory=dict)
-    generic: object = None
-    args: tuple[Type, ...] = ()
     flexible: bool = False
 
     def match(self, name: str) -> str:
@@ -121,14 +121,11 @@ class StructType:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UnionType:
+class UnionType(FieldsType):
     """A header union; in the IR a struct of its headers (`flatten` keeps all but one invalid)."""
 
-    name: str
     fields: Mapping[str, HeaderType]
     ir: ir.Struct
-    generic: object = None
-    args: tuple[Type, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def collecting() -> Iterator[dict[ir.Remark, None]]:
 
 def remark(message: str, pos: ir.Position) -> None:
     """Make a remark."""
-    _found.get({})[ir.Remark(message, pos)] = None
+    _found.get({})[ir.Remark(message, pos=pos)] = None
 
 
 class CodePlace(Enum):
@@ -292,7 +292,7 @@ class Body:
             self.out.pop()
             self.usage.returns -= 1
         statements = tuple(self.out)
-        return (ir.Inlined(statements, pos),) if self.usage.returns else statements
+        return (ir.Inlined(statements, pos=pos),) if self.usage.returns else statements
 
     def take_since(self, mark: int) -> tuple[ir.Stmt, ...]:
         """Remove and return the statements emitted since `out` had `mark` of them."""
@@ -307,7 +307,7 @@ class Body:
             raise CompileError(
                 f"no variable can hold {t.describe(type_)}", pos, "a type that exists at run time"
             )
-        return ir.Var(lowered, self.unit.variable(f"{self.prefix}.{hint}", lowered), pos)
+        return ir.Var(lowered, self.unit.variable(f"{self.prefix}.{hint}", lowered), pos=pos)
 
 
 def constant_body(unit: Unit, scope: Scope) -> Body:

@@ -104,7 +104,7 @@ OBJECTS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Object:
+class Object(ir.SourceNode):
     """An instance of an extern; `name` is its control-plane name.
 
     `unit` is what a counter or meter counts, or the algorithm of an action selector; `colour` the variable
@@ -114,7 +114,6 @@ class Object:
     type: t.ExternType
     decl: ast.ExternDecl
     name: str
-    pos: ir.Position
     unit: str = ""
     annotations: tuple[ir.Annotation, ...] = ()
     colour: str = ""
@@ -122,12 +121,11 @@ class Object:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Block(ir.SourceNode):
     """An instance of a control or parser before it is applied, with its constructor arguments."""
 
     decl: ast.ControlDecl | ast.ParserDecl
     args: tuple[tuple[str, object], ...]  # values, and instances of other blocks
-    pos: ir.Position
 
 
 Value = (
@@ -196,7 +194,7 @@ def constant(type_: t.Type, number: int, pos: ir.Position) -> Run:
     """Return the constant `number` of a scalar type."""
     scalar = t.lowered(type_)
     assert isinstance(scalar, ir.Bits | ir.Bool | ir.Enum)
-    return Run(type_, ir.Const(scalar, number, pos))
+    return Run(type_, ir.Const(scalar, number, pos=pos))
 
 
 def zero(type_: t.Type, pos: ir.Position) -> Value:
@@ -231,35 +229,33 @@ def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
     if isinstance(shape, t.StackType):
         element = shape.element
         exprs: list[tuple[t.Type, ir.Expr]] = [
-            (element, ir.Index(element.ir, value.expr, ir.Const(t.BIT32, i, pos), pos))
+            (element, ir.Index(element.ir, value.expr, ir.Const(t.BIT32, i, pos=pos), pos=pos))
             for i in range(shape.size)
         ]
     else:
         exprs = []
         for name, type_ in (t.fields_of(shape) or {}).items():
             lowered = t.stored(type_)
-            exprs.append((type_, ir.Member(lowered, value.expr, name, pos)))
+            exprs.append((type_, ir.Member(lowered, value.expr, name, pos=pos)))
     return tuple(Run(part, expr, value.writable, value.why) for part, expr in exprs)
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(ir.SourceNode):
     """A variable, parameter, constant or extern instance: anything that has a value."""
 
     value: Value
-    pos: ir.Position
 
 
 @dataclass(frozen=True, slots=True)
-class TypeName:
+class TypeName(ir.SourceNode):
     """A type."""
 
     type: t.Type
-    pos: ir.Position
 
 
 @dataclass(frozen=True, slots=True)
-class GenericType:
+class GenericType(ir.SourceNode):
     """A struct, header or header union with type parameters.
 
     `made` holds its specialisations, each with what is not supported in it.
@@ -267,67 +263,58 @@ class GenericType:
 
     decl: ast.FieldsDecl
     scope: Scope
-    pos: ir.Position
     made: dict[tuple[t.Type, ...], tuple[t.Type, list[Unsupported]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class ExternDef:
+class ExternDef(ir.SourceNode):
     """An extern with objects."""
 
     decl: ast.ExternDecl
     scope: Scope
-    pos: ir.Position
 
 
 @dataclass(frozen=True, slots=True)
-class ExternFunctions:
+class ExternFunctions(ir.SourceNode):
     """The overloads of an extern function."""
 
     overloads: list[ast.Prototype]
     scope: Scope
-    pos: ir.Position
 
 
 @dataclass(frozen=True, slots=True)
-class Functions:
+class Functions(ir.SourceNode):
     """The overloads of a function."""
 
     overloads: list[ast.FunctionDecl]
     scope: Scope
-    pos: ir.Position
 
 
 @dataclass(frozen=True, slots=True)
-class BlockDef:
+class BlockDef(ir.SourceNode):
     """A control or parser with a body."""
 
     decl: ast.ControlDecl | ast.ParserDecl
     scope: Scope
-    pos: ir.Position
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(ir.SourceNode):
     """A control, parser or package type."""
 
     decl: ast.ControlTypeDecl | ast.ParserTypeDecl | ast.PackageDecl
-    pos: ir.Position
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class Local(ir.SourceNode):
     """An action, table or sub-block of a control or parser; `item` belongs to who declared it."""
 
     item: object
-    pos: ir.Position
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(ir.SourceNode):
     """A name whose declaration is wrong, which has been said already."""
-
-    pos: ir.Position
 
 
 class AlreadySaid(CompileError):
@@ -394,7 +381,7 @@ class Scope:
 
     def break_name(self, name: str, pos: ir.Position) -> None:
         """Declare a name whose declaration is wrong, so that its uses are not."""
-        self.names.setdefault(name, (len(self.names), Broken(pos)))
+        self.names.setdefault(name, (len(self.names), Broken(pos=pos)))
 
     def lookup(self, name: str, pos: ir.Position, *, absolute: bool = False) -> Symbol:
         """Return the meaning of `name`. Raises CompileError, with similar names."""
@@ -443,13 +430,12 @@ def unknown(what: str, name: str, candidates: Iterable[str], pos: ir.Position) -
 
 
 @dataclass(frozen=True, slots=True)
-class Formal:
+class Formal(ir.SourceNode):
     """A parameter with its type looked up."""
 
     direction: str
     type: t.Type
     name: str
-    pos: ir.Position
     default: ast.Expr | None = None
 
     @property
@@ -470,4 +456,4 @@ class PassedValues:
     def declare(self, scope: Scope, formals: Sequence[Formal]) -> None:
         """Declare the parameters in the callee's scope."""
         for formal in formals:
-            scope.declare(formal.name, Variable(self.values[formal.name], formal.pos))
+            scope.declare(formal.name, Variable(self.values[formal.name], pos=formal.pos))

@@ -361,11 +361,11 @@ def _follow(
             case ("standard_metadata", "ingress_port"):
                 return values.define(Port(), type_)
             case ("standard_metadata", "instance_type" | "egress_spec" | "mcast_grp" | "priority"):
-                return ir.Const(type_, 0, NOWHERE)
+                return ir.Const(type_, 0, pos=NOWHERE)
             case ("standard_metadata", *_):
                 return values.unknown(name, type_)
             case _:
-                return ir.Const(type_, 0, NOWHERE)
+                return ir.Const(type_, 0, pos=NOWHERE)
 
     def taken(header: Path) -> Atom:
         if not known or header[0] != "hdr" or is_within(header, touched):

@@ -89,7 +89,7 @@ class Follower:
         return _Left(condition, joined(one.condition, one.state, other.state))
 
     def _calculate(self, op: str, left: Atom, right: Atom) -> Atom:
-        return self.values.calculate(ir.Binary(ir.Bool(), op, left, right, NOWHERE))
+        return self.values.calculate(ir.Binary(ir.Bool(), op, left, right, pos=NOWHERE))
 
     def _statement(self, s: ir.Stmt, state: SlotState) -> _Ways:
         match s:
@@ -144,7 +144,7 @@ class Follower:
 
     def _met(self, condition: Atom, then: _Ways, otherwise: _Ways) -> _Ways:
         """Two branches as one, of which `condition` says which was taken."""
-        against = self.values.calculate(ir.Unary(ir.Bool(), "!", condition, NOWHERE))
+        against = self.values.calculate(ir.Unary(ir.Bool(), "!", condition, pos=NOWHERE))
         if then.on is None or otherwise.on is None:
             on = then.on or otherwise.on
         else:
@@ -181,7 +181,7 @@ class Follower:
         return rest(0, state)
 
     def _equal(self, one: Atom, other: ir.Const) -> Atom:
-        return self._calculate("==", one, ir.Const(other.type, other.value, NOWHERE))
+        return self._calculate("==", one, ir.Const(other.type, other.value, pos=NOWHERE))
 
     # ----------------------------------------------------------------- tables
 
@@ -192,10 +192,10 @@ class Follower:
             for variable, value in ((s.hit, 0), (s.action, _position(table, default.action))):
                 if variable is not None:
                     assert isinstance(variable.type, ir.Scalar)
-                    state.assign(variable, ir.Const(variable.type, value, NOWHERE))
+                    state.assign(variable, ir.Const(variable.type, value, pos=NOWHERE))
             params = self._action(default.action).params
             args: list[Atom] = [
-                ir.Const(p.type, v, NOWHERE) for p, v in zip(params, default.args, strict=True)
+                ir.Const(p.type, v, pos=NOWHERE) for p, v in zip(params, default.args, strict=True)
             ]
             return self._run(default.action, args, state)
         lookup, why = self._lookup(table, state)
@@ -211,7 +211,7 @@ class Follower:
                 self._ask(Argument(lookup, action, param.name), param.type, why)
                 for param in self._action(action).params
             ]
-            chosen = self._equal(number, ir.Const(ir.Bits(32), position, NOWHERE))
+            chosen = self._equal(number, ir.Const(ir.Bits(32), position, pos=NOWHERE))
             one = self._run(action, args, state.copy(*facts_of(chosen, True)))
             ways = one if ways is None else self._met(chosen, one, ways)
         assert ways is not None
@@ -252,8 +252,8 @@ class Follower:
             case "hash" | "random", ((target,), *_):
                 state.assign(target, None, f"{s.function} ({s.pos})")
             case "mark_to_drop", _:
-                state.places[("standard_metadata", "egress_spec")] = ir.Const(ir.Bits(9), 511, NOWHERE)
-                state.places[("standard_metadata", "mcast_grp")] = ir.Const(ir.Bits(16), 0, NOWHERE)
+                state.places[("standard_metadata", "egress_spec")] = ir.Const(ir.Bits(9), 511, pos=NOWHERE)
+                state.places[("standard_metadata", "mcast_grp")] = ir.Const(ir.Bits(16), 0, pos=NOWHERE)
             case "verify_checksum" | "update_checksum", _:
                 raise CannotFollow(f"{s.function} in ingress ({s.pos})")
             case _:  # counters, clones, digests, remarks: nothing that a packet carries on
@@ -278,7 +278,7 @@ class Follower:
         for atom in atoms:
             if (why := self.values.why_unknown(atom)) is not None:
                 return self.values.unknown(why, target.type)
-        which = ir.Const(algorithm.type, algorithm.value, NOWHERE)
+        which = ir.Const(algorithm.type, algorithm.value, pos=NOWHERE)
         return self.values.define(Hash(which, atoms[0], tuple(atoms[1:-1]), atoms[-1]), target.type)
 
 

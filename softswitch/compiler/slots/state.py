@@ -110,7 +110,7 @@ class Values:
             name = f"value_{len(self.definitions)}"
             self.definitions[name] = definition
             self._types[name] = type_
-            self._numbers[key] = ir.Var(type_, name, NOWHERE)
+            self._numbers[key] = ir.Var(type_, name, pos=NOWHERE)
         return self._numbers[key]
 
     def type_of(self, name: str) -> ir.Scalar:
@@ -198,7 +198,7 @@ class Values:
                     )
                     done[name] = self.define(renewed, self._types[name])
                 case _:
-                    done[name] = ir.Var(self._types[name], name, NOWHERE)
+                    done[name] = ir.Var(self._types[name], name, pos=NOWHERE)
         return again(atom)
 
     # ----------------------------------------------------------------- computing
@@ -211,7 +211,7 @@ class Values:
             return then
         if not isinstance(then.type, ir.Scalar):
             return self.unknown("a varbit", then.type)
-        return self.define(ir.Mux(then.type, condition, then, otherwise, NOWHERE), then.type)
+        return self.define(ir.Mux(then.type, condition, then, otherwise, pos=NOWHERE), then.type)
 
     def calculate(self, expr: ir.Expr) -> Atom:
         """Return the value of an operation whose operands are atoms."""
@@ -227,11 +227,11 @@ class Values:
             case ir.Binary(op=op, left=ir.Const() as left, right=ir.Const() as right):
                 return _constant(expr.type, op, left, right)
             case ir.Slice(ir.Bits() as type_, ir.Const(value=value), _, low):
-                return ir.Const(type_, fold.wrap(type_, value >> low), NOWHERE)
+                return ir.Const(type_, fold.wrap(type_, value >> low), pos=NOWHERE)
             case ir.Slice(base=ir.Var(type=ir.Bits(width)) as base, high=high, low=0) if high == width - 1:
                 return base
             case ir.Cast(ir.Bits() as type_, ir.Const(value=value)):
-                return ir.Const(type_, fold.wrap(type_, value), NOWHERE)
+                return ir.Const(type_, fold.wrap(type_, value), pos=NOWHERE)
             case ir.Cast(ir.Bool(), ir.Const(value=value)):
                 return truth(value != 0)
             case ir.Cast(type_, ir.Var() as operand) if type_ == operand.type:
@@ -242,7 +242,7 @@ class Values:
 
 def truth(value: bool) -> ir.Const:
     """Return a constant of type bool."""
-    return ir.Const(ir.Bool(), int(value), NOWHERE)
+    return ir.Const(ir.Bool(), int(value), pos=NOWHERE)
 
 
 def _junction(op: str, left: Atom, right: ir.Expr) -> Atom | None:
@@ -256,11 +256,11 @@ def _junction(op: str, left: Atom, right: ir.Expr) -> Atom | None:
 
 def _constant(type_: ir.Type, op: str, left: ir.Const, right: ir.Const) -> ir.Const | None:
     if op in ("==", "!=", "<", "<=", ">", ">="):
-        return ir.Const(ir.Bool(), fold.compare(op, left.value, right.value), NOWHERE)
+        return ir.Const(ir.Bool(), fold.compare(op, left.value, right.value), pos=NOWHERE)
     if not isinstance(type_, ir.Bits) or (op in ("/", "%") and right.value == 0):
         return None
     try:
-        return ir.Const(type_, fold.bits(op, type_, left, right, NOWHERE), NOWHERE)
+        return ir.Const(type_, fold.bits(op, type_, left, right, NOWHERE), pos=NOWHERE)
     except CompileError:
         return None
 
@@ -330,18 +330,18 @@ class SlotState:
                     return self.values.unknown("an element of a header stack", ir.Bool())
                 return self.is_valid(path)
             case ir.Slice(type_, base, high, low):
-                return self.values.calculate(ir.Slice(type_, self.value(base), high, low, NOWHERE))
+                return self.values.calculate(ir.Slice(type_, self.value(base), high, low, pos=NOWHERE))
             case ir.Unary(type_, op, operand):
-                return self.values.calculate(ir.Unary(type_, op, self.value(operand), NOWHERE))
+                return self.values.calculate(ir.Unary(type_, op, self.value(operand), pos=NOWHERE))
             case ir.Cast(type_, operand):
-                return self.values.calculate(ir.Cast(type_, self.value(operand), NOWHERE))
+                return self.values.calculate(ir.Cast(type_, self.value(operand), pos=NOWHERE))
             case ir.Mux(_, condition, then, otherwise):
                 return self.values.mux(self.value(condition), self.value(then), self.value(otherwise))
             case ir.Binary(type_, op, left, right):
                 if not isinstance(left.type, ir.Scalar):
                     return self.values.unknown("a comparison of whole headers", expr.type)
                 return self.values.calculate(
-                    ir.Binary(type_, op, self.value(left), self.value(right), NOWHERE)
+                    ir.Binary(type_, op, self.value(left), self.value(right), pos=NOWHERE)
                 )
             case _:
                 return self.values.unknown(f"{type(expr).__name__.lower()}", expr.type)
@@ -403,4 +403,4 @@ def facts_of(condition: Atom, holds: bool) -> tuple[Fact, ...]:
 
 def _wrapped_constant(type_: ir.Type, value: int) -> ir.Const:
     assert isinstance(type_, ir.Scalar)
-    return ir.Const(type_, value, NOWHERE)
+    return ir.Const(type_, value, pos=NOWHERE)

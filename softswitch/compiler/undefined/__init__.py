@@ -4,14 +4,10 @@
 that nothing has set, and registers and stacks beyond their ends. `settled` makes the choice part of the
 program, so that all back ends do the same::
 
-    values, state      what is known of a packet on one path
-    conditions         what a condition adds to that
-    reads              what expressions read that is undefined
-    paths              paths side by side, kept few
-    steps, externs     single statements on one path
-    statements, tables what branches, on all paths
-    parser, find       the parser, and the blocks from there to the deparser
-    settle             the program with one `Choice` built in
+    state         what is known of a packet on one path, and paths side by side, kept few
+    conditions    what a condition adds to that, and what expressions read that is undefined
+    find          all paths through parser, blocks and tables
+    settle        the program with one `Choice` built in
 """
 
 from __future__ import annotations

@@ -13,12 +13,13 @@ A plain copy of an undefined value is no dependence, but its target is undefined
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import NOWHERE
+from softswitch.compiler.ir.walk import subexpressions
 from softswitch.compiler.undefined.conditions import Finding, Reader, assume, matching, not_matching, shown
 from softswitch.compiler.undefined.state import (
     DROP_PORT,
@@ -46,240 +47,225 @@ _TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
 """Those whose first argument is written."""
 
 
-class Externs:
-    """Calls of externs; `clones` says whether any has asked for a clone."""
+@dataclass(slots=True)
+class Exploration:
+    """One look at a program; `clones` says whether any path has asked for a clone."""
 
-    def __init__(self, program: ir.Program, reader: Reader) -> None:
-        self._program = program
-        self._reader = reader
-        self.clones = False
+    program: ir.Program
+    reader: Reader
+    paths: PathSet
+    clones: bool = False
 
-    def call(self, s: ir.Extern, state: PathState) -> None:
-        """Do a call on one path."""
-        function, args = s.function, s.args
-        if function.startswith("clone"):
-            self.clones = True
-        if function.startswith(("verify_checksum", "update_checksum")):
-            self._checksum(s, state)
-            return
-        inputs = args[1:] if function in _TARGETS else args
+
+def _extern(e: Exploration, s: ir.Extern, state: PathState) -> None:
+    """Do a call on one path."""
+    function, args = s.function, s.args
+    if function.startswith("clone"):
+        e.clones = True
+    if function.startswith(("verify_checksum", "update_checksum")):
+        _checksum(e, s, state)
+        return
+    inputs = args[1:] if function in _TARGETS else args
+    for arg in inputs:
+        for expr in arg:
+            e.reader.reads(expr, state)
+    match function:
+        case "register.read":
+            e.reader.bounded(args[1][0], e.program.registers[s.instance].size, s.instance, s.pos, state)
+            state.assign(args[0][0], None)
+        case "meter.execute_meter":
+            e.reader.bounded(args[1][0], e.program.meters[s.instance].size, s.instance, s.pos, state)
+            state.assign(args[0][0], fitted(args[0][0].type, 0, 2, trusted=False))
+        case "hash":
+            base, most = state.value(args[2][0]), state.value(args[-1][0])
+            high = base.high + max(most.high, 1) - 1
+            trusted = base.trusted and most.trusted
+            state.assign(args[0][0], fitted(args[0][0].type, base.low, high, trusted=trusted))
+        case "random":
+            low, high_ = state.value(args[1][0]), state.value(args[2][0])
+            trusted = low.trusted and high_.trusted
+            top = max(low.high, high_.high)
+            state.assign(args[0][0], fitted(args[0][0].type, low.low, top, trusted=trusted))
+        case "mark_to_drop":
+            state.values[SPEC] = constant(DROP_PORT)
+            state.values[GROUP] = constant(0)
+
+
+def _checksum(e: Exploration, s: ir.Extern, state: PathState) -> None:
+    e.reader.reads(s.args[0][0], state)
+    update = s.function.startswith("update")
+    inputs = s.args[1:-2] if update else s.args[1:-1]
+    for where in assume(state.copy(), s.args[0][0], True):
         for arg in inputs:
             for expr in arg:
-                self._reader.reads(expr, state)
-        match function:
-            case "register.read":
-                self._reader.bounded(
-                    args[1][0], self._program.registers[s.instance].size, s.instance, s.pos, state
-                )
-                state.assign(args[0][0], None)
-            case "meter.execute_meter":
-                self._reader.bounded(
-                    args[1][0], self._program.meters[s.instance].size, s.instance, s.pos, state
-                )
-                state.assign(args[0][0], fitted(args[0][0].type, 0, 2, trusted=False))
-            case "hash":
-                base, most = state.value(args[2][0]), state.value(args[-1][0])
-                high = base.high + max(most.high, 1) - 1
-                trusted = base.trusted and most.trusted
-                state.assign(args[0][0], fitted(args[0][0].type, base.low, high, trusted=trusted))
-            case "random":
-                low, high_ = state.value(args[1][0]), state.value(args[2][0])
-                trusted = low.trusted and high_.trusted
-                top = max(low.high, high_.high)
-                state.assign(args[0][0], fitted(args[0][0].type, low.low, top, trusted=trusted))
-            case "mark_to_drop":
-                state.values[SPEC] = constant(DROP_PORT)
-                state.values[GROUP] = constant(0)
-
-    def _checksum(self, s: ir.Extern, state: PathState) -> None:
-        self._reader.reads(s.args[0][0], state)
-        update = s.function.startswith("update")
-        inputs = s.args[1:-2] if update else s.args[1:-1]
-        for where in assume(state.copy(), s.args[0][0], True):
-            for arg in inputs:
-                for expr in arg:
-                    self._reader.reads(expr, where)
-        if update:
-            target = s.args[-2][0]
-            certain = state.value(s.args[0][0]).only == 1
-            place, undefined = state.place(target), state.unset_at(target)
-            state.assign(target, None)
-            if undefined is not None and place is not None and not certain:
-                state.unset[place] = undefined
-
-
-Called = Callable[[str, list[PathState], Leaves], list[PathState]]
-"""Does the body of an action."""
-
-
-class Tables:
-    """Applies tables."""
-
-    def __init__(self, program: ir.Program, reader: Reader, called: Called) -> None:
-        self._program = program
-        self._reader = reader
-        self._called = called
-
-    def apply(self, s: ir.Apply, state: PathState, leaves: Leaves) -> list[PathState]:
-        """Return the possible states of a packet after a table."""
-        table = self._program.tables[s.table]
-        for key in table.keys:
-            self._reader.reads(key.expr, state)
-        after: list[PathState] = []
-        subjects = [key.expr for key in table.keys]
-        rest: PathState | None = state
-        for entry in table.entries if table.keys else ():
-            matched = matching(rest.copy(), subjects, entry.patterns) if rest is not None else None
-            if matched is not None:
-                after += self._run(s, matched, entry.invocation.action, entry.invocation.args, leaves)
-            if rest is not None and table.const_entries:
-                left = not_matching(rest, subjects, entry.patterns, split=False)
-                rest = left[0] if left else None
-        if rest is None:
-            return after
-        if table.keys and not table.const_entries:
-            for ref in table.actions:
-                if ref.scope != "default_only":
-                    after += self._run(s, rest.copy(), ref.action, None, leaves)
-        if table.const_default:
-            return after + self._run(s, rest, table.default.action, table.default.args, leaves, hit=False)
-        for ref in table.actions:
-            if ref.scope != "table_only":
-                after += self._run(s, rest.copy(), ref.action, None, leaves, hit=False)
-        return after
-
-    def _run(
-        self,
-        s: ir.Apply,
-        state: PathState,
-        name: str,
-        args: Sequence[int] | None,
-        leaves: Leaves,
-        *,
-        hit: bool = True,
-    ) -> list[PathState]:
-        """Run one of a table's actions; without `args`, with any that the control plane may give."""
-        table = self._program.tables[s.table]
-        names = [ref.action for ref in table.actions]
-        if s.hit is not None:
-            state.assign(s.hit, constant(int(hit)))
-        if s.action is not None:
-            state.assign(s.action, constant(names.index(name)) if name in names else None)
-        if table.direct_meter is not None:
-            state.values.pop(self._program.meters[table.direct_meter].colour, None)
-        if name not in self._program.actions:  # a group of an action profile
-            return [state]
-        params = self._program.actions[name].params
-        for number, param in enumerate(params):
-            known = anything(param.type, trusted=True) if args is None else constant(args[number])
-            state.values[param.variable] = known
-            state.unset.pop(param.variable, None)
-        return self._called(name, [state], leaves)
-
-
-class Steps:
-    """Does single statements."""
-
-    def __init__(self, program: ir.Program, reader: Reader, paths: PathSet) -> None:
-        self._reader = reader
-        self._paths = paths
-        self.externs = Externs(program, reader)
-
-    def straight(self, s: ir.Stmt, state: PathState, leaves: Leaves) -> None:
-        """Do a statement that goes on with the next one, but for parser errors."""
-        self._paths.steps += 1
-        match s:
-            case ir.Assign():
-                self.may_fail(s.value, state, leaves)
-                self._assign(s, state)
-            case ir.Forget(target, pos):
-                place = state.place(target)
-                if place is not None:
-                    state.assign(target, None)
-                    state.unset[place] = pos
-            case ir.SetValidity(header, valid, pos):
-                self._reader.indices(header, state)
-                if not (valid and state.is_valid(header)):
-                    state.forget_fields(header, pos if valid else None)
-                state.set_valid(header, valid)
-            case ir.Shift(stack, count):
-                state.shift(stack, count)
-            case ir.Skip(stack):
-                following = state.following(stack).only
-                size = stack.type.size if isinstance(stack.type, ir.Stack) else 0
-                state.set_following(stack, None if following is None else min(size, following + 1))
-            case ir.Advance(bits):
-                self._reader.reads(bits, state)
-                leaves.stopped.append(state.copy())
-            case ir.Emit(header):
-                self._emit(header, s.pos, state)
-            case ir.Extern():
-                self.externs.call(s, state)
-            case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Inlined() | ir.Loop() | ir.Return():
-                raise TypeError(f"{s.pos}: not straight")
-            case ir.Exit() | ir.Break() | ir.Continue() | ir.Verify() | ir.Extract():
-                raise TypeError(f"{s.pos}: not straight")
-            case _:
-                assert_never(s)
-
-    def may_fail(self, expr: ir.Expr, state: PathState, leaves: Leaves) -> None:
-        """Note the packets that are too short for what an expression looks at."""
-        if _looks_ahead(expr):
-            leaves.stopped.append(state.copy())
-
-    def verify(self, s: ir.Verify, states: list[PathState], leaves: Leaves) -> list[PathState]:
-        """Return the paths on which a condition holds."""
-        after = []
-        for state in states:
-            self._reader.reads(s.condition, state)
-            self.may_fail(s.condition, state, leaves)
-            for failed in assume(state.copy(), s.condition, False):
-                failed.values[PARSER_ERROR] = failed.value(s.error)
-                leaves.stopped.append(failed)
-            after += assume(state, s.condition, True)
-        return after
-
-    def _assign(self, s: ir.Assign, state: PathState) -> None:
-        if isinstance(s.target.type, ir.Struct | ir.Header | ir.Stack):
-            source, target = state.place(s.value), state.place(s.target)
-            if source is not None and target is not None:
-                state.copy_tree(source, target)
-            else:
-                state.drop(s.target)
-            return
-        self._reader.indices(s.target, state)
-        undefined = None
-        if isinstance(s.value, ir.Var | ir.Member):
-            self._reader.reads(s.value, state, copied=True)
-            undefined = state.unset_at(s.value)
-        else:
-            self._reader.reads(s.value, state)
-        state.assign(s.target, state.value(s.value) if isinstance(s.target.type, ir.Scalar) else None)
-        place = state.place(s.target)
-        if undefined is not None and place is not None:
+                e.reader.reads(expr, where)
+    if update:
+        target = s.args[-2][0]
+        certain = state.value(s.args[0][0]).only == 1
+        place, undefined = state.place(target), state.unset_at(target)
+        state.assign(target, None)
+        if undefined is not None and place is not None and not certain:
             state.unset[place] = undefined
 
-    def extract(self, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
-        """Extract a header, and return whether parsing goes on."""
-        if size is not None:
-            self._reader.reads(size, state)
-        leaves.stopped.append(state.copy())
-        if isinstance(header, ir.Next) and _is_full(header.base, state):
-            return False
-        state.set_valid(header, True)
-        state.forget_fields(header, None)
-        if isinstance(header, ir.Next):
-            following = state.following(header.base).only
-            state.set_following(header.base, None if following is None else following + 1)
-        return True
 
-    def _emit(self, header: ir.Expr, pos: ir.Position, state: PathState) -> None:
-        places = list(headers_below(header.type, state.place(header) or ""))
-        for place in places:
-            below = place + "/"
-            for name, since in state.unset.items():
-                if name.startswith(below) and state.valid.get(place) is not False:
-                    self._reader.report(f"{shown(name)} leaves in the packet, but nothing has set it", since)
+def _apply(e: Exploration, s: ir.Apply, state: PathState, leaves: Leaves) -> list[PathState]:
+    """Return the possible states of a packet after a table."""
+    table = e.program.tables[s.table]
+    for key in table.keys:
+        e.reader.reads(key.expr, state)
+    after: list[PathState] = []
+    subjects = [key.expr for key in table.keys]
+    rest: PathState | None = state
+    for entry in table.entries if table.keys else ():
+        matched = matching(rest.copy(), subjects, entry.patterns) if rest is not None else None
+        if matched is not None:
+            after += _run_action(e, s, matched, entry.invocation.action, entry.invocation.args, leaves)
+        if rest is not None and table.const_entries:
+            left = not_matching(rest, subjects, entry.patterns, split=False)
+            rest = left[0] if left else None
+    if rest is None:
+        return after
+    if table.keys and not table.const_entries:
+        for ref in table.actions:
+            if ref.scope != "default_only":
+                after += _run_action(e, s, rest.copy(), ref.action, None, leaves)
+    if table.const_default:
+        return after + _run_action(e, s, rest, table.default.action, table.default.args, leaves, hit=False)
+    for ref in table.actions:
+        if ref.scope != "table_only":
+            after += _run_action(e, s, rest.copy(), ref.action, None, leaves, hit=False)
+    return after
+
+
+def _run_action(
+    e: Exploration,
+    s: ir.Apply,
+    state: PathState,
+    name: str,
+    args: Sequence[int] | None,
+    leaves: Leaves,
+    *,
+    hit: bool = True,
+) -> list[PathState]:
+    """Run one of a table's actions; without `args`, with any that the control plane may give."""
+    table = e.program.tables[s.table]
+    names = [ref.action for ref in table.actions]
+    if s.hit is not None:
+        state.assign(s.hit, constant(int(hit)))
+    if s.action is not None:
+        state.assign(s.action, constant(names.index(name)) if name in names else None)
+    if table.direct_meter is not None:
+        state.values.pop(e.program.meters[table.direct_meter].colour, None)
+    if name not in e.program.actions:  # a group of an action profile
+        return [state]
+    params = e.program.actions[name].params
+    for number, param in enumerate(params):
+        known = anything(param.type, trusted=True) if args is None else constant(args[number])
+        state.values[param.variable] = known
+        state.unset.pop(param.variable, None)
+    return _called(e, name, [state], leaves)
+
+
+def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> None:
+    """Do a statement that goes on with the next one, but for parser errors."""
+    e.paths.steps += 1
+    match s:
+        case ir.Assign():
+            _may_fail(e, s.value, state, leaves)
+            _assign(e, s, state)
+        case ir.Forget(target, pos=pos):
+            place = state.place(target)
+            if place is not None:
+                state.assign(target, None)
+                state.unset[place] = pos
+        case ir.SetValidity(header, valid, pos=pos):
+            e.reader.indices(header, state)
+            if not (valid and state.is_valid(header)):
+                state.forget_fields(header, pos if valid else None)
+            state.set_valid(header, valid)
+        case ir.Shift(stack, count):
+            state.shift(stack, count)
+        case ir.Skip(stack):
+            following = state.following(stack).only
+            size = stack.type.size if isinstance(stack.type, ir.Stack) else 0
+            state.set_following(stack, None if following is None else min(size, following + 1))
+        case ir.Advance(bits):
+            e.reader.reads(bits, state)
+            leaves.stopped.append(state.copy())
+        case ir.Emit(header):
+            _emit(e, header, s.pos, state)
+        case ir.Extern():
+            _extern(e, s, state)
+        case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Inlined() | ir.Loop() | ir.Return():
+            raise TypeError(f"{s.pos}: not straight")
+        case ir.Exit() | ir.Break() | ir.Continue() | ir.Verify() | ir.Extract():
+            raise TypeError(f"{s.pos}: not straight")
+        case _:
+            assert_never(s)
+
+
+def _may_fail(e: Exploration, expr: ir.Expr, state: PathState, leaves: Leaves) -> None:
+    """Note the packets that are too short for what an expression looks at."""
+    if any(isinstance(part, ir.Lookahead | ir.Last) for part in subexpressions(expr)):
+        leaves.stopped.append(state.copy())
+
+
+def _verify(e: Exploration, s: ir.Verify, states: list[PathState], leaves: Leaves) -> list[PathState]:
+    """Return the paths on which a condition holds."""
+    after = []
+    for state in states:
+        e.reader.reads(s.condition, state)
+        _may_fail(e, s.condition, state, leaves)
+        for failed in assume(state.copy(), s.condition, False):
+            failed.values[PARSER_ERROR] = failed.value(s.error)
+            leaves.stopped.append(failed)
+        after += assume(state, s.condition, True)
+    return after
+
+
+def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
+    if isinstance(s.target.type, ir.Struct | ir.Header | ir.Stack):
+        source, target = state.place(s.value), state.place(s.target)
+        if source is not None and target is not None:
+            state.copy_tree(source, target)
+        else:
+            state.drop(s.target)
+        return
+    e.reader.indices(s.target, state)
+    undefined = None
+    if isinstance(s.value, ir.Var | ir.Member):
+        e.reader.reads(s.value, state, copied=True)
+        undefined = state.unset_at(s.value)
+    else:
+        e.reader.reads(s.value, state)
+    state.assign(s.target, state.value(s.value) if isinstance(s.target.type, ir.Scalar) else None)
+    place = state.place(s.target)
+    if undefined is not None and place is not None:
+        state.unset[place] = undefined
+
+
+def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
+    """Extract a header, and return whether parsing goes on."""
+    if size is not None:
+        e.reader.reads(size, state)
+    leaves.stopped.append(state.copy())
+    if isinstance(header, ir.Next) and _is_full(header.base, state):
+        return False
+    state.set_valid(header, True)
+    state.forget_fields(header, None)
+    if isinstance(header, ir.Next):
+        following = state.following(header.base).only
+        state.set_following(header.base, None if following is None else following + 1)
+    return True
+
+
+def _emit(e: Exploration, header: ir.Expr, pos: ir.Position, state: PathState) -> None:
+    places = list(headers_below(header.type, state.place(header) or ""))
+    for place in places:
+        below = place + "/"
+        for name, since in state.unset.items():
+            if name.startswith(below) and state.valid.get(place) is not False:
+                e.reader.report(f"{shown(name)} leaves in the packet, but nothing has set it", since)
 
 
 def _is_full(stack: ir.Expr, state: PathState) -> bool:
@@ -288,203 +274,173 @@ def _is_full(stack: ir.Expr, state: PathState) -> bool:
     return state.following(stack).low >= stack.type.size
 
 
-def _looks_ahead(expr: ir.Expr) -> bool:
-    match expr:
-        case ir.Lookahead() | ir.Last():
-            return True
-        case ir.Slice(base=inner) | ir.Member(base=inner):
-            return _looks_ahead(inner)
-        case ir.Unary(operand=inner) | ir.Cast(operand=inner):
-            return _looks_ahead(inner)
-        case ir.Binary(left=left, right=right):
-            return _looks_ahead(left) or _looks_ahead(right)
-        case ir.Mux(condition=condition, then=then, otherwise=otherwise):
-            return _looks_ahead(condition) or _looks_ahead(then) or _looks_ahead(otherwise)
-        case _:
-            return False
-
-
 MOST_ROUNDS = 20
 """Of a loop; of what further ones do nothing is known."""
 
 
-class Statements:
-    """Does bodies of statements."""
-
-    def __init__(self, program: ir.Program, reader: Reader, paths: PathSet) -> None:
-        self._program = program
-        self._reader = reader
-        self._paths = paths
-        self._tables = Tables(program, reader, self._called)
-        self.steps = Steps(program, reader, paths)
-
-    def body(self, body: Iterable[ir.Stmt], states: list[PathState], leaves: Leaves) -> list[PathState]:
-        """Return the paths that come to the end of a body; the others are added to `leaves`."""
-        for statement in body:
-            if not states:
-                break
-            states = self._statement(statement, states, leaves)
-        return states
-
-    def _statement(self, s: ir.Stmt, states: list[PathState], leaves: Leaves) -> list[PathState]:
-        match s:
-            case ir.If():
-                return self._if(s, states, leaves)
-            case ir.Switch():
-                return self._switch(s, states, leaves)
-            case ir.Apply():
-                return self._paths.few(
-                    [after for state in states for after in self._tables.apply(s, state, leaves)]
-                )
-            case ir.Call(action=action):
-                return self._called(action, states, leaves)
-            case ir.Inlined(body=body):
-                return self._scope(body, states, leaves)
-            case ir.Loop():
-                return self._loop(s, states, leaves)
-            case ir.Return():
-                leaves.returned += states
-                return []
-            case ir.Exit():
-                leaves.exited += states
-                return []
-            case ir.Break():
-                leaves.broken += states
-                return []
-            case ir.Continue():
-                leaves.continued += states
-                return []
-            case ir.Verify():
-                return self.steps.verify(s, states, leaves)
-            case ir.Extract(header, size):
-                return [state for state in states if self.steps.extract(header, size, state, leaves)]
-            case _:
-                for state in states:
-                    self.steps.straight(s, state, leaves)
-                return states
-
-    def _if(self, s: ir.If, states: list[PathState], leaves: Leaves) -> list[PathState]:
-        then, otherwise = [], []
-        for state in states:
-            self._reader.reads(s.condition, state)
-            then += assume(state.copy(), s.condition, True)
-            otherwise += assume(state, s.condition, False)
-        return self._paths.few(self.body(s.then, then, leaves) + self.body(s.otherwise, otherwise, leaves))
-
-    def _switch(self, s: ir.Switch, states: list[PathState], leaves: Leaves) -> list[PathState]:
-        after: list[PathState] = []
-        for state in states:
-            self._reader.reads(s.subject, state)
-        for constants, body in s.cases:
-            chosen, states = states if not constants else [], states if constants else []
-            for constant_ in constants:
-                pattern = ir.Pattern("exact", constant_.value)
-                found = [matching(state.copy(), [s.subject], [pattern]) for state in states]
-                chosen = chosen + [state for state in found if state is not None]
-                states = [
-                    left
-                    for state in states
-                    for left in not_matching(state, [s.subject], [pattern], split=False)
-                ]
-            after += self.body(body, self._paths.few(chosen), leaves)
-        return self._paths.few(after + states)
-
-    def _scope(self, body: Sequence[ir.Stmt], states: list[PathState], leaves: Leaves) -> list[PathState]:
-        inner = replace(leaves, returned=[])
-        states = self.body(body, states, inner)
-        return self._paths.few(states + inner.returned)
-
-    def _called(self, action: str, states: list[PathState], leaves: Leaves) -> list[PathState]:
-        return self._scope(self._program.actions[action].body, states, leaves)
-
-    def _loop(self, s: ir.Loop, states: list[PathState], leaves: Leaves) -> list[PathState]:
-        inner = replace(leaves, broken=[], continued=[])
-        seen: Seen = set()
-        for _ in range(MOST_ROUNDS):
-            states = [state for state in states if fresh(seen, state)]
-            if not states:
-                return self._paths.few(inner.broken)
-            states = self._round(s, states, inner)
-        blank = [PathState({}, {}, merged(states).unset)] if states else []
-        after = self._round(s, blank, inner)
-        return self._paths.few(inner.broken + after)
-
-    def _round(self, s: ir.Loop, states: list[PathState], inner: Leaves) -> list[PathState]:
-        states = self.body(s.body, states, inner)
-        going_on = states + inner.continued
-        inner.continued = []
-        return self._paths.few(
-            self.body(s.update, self._paths.few(going_on, MOST_IN_LOOPS), inner), MOST_IN_LOOPS
-        )
+def _body(
+    e: Exploration, body: Iterable[ir.Stmt], states: list[PathState], leaves: Leaves
+) -> list[PathState]:
+    """Return the paths that come to the end of a body; the others are added to `leaves`."""
+    for statement in body:
+        if not states:
+            break
+        states = _statement(e, statement, states, leaves)
+    return states
 
 
-class Parser:
-    """Follows packets through the parser."""
+def _statement(e: Exploration, s: ir.Stmt, states: list[PathState], leaves: Leaves) -> list[PathState]:
+    match s:
+        case ir.If():
+            return _if(e, s, states, leaves)
+        case ir.Switch():
+            return _switch(e, s, states, leaves)
+        case ir.Apply():
+            return e.paths.few([after for state in states for after in _apply(e, s, state, leaves)])
+        case ir.Call(action=action):
+            return _called(e, action, states, leaves)
+        case ir.Inlined(body=body):
+            return _scope(e, body, states, leaves)
+        case ir.Loop():
+            return _loop(e, s, states, leaves)
+        case ir.Return():
+            leaves.returned += states
+            return []
+        case ir.Exit():
+            leaves.exited += states
+            return []
+        case ir.Break():
+            leaves.broken += states
+            return []
+        case ir.Continue():
+            leaves.continued += states
+            return []
+        case ir.Verify():
+            return _verify(e, s, states, leaves)
+        case ir.Extract(header, size):
+            return [state for state in states if _extract(e, header, size, state, leaves)]
+        case _:
+            for state in states:
+                _straight(e, s, state, leaves)
+            return states
 
-    def __init__(self, program: ir.Program, reader: Reader, paths: PathSet, statements: Statements) -> None:
-        self._program = program
-        self._reader = reader
-        self._paths = paths
-        self._statements = statements
 
-    def parse(self) -> list[PathState]:
-        """Return the states that packets end the parser in, with its error."""
-        program = self._program
-        first = PathState({}, {}, {})
-        clear_metadata(program, first)
-        for name, type_ in (("hdr", program.hdr), ("meta", program.meta), *program.variables.items()):
-            first.valid |= dict.fromkeys(headers_below(type_, name), False)
-            first.values |= dict.fromkeys(stacks_below(type_, name), constant(0))
-        accepted: list[PathState] = []
-        leaves = Leaves()
-        visits: dict[str, int] = {}
-        seen: dict[str, Seen] = {}
-        work = [("start", first)]
-        while work:
-            name, state = work.pop()
-            if name in ("accept", "reject"):  # neither is an error
-                state.values[PARSER_ERROR] = constant(0)
-                accepted.append(state)
-                continue
-            if not fresh(seen.setdefault(name, set()), state):
-                continue
-            visits[name] = visits.get(name, 0) + 1
-            if visits[name] > MOST_STATES:
-                state = self._widened(state)
-            work += self._parser_state(program.states[name], state, leaves)
-        for state in leaves.stopped:
-            known = state.values.get(PARSER_ERROR, Bounds(1, max(1, len(program.errors.members) - 1)))
-            state.values[PARSER_ERROR] = known
-        return self._paths.few(accepted + leaves.stopped)
+def _if(e: Exploration, s: ir.If, states: list[PathState], leaves: Leaves) -> list[PathState]:
+    then, otherwise = [], []
+    for state in states:
+        e.reader.reads(s.condition, state)
+        then += assume(state.copy(), s.condition, True)
+        otherwise += assume(state, s.condition, False)
+    return e.paths.few(_body(e, s.then, then, leaves) + _body(e, s.otherwise, otherwise, leaves))
 
-    def _widened(self, state: PathState) -> PathState:
-        """Return the state of a parser that has gone round too often to follow."""
-        kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
-        return PathState(
-            {place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy()
-        )
 
-    def _parser_state(
-        self, node: ir.ParserState, state: PathState, leaves: Leaves
-    ) -> list[tuple[str, PathState]]:
-        transition = node.transition
-        states = self._statements.body(node.body, [state], leaves)
-        following: list[tuple[str, PathState]] = []
-        for one in states:
-            for subject in transition.subjects:
-                self._reader.reads(subject, one)
-                self._statements.steps.may_fail(subject, one, leaves)
-            rest = [one]
-            for patterns, target in transition.cases:
-                matched = [matching(state.copy(), transition.subjects, patterns) for state in rest]
-                following += [(target, state) for state in matched if state is not None]
-                rest = [
-                    left
-                    for state in rest
-                    for left in not_matching(state, transition.subjects, patterns, split=True)
-                ]
-            leaves.stopped += rest  # NoMatch
-        return following
+def _switch(e: Exploration, s: ir.Switch, states: list[PathState], leaves: Leaves) -> list[PathState]:
+    after: list[PathState] = []
+    for state in states:
+        e.reader.reads(s.subject, state)
+    for constants, body in s.cases:
+        chosen, states = states if not constants else [], states if constants else []
+        for constant_ in constants:
+            pattern = ir.Pattern("exact", constant_.value)
+            found = [matching(state.copy(), [s.subject], [pattern]) for state in states]
+            chosen = chosen + [state for state in found if state is not None]
+            states = [
+                left for state in states for left in not_matching(state, [s.subject], [pattern], split=False)
+            ]
+        after += _body(e, body, e.paths.few(chosen), leaves)
+    return e.paths.few(after + states)
+
+
+def _scope(
+    e: Exploration, body: Sequence[ir.Stmt], states: list[PathState], leaves: Leaves
+) -> list[PathState]:
+    inner = replace(leaves, returned=[])
+    states = _body(e, body, states, inner)
+    return e.paths.few(states + inner.returned)
+
+
+def _called(e: Exploration, action: str, states: list[PathState], leaves: Leaves) -> list[PathState]:
+    return _scope(e, e.program.actions[action].body, states, leaves)
+
+
+def _loop(e: Exploration, s: ir.Loop, states: list[PathState], leaves: Leaves) -> list[PathState]:
+    inner = replace(leaves, broken=[], continued=[])
+    seen: Seen = set()
+    for _ in range(MOST_ROUNDS):
+        states = [state for state in states if fresh(seen, state)]
+        if not states:
+            return e.paths.few(inner.broken)
+        states = _round(e, s, states, inner)
+    blank = [PathState({}, {}, merged(states).unset)] if states else []
+    after = _round(e, s, blank, inner)
+    return e.paths.few(inner.broken + after)
+
+
+def _round(e: Exploration, s: ir.Loop, states: list[PathState], inner: Leaves) -> list[PathState]:
+    states = _body(e, s.body, states, inner)
+    going_on = states + inner.continued
+    inner.continued = []
+    return e.paths.few(_body(e, s.update, e.paths.few(going_on, MOST_IN_LOOPS), inner), MOST_IN_LOOPS)
+
+
+def _parse(e: Exploration) -> list[PathState]:
+    """Return the states that packets end the parser in, with its error."""
+    program = e.program
+    first = PathState({}, {}, {})
+    clear_metadata(program, first)
+    for name, type_ in (("hdr", program.hdr), ("meta", program.meta), *program.variables.items()):
+        first.valid |= dict.fromkeys(headers_below(type_, name), False)
+        first.values |= dict.fromkeys(stacks_below(type_, name), constant(0))
+    accepted: list[PathState] = []
+    leaves = Leaves()
+    visits: dict[str, int] = {}
+    seen: dict[str, Seen] = {}
+    work = [("start", first)]
+    while work:
+        name, state = work.pop()
+        if name in ("accept", "reject"):  # neither is an error
+            state.values[PARSER_ERROR] = constant(0)
+            accepted.append(state)
+            continue
+        if not fresh(seen.setdefault(name, set()), state):
+            continue
+        visits[name] = visits.get(name, 0) + 1
+        if visits[name] > MOST_STATES:
+            state = _widened(e, state)
+        work += _parser_state(e, program.states[name], state, leaves)
+    for state in leaves.stopped:
+        known = state.values.get(PARSER_ERROR, Bounds(1, max(1, len(program.errors.members) - 1)))
+        state.values[PARSER_ERROR] = known
+    return e.paths.few(accepted + leaves.stopped)
+
+
+def _widened(e: Exploration, state: PathState) -> PathState:
+    """Return the state of a parser that has gone round too often to follow."""
+    kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
+    return PathState({place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy())
+
+
+def _parser_state(
+    e: Exploration, node: ir.ParserState, state: PathState, leaves: Leaves
+) -> list[tuple[str, PathState]]:
+    transition = node.transition
+    states = _body(e, node.body, [state], leaves)
+    following: list[tuple[str, PathState]] = []
+    for one in states:
+        for subject in transition.subjects:
+            e.reader.reads(subject, one)
+            _may_fail(e, subject, one, leaves)
+        rest = [one]
+        for patterns, target in transition.cases:
+            matched = [matching(state.copy(), transition.subjects, patterns) for state in rest]
+            following += [(target, state) for state in matched if state is not None]
+            rest = [
+                left
+                for state in rest
+                for left in not_matching(state, transition.subjects, patterns, split=True)
+            ]
+        leaves.stopped += rest  # NoMatch
+    return following
 
 
 def clear_metadata(program: ir.Program, state: PathState) -> None:
@@ -504,61 +460,58 @@ def _anything_like(value: Bounds) -> Bounds:
 
 def find(program: ir.Program) -> list[Finding]:
     """Return where a program, as `lower` made it, depends on undefined behaviour, in source order."""
-    return sorted(_Explorer(program).run(), key=lambda it: (it.pos.file, it.pos.line, it.pos.column))
+    exploration = Exploration(program, Reader(), PathSet())
+    _run(exploration)
+    found = exploration.reader.found
+    return sorted(found, key=lambda it: (it.pos.file, it.pos.line, it.pos.column))
 
 
-class _Explorer:
-    """The blocks of the pipeline, one after the other."""
+def _run(e: Exploration) -> None:
+    """Follow a packet from the parser to the deparser."""
+    program = e.program
+    parsed = _parse(e)
+    states = _block(e, program.verify, [state.copy() for state in parsed])
+    for state in states:
+        state.values |= {SPEC: constant(0), GROUP: constant(0)}
+    states = _block(e, program.ingress, states)
+    leaving = _leaving(e, [_departing(e, state) for state in states if _goes_on(state)])
+    if e.clones:
+        leaving += _leaving(e, [_departing(e, clone) for clone in _cloned(e, parsed)])
+    states = _block(e, program.compute, e.paths.few(leaving))
+    _block(e, program.deparser, states)
 
-    def __init__(self, program: ir.Program) -> None:
-        self._program = program
-        self._reader = Reader()
-        self._paths = PathSet()
-        self._statements = Statements(program, self._reader, self._paths)
 
-    def run(self) -> Iterable[Finding]:
-        """Follow a packet from the parser to the deparser, and return what is found."""
-        program = self._program
-        parsed = Parser(program, self._reader, self._paths, self._statements).parse()
-        states = self._block(program.verify, [state.copy() for state in parsed])
-        for state in states:
-            state.values |= {SPEC: constant(0), GROUP: constant(0)}
-        states = self._block(program.ingress, states)
-        leaving = self._leaving([self._departing(state) for state in states if _goes_on(state)])
-        if self._statements.steps.externs.clones:
-            leaving += self._leaving([self._departing(clone) for clone in self._cloned(parsed)])
-        states = self._block(program.compute, self._paths.few(leaving))
-        self._block(program.deparser, states)
-        return self._reader.found
+def _leaving(e: Exploration, states: list[PathState]) -> list[PathState]:
+    """Return the states of packets after egress, except dropped ones."""
+    states = _block(e, e.program.egress, states)
+    return [state for state in states if state.values.get(SPEC) != constant(DROP_PORT)]
 
-    def _leaving(self, states: list[PathState]) -> list[PathState]:
-        """Return the states of packets after egress, except dropped ones."""
-        states = self._block(self._program.egress, states)
-        return [state for state in states if state.values.get(SPEC) != constant(DROP_PORT)]
 
-    def _departing(self, state: PathState) -> PathState:
-        """Return a packet at the beginning of egress, where variables and standard metadata are new."""
-        for facts in state.all_facts():
-            for name in [name for name in facts if name.partition("/")[0] not in ("hdr", "meta")]:
-                del facts[name]
-        for name, type_ in self._program.variables.items():
-            state.valid |= dict.fromkeys(headers_below(type_, name), False)
-        state.values[SPEC] = constant(0)
-        return state
+def _departing(e: Exploration, state: PathState) -> PathState:
+    """Return a packet at the beginning of egress, where variables and standard metadata are new."""
+    for facts in state.all_facts():
+        for name in [name for name in facts if name.partition("/")[0] not in ("hdr", "meta")]:
+            del facts[name]
+    for name, type_ in e.program.variables.items():
+        state.valid |= dict.fromkeys(headers_below(type_, name), False)
+    state.values[SPEC] = constant(0)
+    return state
 
-    def _block(self, body: Sequence[ir.Stmt], states: list[PathState]) -> list[PathState]:
-        leaves = Leaves()
-        states = self._statements.body(body, states, leaves)
-        return self._paths.few(states + leaves.returned + leaves.exited)
 
-    def _cloned(self, parsed: Iterable[PathState]) -> list[PathState]:
-        """Return the states of clones, which are parsed again, and keep some metadata."""
-        clones = []
-        for state in parsed:
-            state.drop(ir.Var(self._program.meta, "meta", NOWHERE))
-            clear_metadata(self._program, state)
-            clones.append(state)
-        return clones
+def _block(e: Exploration, body: Sequence[ir.Stmt], states: list[PathState]) -> list[PathState]:
+    leaves = Leaves()
+    states = _body(e, body, states, leaves)
+    return e.paths.few(states + leaves.returned + leaves.exited)
+
+
+def _cloned(e: Exploration, parsed: Iterable[PathState]) -> list[PathState]:
+    """Return the states of clones, which are parsed again, and keep some metadata."""
+    clones = []
+    for state in parsed:
+        state.drop(ir.Var(e.program.meta, "meta", pos=NOWHERE))
+        clear_metadata(e.program, state)
+        clones.append(state)
+    return clones
 
 
 def _goes_on(state: PathState) -> bool:

@@ -22,7 +22,7 @@ from typing import TypeGuard
 from softswitch.compiler import ir
 from softswitch.compiler.choice import Choice
 from softswitch.compiler.ir.verify import MAX_COMPUTED
-from softswitch.compiler.ir.walk import with_operands, with_parts
+from softswitch.compiler.ir.walk import with_expressions, with_operands, with_parts
 
 _BOOL = ir.Bool()
 _DRAW = 32
@@ -60,14 +60,18 @@ class _Settler:
     def _undefined(self, type_: ir.Scalar, pos: ir.Position) -> ir.Expr:
         """Return an undefined value; it may need the statements that `_draws` has then."""
         if self._choice is not Choice.RANDOM:
-            return ir.Const(type_, 0, pos)
+            return ir.Const(type_, 0, pos=pos)
         match type_:
             case ir.Bits(width, signed):
-                return self._drawn(width, pos) if not signed else ir.Cast(type_, self._drawn(width, pos), pos)
+                return (
+                    self._drawn(width, pos)
+                    if not signed
+                    else ir.Cast(type_, self._drawn(width, pos), pos=pos)
+                )
             case ir.Bool():
-                return ir.Cast(_BOOL, self._drawn(1, pos), pos)
+                return ir.Cast(_BOOL, self._drawn(1, pos), pos=pos)
             case ir.Enum(_, members):
-                return ir.Const(type_, len(members) - 1, pos)
+                return ir.Const(type_, len(members) - 1, pos=pos)
 
     def _drawn(self, width: int, pos: ir.Position) -> ir.Expr:
         drawn: ir.Expr | None = None
@@ -75,13 +79,13 @@ class _Settler:
             bits = min(width, _DRAW)
             type_ = ir.Bits(bits)
             variable = self._variable(type_, pos)
-            low, high = ir.Const(type_, 0, pos), ir.Const(type_, (1 << bits) - 1, pos)
-            self._draws.append(ir.Extern("random", "", ((variable,), (low,), (high,)), pos))
+            low, high = ir.Const(type_, 0, pos=pos), ir.Const(type_, (1 << bits) - 1, pos=pos)
+            self._draws.append(ir.Extern("random", "", ((variable,), (low,), (high,)), pos=pos))
             if drawn is None:
                 drawn = variable
             else:
                 assert isinstance(drawn.type, ir.Bits)
-                drawn = ir.Binary(ir.Bits(drawn.type.width + bits), "++", drawn, variable, pos)
+                drawn = ir.Binary(ir.Bits(drawn.type.width + bits), "++", drawn, variable, pos=pos)
             width -= bits
         assert drawn is not None
         return drawn
@@ -89,7 +93,7 @@ class _Settler:
     def _variable(self, type_: ir.Type, pos: ir.Position) -> ir.Var:
         name = f"undefined#{len(self._variables)}"
         self._variables[name] = type_
-        return ir.Var(type_, name, pos)
+        return ir.Var(type_, name, pos=pos)
 
     def _take_draws(self) -> tuple[ir.Stmt, ...]:
         taken, self._draws = tuple(self._draws), []
@@ -103,8 +107,8 @@ class _Settler:
             return expr
         expr = self._inside(expr)
         if isinstance(expr, ir.Member) and isinstance(expr.base.type, ir.Header) and _is_computed(expr.type):
-            valid = ir.IsValid(_BOOL, expr.base, expr.pos)
-            return ir.Mux(expr.type, valid, expr, self._undefined(expr.type, expr.pos), expr.pos)
+            valid = ir.IsValid(_BOOL, expr.base, pos=expr.pos)
+            return ir.Mux(expr.type, valid, expr, self._undefined(expr.type, expr.pos), pos=expr.pos)
         return expr
 
     def _inside(self, expr: ir.Expr) -> ir.Expr:
@@ -147,10 +151,10 @@ class _Settler:
 
     def _statement(self, s: ir.Stmt) -> Iterator[ir.Stmt]:
         match s:
-            case ir.Forget(target, pos):
+            case ir.Forget(target, pos=pos):
                 yield from self._forgotten(target, pos)
                 return
-            case ir.SetValidity(header, True, pos) if self._guards:
+            case ir.SetValidity(header, True, pos=pos) if self._guards:
                 yield from self._made_valid(s, header, pos)
                 return
             case ir.Apply(table=table):
@@ -166,66 +170,41 @@ class _Settler:
         yield settled_
 
     def _rewritten(self, s: ir.Stmt) -> ir.Stmt:
-        match s:
-            case ir.Assign(target, value):
-                return replace(s, target=self._target(target), value=self._expr(value))
-            case ir.If(condition, then, otherwise):
-                condition = self._expr(condition)
-                draws = self._take_draws()
-                changed = replace(
-                    s, condition=condition, then=self._body(then), otherwise=self._body(otherwise)
-                )
-                self._draws += draws
-                return changed
-            case ir.Switch(subject, cases):
-                subject = self._expr(subject)
-                draws = self._take_draws()
-                bodies = tuple((constants, self._body(body)) for constants, body in cases)
-                self._draws += draws
-                return replace(s, subject=subject, cases=bodies)
-            case ir.Inlined(body):
-                return replace(s, body=self._body(body))
-            case ir.Loop(body, update):
-                return replace(s, body=self._body(body), update=self._body(update))
-            case ir.SetValidity(header) | ir.Emit(header):
-                return replace(s, header=self._target(header))
-            case ir.Extract(header, size):
-                return replace(
-                    s, header=self._target(header), size=None if size is None else self._expr(size)
-                )
-            case ir.Advance(bits):
-                return replace(s, bits=self._expr(bits))
-            case ir.Verify(condition):
-                return replace(s, condition=self._expr(condition))
-            case ir.Extern(function, _, args):
-                written = _written(function, len(args))
-                changed_args = tuple(
-                    tuple(map(self._target if number == written else self._expr, arg))
-                    for number, arg in enumerate(args)
-                )
-                return replace(s, args=changed_args)
-            case _:
-                return s
+        written = _written(s.function, len(s.args)) if isinstance(s, ir.Extern) else "target"
+
+        def changed(name: str, expr: ir.Expr) -> ir.Expr:
+            return self._target(expr) if name in (written, "header", "stack") else self._expr(expr)
+
+        def inside(body: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
+            draws = self._take_draws()  # before the statement
+            settled_ = self._body(body)
+            self._draws += draws
+            return settled_
+
+        return with_expressions(s, changed, inside)
 
     def _forgotten(self, target: ir.Expr, pos: ir.Position) -> Iterator[ir.Stmt]:
         if self._guards and _is_computed(target.type):
             value = self._undefined(target.type, pos)
             yield from self._take_draws()
-            yield ir.Assign(target, value, pos)
+            yield ir.Assign(target, value, pos=pos)
 
     def _made_valid(self, s: ir.SetValidity, header: ir.Expr, pos: ir.Position) -> Iterator[ir.Stmt]:
         """Yield that a header is valid, with undefined fields if it was not before."""
         header = self._target(header)
         assert isinstance(header.type, ir.Header)
         was = self._variable(_BOOL, pos)
-        yield ir.Assign(was, ir.IsValid(_BOOL, header, pos), pos)
+        yield ir.Assign(was, ir.IsValid(_BOOL, header, pos=pos), pos=pos)
         yield replace(s, header=header)
         reset: list[ir.Stmt] = []
         for name, type_ in header.type.fields:
             if _is_computed(type_):
                 value = self._undefined(type_, pos)
-                reset += (*self._take_draws(), ir.Assign(ir.Member(type_, header, name, pos), value, pos))
-        yield ir.If(was, (), tuple(reset), pos)
+                reset += (
+                    *self._take_draws(),
+                    ir.Assign(ir.Member(type_, header, name, pos=pos), value, pos=pos),
+                )
+        yield ir.If(was, (), tuple(reset), pos=pos)
 
     def _read_register(self, s: ir.Extern) -> Iterator[ir.Stmt]:
         """Yield the read of a register's cell, and what happens if there is none."""
@@ -243,9 +222,9 @@ class _Settler:
         if self._choice is Choice.RANDOM:
             assert isinstance(target.type, ir.Scalar)
             value = self._undefined(target.type, s.pos)
-            otherwise = (*self._take_draws(), ir.Assign(target, value, s.pos))
+            otherwise = (*self._take_draws(), ir.Assign(target, value, pos=s.pos))
         yield from draws
-        yield ir.If(within, (read,), otherwise, s.pos)
+        yield ir.If(within, (read,), otherwise, pos=s.pos)
 
 
 def _is_computed(type_: ir.Type) -> TypeGuard[ir.Scalar]:
@@ -260,12 +239,12 @@ def _below(index: ir.Expr, size: int) -> ir.Expr | None:
     type_ = ir.Bits(index.type.width)
     if 1 << type_.width <= size:
         return None
-    bits = ir.Cast(type_, index, index.pos) if index.type.signed else index
-    return ir.Binary(_BOOL, "<", bits, ir.Const(type_, size, index.pos), index.pos)
+    bits = ir.Cast(type_, index, pos=index.pos) if index.type.signed else index
+    return ir.Binary(_BOOL, "<", bits, ir.Const(type_, size, pos=index.pos), pos=index.pos)
 
 
-def _written(function: str, count: int) -> int:
-    """Return the position of the argument that a call writes; -1 if there is none."""
+def _written(function: str, count: int) -> str:
+    """Return the number of the argument that a call writes; "" if there is none."""
     if function in _TARGETS:
-        return 0
-    return count - 2 if function.startswith("update_checksum") else -1
+        return "0"
+    return str(count - 2) if function.startswith("update_checksum") else ""

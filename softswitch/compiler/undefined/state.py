@@ -79,7 +79,7 @@ def calculated(expr: ir.Binary, left: Bounds, right: Bounds) -> Bounds:
     a, b = left.only, right.only
     exact = a is not None and b is not None and expr.op not in ("/", "%", "++")
     if exact and isinstance(expr.type, ir.Bits) and right.low >= 0:
-        known = (ir.Const(expr.type, left.low, expr.pos), ir.Const(expr.type, right.low, expr.pos))
+        known = (ir.Const(expr.type, left.low, pos=expr.pos), ir.Const(expr.type, right.low, pos=expr.pos))
         value = fold.bits(expr.op, expr.type, *known, expr.pos)
         return Bounds(value, value, trusted)
     if left.low < 0 or right.low < 0:

@@ -233,11 +233,11 @@ def emit_c(program: ir.Program) -> str:
 
 
 def _emit(program: ir.Program, division: Division) -> str:
-    unit = make_unit(program)
+    architecture = TOFINO if program.tofino else V1MODEL
+    unit = make_unit(program, architecture)
     tables = [lay_out_table(table) for table in program.tables.values()]
     out = Writer()
     out.line(f"/* Generated from the P4 program {program.name.replace('*/', '* /')}. */")
-    architecture = TOFINO if program.tofino else V1MODEL
     out.line(*architecture.options, *INCLUDES)
     declare_varbits(program, out)
     for layout in unit.headers.values():

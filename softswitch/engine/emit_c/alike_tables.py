@@ -96,17 +96,17 @@ class _Joiner:
         order = sorted(range(len(first.entries)), key=lambda i: -first.entries[i].priority)
         keys = [self._key(key.expr) for key in first.keys]
         for key, place in zip(first.keys, keys, strict=True):
-            yield ir.Assign(place, key.expr, first.pos)
+            yield ir.Assign(place, key.expr, pos=first.pos)
         decided = self._actions([table.default for table in tables])
         for i in reversed(order):
             condition = _condition(keys, first.entries[i].patterns, first.pos)
             then = self._actions([table.entries[i].invocation for table in tables])
-            decided = (ir.If(condition, then, decided, first.pos),)
+            decided = (ir.If(condition, then, decided, pos=first.pos),)
         yield from decided
 
     def _key(self, expr: ir.Expr) -> ir.Var:
         """Return a variable for a key: read once, and as wide as it was written."""
-        return ir.Var(expr.type, self._variable(expr.type), expr.pos)
+        return ir.Var(expr.type, self._variable(expr.type), pos=expr.pos)
 
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
         """Return the bodies of actions in order, their own variables under names of this place alone.
@@ -186,8 +186,8 @@ def _condition(keys: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], pos: ir.
     for key, pattern in zip(keys, patterns, strict=True):
         one = _matches(key, pattern, pos)
         if one is not None:
-            whole = one if whole is None else ir.Binary(_BOOL, "&&", whole, one, pos)
-    return ir.Const(_BOOL, 1, pos) if whole is None else whole
+            whole = one if whole is None else ir.Binary(_BOOL, "&&", whole, one, pos=pos)
+    return ir.Const(_BOOL, 1, pos=pos) if whole is None else whole
 
 
 def _matches(expr: ir.Expr, pattern: ir.Pattern, pos: ir.Position) -> ir.Expr | None:
@@ -196,18 +196,18 @@ def _matches(expr: ir.Expr, pattern: ir.Pattern, pos: ir.Position) -> ir.Expr | 
     if pattern.kind == "any":
         return None
     if pattern.kind == "range":
-        low, high = ir.Const(scalar, pattern.value, pos), ir.Const(scalar, pattern.mask, pos)
-        above, below = ir.Binary(_BOOL, ">=", expr, low, pos), ir.Binary(_BOOL, "<=", expr, high, pos)
-        return ir.Binary(_BOOL, "&&", above, below, pos)
+        low, high = ir.Const(scalar, pattern.value, pos=pos), ir.Const(scalar, pattern.mask, pos=pos)
+        above, below = ir.Binary(_BOOL, ">=", expr, low, pos=pos), ir.Binary(_BOOL, "<=", expr, high, pos=pos)
+        return ir.Binary(_BOOL, "&&", above, below, pos=pos)
     if pattern.kind == "mask" and isinstance(scalar, ir.Bits):
         plain = ir.Bits(scalar.width)
-        bits = ir.Cast(plain, expr, pos) if scalar.signed else expr
+        bits = ir.Cast(plain, expr, pos=pos) if scalar.signed else expr
         full = (1 << scalar.width) - 1
         if pattern.mask & full != full:
-            bits = ir.Binary(plain, "&", bits, ir.Const(plain, pattern.mask & full, pos), pos)
-        value = ir.Const(plain, pattern.value & pattern.mask & full, pos)
-        return ir.Binary(_BOOL, "==", bits, value, pos)
-    return ir.Binary(_BOOL, "==", expr, ir.Const(scalar, pattern.value, pos), pos)
+            bits = ir.Binary(plain, "&", bits, ir.Const(plain, pattern.mask & full, pos=pos), pos=pos)
+        value = ir.Const(plain, pattern.value & pattern.mask & full, pos=pos)
+        return ir.Binary(_BOOL, "==", bits, value, pos=pos)
+    return ir.Binary(_BOOL, "==", expr, ir.Const(scalar, pattern.value, pos=pos), pos=pos)
 
 
 def _renamed(node: Any, names: dict[str, str]) -> Any:

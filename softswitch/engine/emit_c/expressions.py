@@ -381,10 +381,11 @@ class Expressions:
             case ir.Struct(fields=fields):
                 for name, type_ in fields:
                     yield from self._equal_aggregates(
-                        ir.Member(type_, left, name, left.pos), ir.Member(type_, right, name, right.pos)
+                        ir.Member(type_, left, name, pos=left.pos),
+                        ir.Member(type_, right, name, pos=right.pos),
                     )
             case _:
-                same = ir.Binary(ir.Bool(), "==", left, right, left.pos)
+                same = ir.Binary(ir.Bool(), "==", left, right, pos=left.pos)
                 yield self._equality(same).text
 
     def _pointers(self, expr: ir.Expr) -> str:

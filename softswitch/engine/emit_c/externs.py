@@ -40,12 +40,7 @@ def _count(body: BodyWriter, call: ir.Extern) -> None:
     index = body.expressions.index(call.args[0][0])
     name = body.unit.counter_names[call.instance]
     size = body.unit.program.counters[call.instance].size
-    body.out.line(f"p4_count(s->counter_{name}, {size}, {index}, {counted_bytes(body.unit.program)});")
-
-
-def counted_bytes(program: ir.Program) -> str:
-    """Return the bytes that a packet counts, as C: of Tofino's without what is in front of them."""
-    return "p->counted" if program.tofino else "p->frame_length"
+    body.out.line(f"p4_count(s->counter_{name}, {size}, {index}, {body.unit.architecture.counted});")
 
 
 def _execute_meter(body: BodyWriter, call: ir.Extern) -> None:
@@ -54,7 +49,7 @@ def _execute_meter(body: BodyWriter, call: ir.Extern) -> None:
     name = body.unit.meter_names[call.instance]
     with body.out.block(""):
         body.out.line(f"uint64_t index = {body.expressions.index(index)};")
-        size = counted_bytes(body.unit.program)
+        size = body.unit.architecture.counted
         colour = f"p4_meter(&s->meter_{name}[index], s->now_us, {cost(meter, size)}, {size})"
         text = f"(uint64_t)(index < {meter.size} ? {colour} : P4_GREEN)"
         body.store(target, _cut(text, 64, target))
@@ -342,7 +337,7 @@ def _verify_checksum(body: BodyWriter, call: ir.Extern) -> None:
     tests = [body.expressions.value(condition).text]
     # BMv2 passes a checksum whose header is not there.
     if isinstance(checksum, ir.Member) and isinstance(checksum.base.type, ir.Header):
-        present = ir.IsValid(ir.Bool(), checksum.base, call.pos)
+        present = ir.IsValid(ir.Bool(), checksum.base, pos=call.pos)
         tests.insert(0, body.expressions.value(present).text)
     with body.out.block(f"if ({' && '.join(tests)})"):
         payload = call.function.endswith("with_payload")

@@ -319,13 +319,15 @@ class Storage:
 class Homes:
     """Finds the home of every leaf: a path is a root's name and the fields to the leaf."""
 
-    def __init__(self, program: ir.Program, headers: Mapping[ir.Header, HeaderLayout]) -> None:
+    def __init__(
+        self, program: ir.Program, headers: Mapping[ir.Header, HeaderLayout], *, by_gress: bool
+    ) -> None:
         self.storage = Storage()
         self._headers = headers
         self._homes: dict[Path, Home] = {}
-        self._by_gress = program.tofino
-        self._uses = find_uses(program) if program.tofino else None
-        for struct in GRESS_STRUCTS if program.tofino else packet_roots(program):
+        self._by_gress = by_gress
+        self._uses = find_uses(program) if by_gress else None
+        for struct in GRESS_STRUCTS if by_gress else packet_roots(program):
             self.storage.structs[struct] = Members()
         for root, type_ in packet_roots(program).items():
             self._place((root,), type_)

@@ -81,7 +81,7 @@ def declare_flags(unit: Translation, out: Writer) -> None:
     struct("valid", storage.valid.lines, out)
     struct("next", storage.next.lines, out)
     struct("where", storage.where.lines, out)
-    if unit.program.tofino:
+    if unit.architecture.by_gress:
         struct("at", storage.at.lines, out)
 
 
@@ -117,7 +117,7 @@ def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
     """Write the functions that load a large header into storage, and emit it from its place."""
     name, layout = where_name(home), home.layout
     size = layout.fixed_bits // 8
-    lends = not unit.program.tofino
+    lends = not unit.architecture.by_gress
     # Where a packet's state ends with the gress, it is in registers, unless a function has its address.
     kind = "P4_HELPER __attribute__((noinline))" if lends else "P4_INLINE"
     with out.block(f"{kind} void load_{name}(p4_state *p)"):

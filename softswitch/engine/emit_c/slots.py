@@ -181,8 +181,8 @@ class _SlotFunction:
                 return
             case Hash(algorithm, base, data, maximum):
                 out.line(f"{storage_type(type_)} {name} = 0;")
-                args = ((ir.Var(type_, name, NOWHERE),), (algorithm,), (base,), data, (maximum,))
-                self._body.statement(ir.Extern("hash", "", args, NOWHERE))
+                args = ((ir.Var(type_, name, pos=NOWHERE),), (algorithm,), (base,), data, (maximum,))
+                self._body.statement(ir.Extern("hash", "", args, pos=NOWHERE))
                 return
             case Port():
                 text = "port"

@@ -259,7 +259,7 @@ class BodyWriter:
                         yield home
             case ir.Struct(fields=fields):
                 for name, type_ in fields:
-                    yield from self._large(ir.Member(type_, expr, name, expr.pos))
+                    yield from self._large(ir.Member(type_, expr, name, pos=expr.pos))
             case _:
                 pass
 
@@ -341,8 +341,8 @@ class BodyWriter:
                 self.out.line(f"{to.next} = {source.next};")
             case ir.Struct(fields=fields):
                 for name, type_ in fields:
-                    to_field = ir.Member(type_, target, name, target.pos)
-                    field_of = ir.Member(type_, value, name, value.pos)
+                    to_field = ir.Member(type_, target, name, pos=target.pos)
+                    field_of = ir.Member(type_, value, name, pos=value.pos)
                     if isinstance(type_, ir.Header | ir.Stack | ir.Struct):
                         self._assign_aggregate(to_field, field_of)
                     elif isinstance(type_, ir.VarBits):

@@ -16,7 +16,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.ir.verify import MAX_COMPUTED, is_wide, too_wide
 from softswitch.compiler.ir.walk import all_statements, nested_bodies, subexpressions
 from softswitch.engine.emit_c.blocks import open_body, pattern_tests
-from softswitch.engine.emit_c.externs import cost, counted_bytes
+from softswitch.engine.emit_c.externs import cost
 from softswitch.engine.emit_c.statements import BodyWriter
 from softswitch.engine.emit_c.text import (
     PARAMETERS,
@@ -212,12 +212,12 @@ def _emit_resources(body: BodyWriter, table: ir.Table, place: str, *, timed: boo
     """Count and meter a packet at an entry or, at `place`, a default action; note when it was hit."""
     out = body.out
     if table.direct_counter is not None:
-        out.line(f"p4_hit(&{place}.hits, {counted_bytes(body.unit.program)});")
+        out.line(f"p4_hit(&{place}.hits, {body.unit.architecture.counted});")
     if timed and table.idle_timeout:
         out.line(f"{place}.last_us = s->now_us;")
     if table.direct_meter is not None:
-        meter, size = body.unit.program.meters[table.direct_meter], counted_bytes(body.unit.program)
-        colour = body.expressions.scalar(ir.Var(ir.Bits(2), meter.colour, table.pos))
+        meter, size = body.unit.program.meters[table.direct_meter], body.unit.architecture.counted
+        colour = body.expressions.scalar(ir.Var(ir.Bits(2), meter.colour, pos=table.pos))
         out.line(
             f"{colour.text} = ({c_integer(class_bits(2))})"
             f"p4_meter(&{place}.meter, s->now_us, {cost(meter, size)}, {size});"
@@ -244,7 +244,7 @@ def _emit_invocation(
 ) -> None:
     params = body.unit.program.actions[invocation.action].params
     for param, value in zip(params, invocation.args, strict=True):
-        target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
+        target = body.expressions.scalar(ir.Var(param.type, param.variable, pos=layout.table.pos))
         body.out.line(f"{target.text} = {literal(value, ir.width_of(param.type))};")
     _run(body, invocation.action, hit, str(layout.actions.index(invocation.action)))
 
@@ -256,7 +256,7 @@ def _emit_dispatch(body: BodyWriter, layout: TableLayout, number: str, args: str
             out.line(f"case {position}:")
             with out.indented():
                 for param in body.unit.program.actions[action].params:
-                    target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
+                    target = body.expressions.scalar(ir.Var(param.type, param.variable, pos=layout.table.pos))
                     source = param_names(body.unit, action)[param.name]
                     out.line(f"{target.text} = {args}.{member}.{source};")
                 _run(body, action, hit, number)
@@ -285,7 +285,7 @@ def _emit_code(body: BodyWriter, layout: TableLayout) -> None:
         condition = unparenthesised(tests[0]) if len(tests) == 1 else " && ".join(tests) or "1"
         with out.block(f"if ({condition})"):
             if table.direct_counter is not None:
-                out.line(f"p4_hit(&s->hits_{name}[{positions[entry]}], {counted_bytes(body.unit.program)});")
+                out.line(f"p4_hit(&s->hits_{name}[{positions[entry]}], {body.unit.architecture.counted});")
             _emit_invocation(body, layout, entry.invocation, hit=1)
             out.line(_outcome(layout, 1, str(layout.actions.index(entry.invocation.action))))
 
@@ -356,7 +356,7 @@ def key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
 def emit_ahead(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
     """Write ``p4_waits`` and ``p4_ahead``; return their names, NULL where no key is known in advance."""
     program = unit.program
-    if program.tofino or not _only_parses(program):
+    if unit.architecture.by_gress or not _only_parses(program):
         return "NULL", "NULL"
     written, numbers = Writer(), {layout.table.name: number for number, layout in enumerate(tables)}
     with written.indented():

@@ -415,6 +415,8 @@ def _first_structs() -> tuple[str, ...]:
 
 
 TOFINO = CArchitecture(
+    by_gress=True,
+    counted="p->counted",  # without what is in front of them
     options=(),
     blocks=("ingress", "egress"),
     deparsers=("ingress_deparser", "deparser"),

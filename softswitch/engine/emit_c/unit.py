@@ -197,6 +197,7 @@ class Translation:
     """One program being translated."""
 
     program: ir.Program
+    architecture: CArchitecture
     headers: dict[ir.Header, HeaderLayout]
     homes: Homes
     registers: Registers
@@ -216,19 +217,22 @@ class Translation:
         return members.index(name)
 
 
-def make_unit(program: ir.Program) -> Translation:
-    """Lay out `program` and name its parts. Raises Unsupported."""
+def make_unit(program: ir.Program, architecture: CArchitecture) -> Translation:
+    """Lay out `program` for its architecture and name its parts. Raises Unsupported."""
     header_names = Names()
     headers = {
-        header: lay_out_header(header, header_names.unique(header.name), NOWHERE, dense=not program.tofino)
+        header: lay_out_header(
+            header, header_names.unique(header.name), NOWHERE, dense=not architecture.by_gress
+        )
         for header in header_types(program)
     }
     actions, tables, counters, meters = Names(), Names(), Names(), Names()
     leaving = _leaving_actions(program)
     return Translation(
         program=program,
+        architecture=architecture,
         headers=headers,
-        homes=Homes(program, headers),
+        homes=Homes(program, headers, by_gress=architecture.by_gress),
         registers=Registers(program),
         action_names={name: actions.unique(name) for name in program.actions},
         table_names={name: tables.unique(name) for name in program.tables},
@@ -273,6 +277,8 @@ class CArchitecture:
     """What the C text of programs for one architecture has.
 
     Attributes:
+        by_gress: The state of a packet is that of one gress; else it lives from parser to deparser.
+        counted: The bytes that a packet counts, as C.
         options: Lines in front of all.
         blocks: Controls but deparsers, in the order of the text.
         deparsers: Deparsers.
@@ -281,6 +287,8 @@ class CArchitecture:
         emit_entries: Writes what the engine calls for a packet; `timed`: something needs the time.
     """
 
+    by_gress: bool
+    counted: str
     options: Sequence[str]
     blocks: tuple[str, ...]
     deparsers: tuple[str, ...]

@@ -362,6 +362,8 @@ def _scalar_home(unit: Translation, path: tuple[str, ...]) -> tuple[str, ir.Scal
 
 
 V1MODEL = CArchitecture(
+    by_gress=False,
+    counted="p->frame_length",
     options=OPTIONS.splitlines(),
     blocks=("verify", "ingress", "egress", "compute"),
     deparsers=("deparser",),

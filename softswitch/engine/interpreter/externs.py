@@ -83,7 +83,6 @@ class ExternState:
         self.registers = {
             name: [register.initial] * register.size for name, register in program.registers.items()
         }
-        self.counted = counted_bytes(program)
         self.counters = {
             name: [(0, 0)] * counter.size
             for name, counter in program.counters.items()
@@ -117,7 +116,7 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
         case "register.write":
             return _register_write(call, state, args)
         case "counter.count":
-            return _count(state.counters[call.instance], state.counted, args)
+            return _count(state.counters[call.instance], args)
         case "meter.execute_meter":
             return _execute_meter(state, call.instance, args)
         case "digest":
@@ -182,21 +181,14 @@ def _register_write(call: ir.Extern, state: ExternState, args: Args) -> Effect:
     return write
 
 
-def counted_bytes(program: ir.Program) -> Callable[[PacketState], int]:
-    """Return the function of the bytes that a packet counts: of Tofino's without what is in front of them."""
-    if program.tofino:
-        return lambda packet: packet.counted
-    return lambda packet: len(packet.frame)
-
-
-def _count(cells: list[tuple[int, int]], counted: Callable[[PacketState], int], args: Args) -> Effect:
+def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
     index = _value(args[0])
 
     def count(packet: PacketState) -> None:
         position = index(packet)
         if 0 <= position < len(cells):
             packets, bytes_ = cells[position]
-            cells[position] = (packets + 1, bytes_ + counted(packet))
+            cells[position] = (packets + 1, bytes_ + packet.counted)
 
     return count
 
@@ -208,13 +200,13 @@ def cost(unit: str, bytes_: int) -> int:
 
 def _execute_meter(state: ExternState, name: str, args: Args) -> Effect:
     store, index = _target(args[0]), _value(args[1])
-    meters, unit, counted = state.meters[name], state.units[name], state.counted
+    meters, unit = state.meters[name], state.units[name]
     wrap = wrapper(args[0][0].type)
 
     def execute(packet: PacketState) -> None:
         position, colour = index(packet), GREEN
         if 0 <= position < len(meters):
-            colour = meters[position].colour(state.now_us, cost(unit, counted(packet)), counted(packet))
+            colour = meters[position].colour(state.now_us, cost(unit, packet.counted), packet.counted)
         store(packet, wrap(colour))
 
     return execute

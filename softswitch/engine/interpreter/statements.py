@@ -325,7 +325,7 @@ class StatementCompiler:
         action = compile_store(statement.action) if statement.action is not None else None
 
         meter = self._program.meters[table.direct_meter] if table.direct_meter is not None else None
-        externs, trace, counted = self._externs, self._externs.trace, self._externs.counted
+        externs, trace = self._externs, self._externs.trace
         names = {name: [p.name for p in self._program.actions[name].params] for name in actions}
 
         cells = [(compile_expression(cell.place), compile_store(cell.place)) for cell in table.cells]
@@ -335,10 +335,10 @@ class StatementCompiler:
             values = [key(packet) for key in keys]
             entry = state.lookup(values)
             invocation = state.default if entry is None else entry.invocation
-            state.count(entry, counted(packet), externs.now_us)
+            state.count(entry, packet.counted, externs.now_us)
             if meter is not None:
                 colour = state.meter(entry).colour(
-                    externs.now_us, cost(meter.unit, counted(packet)), counted(packet)
+                    externs.now_us, cost(meter.unit, packet.counted), packet.counted
                 )
                 packet.variables[meter.colour] = colour
             if trace is not None:

@@ -178,7 +178,7 @@ class PacketState:
         self.output_bits = 0
         # Of programs for Tofino: what ingress asks of the traffic manager, and what goes in front of copies
         self.queue = self.cos = self.bypass = self.left_by = 0
-        self.counted = len(frame)
+        self.counted = len(frame)  # bytes for counters and meters: of Tofino's without what is in front
         self.mirrored = self.resubmitted = b""
         self.forget_requests()
 

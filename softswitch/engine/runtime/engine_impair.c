@@ -1,8 +1,8 @@
 /* Impairments: what a link does to the frames that pass it, and frames on their way out.
  *
  * A link loses, corrupts, duplicates, delays and reorders frames, each by its own draw from the
- * direction's random stream, in that order; a probability of zero draws nothing. python_engine.py
- * draws in the same order, so that both give the same outcome for the same seed.
+ * direction's random stream, in that order; a probability of zero draws nothing. Tests keep what a seed
+ * gives, so the order stays.
  */
 #include <string.h>
 

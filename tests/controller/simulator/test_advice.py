@@ -134,15 +134,16 @@ def test_fewer_missed_deadlines_come_before_shorter_times() -> None:
     base = [figures(1, a=10)]
     simplest = standing(SIMPLEST, base, base)
     in_time = standing(OTHER, [figures(0, a=20)], base)
-    assert recommended([simplest, in_time]) is in_time
+    assert recommended([simplest, in_time], SIMPLEST) is in_time
 
 
-def test_the_simplest_is_recommended_unless_others_are_clearly_better() -> None:
+def test_the_default_is_recommended_unless_others_are_clearly_better() -> None:
     base = [figures(1, a=100)]
     simplest = standing(SIMPLEST, base, base)
     slightly, clearly = (standing(OTHER, [figures(1, a=seconds)], base) for seconds in (98, 90))
-    assert recommended([slightly, simplest]) is simplest
-    assert recommended([clearly, simplest]) is clearly
+    assert recommended([slightly, simplest], SIMPLEST) is simplest
+    assert recommended([clearly, simplest], SIMPLEST) is clearly
+    assert recommended([slightly, simplest], OTHER) is slightly
 
 
 # --------------------------------------------------------------------------- the command

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,7 @@ import pytest
 from controller.errors import BadSpec
 from controller.policies.memory.policy import Answer, Question, Standing
 from controller.policies.placement.flows import flows_of
-from controller.simulator.network.average import Work, average, run_lengths
-from controller.simulator.network.fluid import Fluid, FluidJob, Phases, phases_of
+from controller.simulator.network.average import Phases, Work, average, phases_of, run_lengths
 from controller.simulator.network.generate import generate
 from controller.simulator.network.log import Promises
 from controller.simulator.network.run import NetworkTask, Simulated, metrics_of, simulate_network
@@ -44,74 +42,34 @@ def ends(found: Simulated) -> dict[str, float]:
     return {each.spec.name: each.finish_s for each in found.result.jobs}
 
 
-@pytest.mark.parametrize("model", ["phases", "average"])
-def test_a_job_alone_takes_what_its_phases_say(model: str) -> None:
-    found = run([a_job("a", "h1", "h2")], fabrics.star(3, PARTS), model=model)
+def test_a_job_alone_takes_what_its_phases_say() -> None:
+    found = run([a_job("a", "h1", "h2")], fabrics.star(3, PARTS))
     assert ends(found)["a"] == pytest.approx(10 * (0.1 + 0.1), rel=SOON)  # 8 Gbit at 80 Gb/s
 
 
-def test_two_jobs_in_step_halve_each_others_rate() -> None:
-    parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
-    topology = fabrics.leaf_spine(1, 2, 2, parts)  # h1, h2 at leaf1, h3, h4 at leaf2: one trunk each
-    two = [a_job("a", "h1", "h3"), a_job("b", "h2", "h4")]
-    found = run(two, topology, model="phases")
-    assert ends(found) == pytest.approx({"a": 10 * 0.3, "b": 10 * 0.3}, rel=SOON)
-
-
-@pytest.mark.parametrize("model", ["phases", "average"])
-def test_what_is_sent_again_on_a_common_link_takes_time(model: str) -> None:
+def test_what_is_sent_again_on_a_common_link_takes_time() -> None:
     parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
     topology = fabrics.leaf_spine(1, 2, 2, parts)
     two = [a_job(name, *servers, compute_s=0.0) for name, *servers in (("a", "h1", "h3"), ("b", "h2", "h4"))]
-    found = run(two, topology, model=model, resent=0.1)
+    found = run(two, topology, resent=0.1)
     assert ends(found)["a"] == pytest.approx(10 * 0.2 / 0.9, rel=SOON)
-    alone = run(two[:1], topology, model=model, resent=0.1)
+    alone = run(two[:1], topology, resent=0.1)
     assert ends(alone)["a"] == pytest.approx(10 * 0.1, rel=SOON)
-
-
-def test_two_jobs_that_take_turns_do_not_meet() -> None:
-    parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
-    topology = fabrics.leaf_spine(1, 2, 2, parts)
-    one, other = a_job("a", "h1", "h3"), a_job("b", "h2", "h4")
-    found = run([one, replace(other, arrival_s=0.1)], topology, model="phases")
-    assert ends(found) == pytest.approx({"a": 2.0, "b": 2.1}, rel=SOON)
-
-
-@pytest.mark.parametrize("seed", [1, 3, 9])
-def test_jobs_that_start_and_end_apart_do_no_iteration_twice(seed: int) -> None:
-    """Events lie a rounding beyond the end that was looked ahead to; there a job was 33 % slow."""
-    rng = random.Random(seed)
-    topology = fabrics.star(13, fabrics.Parts(gpus=1, rate_bps=10e9))  # no job meets another
-    jobs = [
-        a_job(
-            f"j{number}",
-            *(f"h{2 * number + end}" for end in (1, 2)),
-            layers_bytes=tuple(rng.choice((4096, 8192, 32768)) * 4 for _ in range(rng.choice((1, 2, 3)))),
-            iterations=rng.randrange(4, 8),
-            compute_s=rng.choice((1e-4, 2e-4)),
-            arrival_s=rng.choice((0.0, 1e-3)),
-        )
-        for number in range(6)
-    ]
-    found = ends(run(jobs, topology, model="phases"))
-    for job in jobs:
-        alone_s = ends(run([replace(job, arrival_s=0.0)], topology, model="phases"))[job.name]
-        assert found[job.name] == pytest.approx(job.arrival_s + alone_s, rel=1e-6)
 
 
 def test_full_memory_lets_gradients_pass_unsummed() -> None:
     """Without slots the fallback server's link carries all four flows."""
     job = a_job("a", "h1", "h2", "h3", "h4", fallback="h5")
-    ample = run([job], fabrics.star(5, PARTS), model="phases")
-    none = run([job], fabrics.star(5, replace(PARTS, slots=1)), model="phases")
+    ample = run([job], fabrics.star(5, PARTS))
+    none = run([job], fabrics.star(5, replace(PARTS, slots=1)))
     assert ends(ample)["a"] == pytest.approx(2.0, rel=SOON)
     assert ends(none)["a"] == pytest.approx(10 * (0.1 + 4 * 0.1), rel=0.01)
 
 
 def test_the_longer_a_slot_is_held_the_more_of_them_it_takes() -> None:
     topology = fabrics.star(3, replace(PARTS, slots=1024))
-    quick = run([a_job("a", "h1", "h2", fallback="h3")], topology, model="phases")
-    slow = run([a_job("a", "h1", "h2", fallback="h3", hold_s=60e-6)], topology, model="phases")
+    quick = run([a_job("a", "h1", "h2", fallback="h3")], topology)
+    slow = run([a_job("a", "h1", "h2", fallback="h3", hold_s=60e-6)], topology)
     summed_bps = 1024 * 256 * 8 / 60e-6
     rate_bps = summed_bps + 40e9  # above that both flows go to the fallback server, whose link has 80 Gb/s
     assert ends(quick)["a"] == pytest.approx(2.0, rel=SOON)
@@ -203,34 +161,18 @@ def test_on_average_no_link_carries_more_than_it_holds() -> None:
         assert sum(part[j] * rates[j] * out[j] for j in here) <= flows.link_bps[link] * 1.02
 
 
-@pytest.mark.parametrize("model", ["phases", "average"])
-def test_jobs_that_share_far_too_few_slots_are_named(model: str) -> None:
+def test_jobs_that_share_far_too_few_slots_are_named() -> None:
     """With 16 slots and windows of 64 packets, three jobs were off by up to 66 % beside packets."""
     few = fabrics.star(6, replace(PARTS, slots=16))
     held_s = 64 * 256 * 8 / 80e9
     jobs = [a_job(f"j{n}", f"h{2 * n + 1}", f"h{2 * n + 2}", hold_s=held_s) for n in range(3)]
-    assert run(jobs, few, model=model).crowded == {"j0", "j1", "j2"}
-    assert not run(jobs[:1], few, model=model).crowded  # alone it has all slots in turn
-    assert not run(jobs, fabrics.star(6, replace(PARTS, slots=64)), model=model).crowded
+    assert run(jobs, few).crowded == {"j0", "j1", "j2"}
+    assert not run(jobs[:1], few).crowded  # alone it has all slots in turn
+    assert not run(jobs, fabrics.star(6, replace(PARTS, slots=64))).crowded
 
 
-def test_on_average_is_near_what_the_phases_say() -> None:
-    """Jobs whose iterations differ in length, so that who meets whom changes."""
-    parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
-    topology = fabrics.leaf_spine(1, 2, 4, parts)
-    jobs = [
-        a_job(f"j{n}", f"h{n}", f"h{n + 4}", iterations=200, compute_s=0.1 * 1.21**n) for n in range(1, 5)
-    ]
-    phases, mean = (ends(run(jobs, topology, model=model)) for model in ("phases", "average"))
-    for name, end_s in phases.items():
-        assert mean[name] == pytest.approx(end_s, rel=0.15)
-
-
-def test_a_fluid_ends_where_its_phases_do() -> None:
+def test_an_iteration_waits_for_its_tensors_and_their_sums() -> None:
     phases = Phases(2.0, (1.0, 2.0), (10.0, 10.0), latency_s=0.25)
-    fluid = Fluid(0.0, {"a": FluidJob(phases, 3, 0.0)})
-    fluid.run(lambda senders: dict.fromkeys(senders, 10.0), math.inf)
-    assert fluid.now_s == pytest.approx(3 * phases.iteration_s(10.0))
     assert phases.iteration_s(10.0) == pytest.approx(3.5)
 
 

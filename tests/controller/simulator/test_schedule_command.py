@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.replicas import MURI
 from benchmarks.schedulers.trace_files import SAMPLE as TRACE
 from controller.policies.grouping.efficiency import Span, best, round_s, spans
 from controller.policies.registry import known
@@ -25,25 +24,6 @@ from controller.simulator.traces import neutral
 from controller.vocabulary import Cluster
 from ina.cli.schedule.plan import timeline
 from tests.controller.simulator.commands import schedule
-
-
-def test_policies_side_by_side() -> None:
-    ran = schedule(
-        "simulate", "--trace", TRACE, "--nodes", 2, "--policy", f"{MURI}:srtf,{MURI}:muri-s",
-        "--verify", "--processes", 1, "--json",
-    )  # fmt: skip
-    assert ran.code == 0
-    assert {name: round(values["avg_jct_s"], 2) for name, values in ran.json["metrics"].items()} == {
-        f"{MURI}:srtf": 6380.26,
-        f"{MURI}:muri-s": 8288.27,
-    }
-
-
-def test_a_table_of_generated_jobs() -> None:
-    ran = schedule("simulate", "--generate", 30, "--policy", "fifo,muri-s", "--processes", 1)
-    assert ran.code == 0
-    assert "30 jobs on 64 GPUs in 8 servers" in ran.out
-    assert "muri-s" in ran.out
 
 
 def test_processes_change_no_figure() -> None:
@@ -59,31 +39,6 @@ def test_processes_change_no_figure() -> None:
     for metrics in (*one.values(), *two.values()):
         assert metrics.pop("wall_s") > 0
     assert one == two
-
-
-def test_synergy_and_lucid_have_jobs_and_speed_models_of_their_own() -> None:
-    pytest.importorskip("sklearn")
-    synergy = schedule(
-        "simulate", "--generate", 60, "--load", 2, "--nodes", 2, "--processes", 1, "--verify", "--json",
-        "--policy", "synergy:fifo+proportional,synergy:fifo+tune",
-    ).json["metrics"]  # fmt: skip
-    assert synergy["synergy:fifo+tune"]["avg_jct_s"] < synergy["synergy:fifo+proportional"]["avg_jct_s"]
-    lucid = schedule(
-        "simulate", "--generate", 60, "--load", 2, "--nodes", 3, "--processes", 1, "--verify", "--json",
-        "--policy", "lucid:lucid,lucid:fifo,lucid:tiresias", "--set", "profiler_nodes=0",
-    ).json["metrics"]  # fmt: skip
-    assert lucid["lucid:lucid"]["avg_jct_s"] < lucid["lucid:fifo"]["avg_jct_s"]
-
-
-def test_every_order_and_every_allocator_of_synergy_ends_all_jobs() -> None:
-    pytest.importorskip("scipy")
-    names = schedule("policies", "--json").json["policies"]["synergy"]
-    chosen = [name for name in names if name.startswith("synergy:fifo") or name.endswith("+tune")]
-    assert len(chosen) == 10
-    ran = schedule(
-        "simulate", "--generate", 3, "--nodes", 1, "--processes", 1, "--policy", ",".join(chosen), "--json"
-    )
-    assert {metrics["jobs"] for metrics in ran.json["metrics"].values()} == {3}
 
 
 def test_output_has_numbers_and_plots(tmp_path: Path) -> None:
@@ -170,7 +125,6 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--trace", TRACE, "--nodes", "1"], "asks for 16 GPUs; the cluster has 8"),
         (["--trace", TRACE, "--format", "xml"], "format 'xml' is unknown"),
         (["--load", "0"], "a load of 0; it must be positive"),
-        (["--load", "inf"], "a load of inf; it must be positive"),
         (["--profiles", TRACE], "profiles and pairs need each other"),
         (
             ["--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"],
@@ -342,13 +296,6 @@ def test_the_plan_of_the_example() -> None:
         contention = {2: 1.33 / 1.015, 3: 1.5 / 1.015, 4: 1.37 / 1.015}[len(group["jobs"])]
         end_s = max(span["end_s"] for span in group["timeline"])
         assert group["iteration_s"] == pytest.approx([end_s * contention] * len(group["jobs"]))
-
-
-def test_the_plan_as_text() -> None:
-    ran = schedule("plan", "--jobs", JOBS, "--cluster", CLUSTER)
-    assert "muri-s: 10 jobs on 4 GPUs" in ran.out
-    assert "rack1:0,1" in ran.out
-    assert "storage |A" in ran.out
 
 
 def test_jobs_that_fit_do_not_share() -> None:

@@ -580,21 +580,6 @@ def test_files_of_measurements(tmp_path: Path, name: str, text: str, complaint: 
 PLAIN = ("fifo", "sjf", "srsf", "las", "tiresias", "qssf", "muri-s", "muri-l", "weave-s", "weave-l")
 
 
-@pytest.mark.parametrize("jobs", [1, 2, 9])
-def test_one_job_and_equal_jobs_are_no_trouble(tmp_path: Path, jobs: int) -> None:
-    path = tmp_path / "equal.csv"
-    rows = "".join(f"{number},0,100,1,.25,.25,.25,.25\n" for number in range(jobs))
-    path.write_text(f"{STAGED}\n{rows}")
-    ran = schedule(
-        "simulate", "--trace", path, "--nodes", 1, "--gpus", 2, "--policy", ",".join(PLAIN), "--verify",
-        "--processes", 1, "--json",
-    )  # fmt: skip
-    assert {metrics["jobs"] for metrics in ran.json["metrics"].values()} == {jobs}
-    planned = schedule("plan", "--jobs", path, "--nodes", 1, "--gpus", 2, "--json").json
-    if jobs == 9:  # four equal jobs with equal stages fill every gap
-        assert [group["gamma"] for group in planned["groups"]][:2] == [1.0, 1.0]
-
-
 def test_json_is_whole_or_nothing(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(f"{CSV}\n1,0,5,1\n2,0,oops,1\n")

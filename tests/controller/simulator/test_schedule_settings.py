@@ -144,56 +144,12 @@ class TestLucid:
         pytest.importorskip("sklearn")
         return metrics("lucid:lucid", *settings, more=("--nodes", 3))
 
-    def test_sharing_shortens_completion_times(self) -> None:
-        assert self.lucid("capacity=0")["avg_jct_s"] > self.lucid()["avg_jct_s"]
-
     def test_more_nodes_profile_faster_and_leave_less(self) -> None:
         assert self.lucid("profiler_nodes=2")["avg_jct_s"] != self.lucid()["avg_jct_s"]
-
-    def test_profiling_hurries_while_many_wait_for_it(self) -> None:
-        pytest.importorskip("sklearn")
-        burst = ("--generate", 60, "--nodes", 3, "--load", 100, "--policy", "lucid:lucid", "--json")
-        slow, quick, as_else = (
-            schedule("simulate", *burst, "--set", f"burst_s={seconds}").json["metrics"]["lucid:lucid"]
-            for seconds in (0, 20, 80)
-        )
-        assert quick["avg_jct_s"] != slow["avg_jct_s"] == as_else["avg_jct_s"]
-        ran = schedule("simulate", *burst, "--set", "burst_s=100")
-        assert (ran.code, "100.0 s in bursts and 80.0 s else" in ran.complaint) == (2, True)
 
     def test_half_a_node_is_refused(self) -> None:
         ran = schedule("simulate", *SMALL, "--policy", "lucid:lucid", "--set", "profiler_nodes=0.5")
         assert (ran.code, "profiler_nodes=0.5: want a whole number" in ran.complaint) == (2, True)
-
-    def test_it_learns_while_it_runs(self) -> None:
-        pytest.importorskip("interpret")
-        pytest.importorskip("sklearn")
-        ran = schedule(
-            "simulate", "--generate", 300, "--nodes", 4, "--load", 1, "--policy", "lucid:online,lucid:fifo",
-            "--processes", 1, "--verify", "--json",
-        )  # fmt: skip
-        found = ran.json["metrics"]
-        assert found["lucid:online"]["avg_jct_s"] < 0.7 * found["lucid:fifo"]["avg_jct_s"]
-
-    def test_an_unstable_job_is_evicted_once_it_shares(self, tmp_path: Any) -> None:
-        pytest.importorskip("sklearn")
-        text = (
-            "name,arrival_s,duration_s,gpus,model,gpu_util,gmem_util,gmem,amp,gpu_util_cv\n"
-            "steady,0,1000,1,m,5,5,500,0,0.1\n"
-            "wild,1,1000,1,m,5,5,500,0,{}\n"
-            "third,2,10,1,m,5,5,500,0,0\n"
-        )
-        ends = []
-        for variation in (0.1, 0.9):
-            trace = tmp_path / f"{variation}.csv"
-            trace.write_text(text.format(variation))
-            ran = schedule(
-                "simulate", "--trace", trace, "--nodes", 1, "--gpus", 1, "--policy", "lucid:lucid",
-                "--set", "profiler_nodes=0", "--processes", 1, "--verify", "--json",
-            )  # fmt: skip
-            assert ran.code == 0, ran.complaint
-            ends.append(ran.json["metrics"]["lucid:lucid"]["makespan_s"])
-        assert ends[0] < 1500 < 1990 < ends[1]
 
 
 # ---------------------------------------------------------------------------

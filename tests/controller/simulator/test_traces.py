@@ -181,12 +181,13 @@ def test_what_a_published_log_leaves_out_is_said(tmp_path: Path, caplog: pytest.
     ]
     path = written(tmp_path, HELIOS + "\n".join(rows))
     with caplog.at_level(logging.WARNING):
-        jobs = read(path)
+        jobs, again = read(path), read(path)
     assert [(job.name, job.gpus, job.arrival_s, job.vc) for job in jobs] == [
         ("3", 1, 0, "vb"),
         ("4", 2, 30, "vb"),
     ]
-    assert f"{path}: 2 jobs are read, and these left out: 2 without a GPU, 1 that took no time" in caplog.text
+    assert again == jobs
+    assert caplog.messages == [f"{path}: read 2 jobs; left out: 2 without a GPU, 1 that took no time"]
     with pytest.raises(BadTrace, match="no job is left: 1 without a GPU, 1 that took no time"):
         read(written(tmp_path, HELIOS + "\n".join(rows[:2])))
 

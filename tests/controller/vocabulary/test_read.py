@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -292,19 +291,6 @@ def test_a_fat_tree_has_the_size_of_grids() -> None:
     tree = fabrics.fat_tree(8, 6, fabrics.Parts(programmable=0.2))
     assert (len(tree.switches), len(tree.servers)) == (80, 192)
     assert sum(switch.aggregates for switch in tree.switches) == 16
-
-
-def test_a_networkx_graph_is_a_cluster() -> None:
-    graph = networkx.Graph()
-    graph.add_node("s", slots=100, rtt_s=1e-5)
-    graph.add_edge("s", "h", rate_bps=5e9)
-    graph.nodes["h"]["gpus"] = 2
-    cluster = graphs.from_graph(graph)
-    assert cluster.switch["s"].slots == 100
-    assert cluster.links[0].rate_bps == 5e9
-    graph.edges["s", "h"]["rate_bps"] = 2e15
-    with pytest.raises(BadSpec, match=r"edge s-h: rate_bps = 2000000000000000.0: want"):
-        graphs.from_graph(graph)
 
 
 def test_a_testbeds_topology_is_a_cluster() -> None:

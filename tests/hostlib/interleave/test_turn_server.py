@@ -178,6 +178,10 @@ def test_strangers_are_refused() -> None:
             noise.connect(place["socket"])
             noise.sendall(b"hello\n")
             assert b"refused" in noise.recv(1000)
+        with socket.socket(socket.AF_UNIX) as older:
+            older.connect(place["socket"])
+            older.sendall(b'{"job": "a", "rank": 0}\n')
+            assert b"refused: it speaks protocol 1, this end 2: install" in older.recv(1000)
         member.leave()
         assert server.broken is None
 

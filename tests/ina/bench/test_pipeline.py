@@ -24,25 +24,6 @@ def test_the_benchmark_counts_what_it_sends(name: str) -> None:
         assert result.collided_share == result.evicted_share == 0
 
 
-@pytest.mark.parametrize("name", ["exclusive", "shared"])
-def test_threads_are_measured_beside_one(name: str) -> None:
-    program = p4src_program(name, LANES=32)
-    result = bench_pipeline(program, contributors=2, burst=8, rounds=2, round_s=0.01, threads=2)
-    assert result.threads is not None
-    assert result.threads.threads == 2
-    assert min(result.threads.packets_per_s, result.threads.one_packets_per_s) > 0
-    if name == "exclusive":
-        assert result.completed_share == result.threads.completed_share == 1.0
-
-
-def test_a_program_for_one_thread_is_not_measured_on_two() -> None:
-    program = softswitch.compile_file(
-        P4SRC / "tna" / "exclusive.p4", defines={"LANES": "32", "__TARGET_TOFINO__": "1"}
-    )
-    with pytest.raises(PipelineError, match="runs on one thread: programs for Tofino are not divided"):
-        bench_pipeline(program, contributors=2, burst=8, rounds=1, round_s=0.01, threads=2)
-
-
 def test_a_program_without_aggregation_is_refused() -> None:
     program = program_of(P4SRC.parent / "tests" / "p4" / "basic_tables" / "program.p4")
     with pytest.raises(ProgramMismatch, match="is not one for aggregation: it lacks table"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from bmv2_topos.testbeds.netns.errors import NotHere
 from bmv2_topos.testbeds.netns.namespaces import existing
+from hostlib.launch import command_line
 from ina.bench.veth import FRAME, PATIENCE_S, VethBench, VethPassed, bench_veth, keep_full
 from ina.bench.veth_bed import check
 from tests.softswitch.namespaces import why_not
@@ -96,18 +98,17 @@ def test_without_root_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.netns
 @pytest.mark.skipif(bool(REASON), reason=REASON)
 def test_frames_and_superframes_arrive_and_nothing_is_left_behind() -> None:
-    left = f"ina-bench-{NOBODY}-0a"  # as by a run that was killed
-    subprocess.run(["ip", "netns", "add", left], check=True)
-    found = bench_veth(baseline=False, round_s=0.05, rounds=1)
-    assert existing(left) == []
-    assert [case.name for case in found.cases] == [
+    left = f"ina-bench-{NOBODY}-0"  # as by a run that was killed
+    subprocess.run(command_line.ina("topo", "up", "single-switch:2", "--name", left), check=True)
+    few = ("--exact", "1", "--lpm", "1", "--ternary", "1", "--duration", "0.05")
+    command = command_line.ina("bench", "switch", "--veth", *few, "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        found = json.loads(process.communicate()[0])["metrics"]["veth"]
+    assert [case["name"] for case in found] == [
         "64 B, frame by frame",
         "1066 B, frame by frame",
         "1066 B, frame by frame, another switch beside it",
         "1066 B, superframes",
     ]
-    for case in found.cases:
-        assert case.frames > 0
-        assert case.lost == 0
-        assert case.cpu_s > 0 or case.frames < 100_000  # counted in ticks of 10 ms
-    assert existing(f"ina-bench-{os.getpid()}-") == []
+    assert all(case["packets_per_s"] > 0 and case["lost_packets"] == 0 for case in found)
+    assert existing(f"ina.{left}.") == existing(f"ina.ina-bench-{process.pid}-") == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -49,9 +49,20 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
+def settling(bed: beds.Bed, headers: Mapping[str, str]) -> httpx.Client:
+    """Return a client whose requests end when the service has done what follows from them."""
+    return httpx.Client(
+        base_url=bed.url,
+        headers=headers,
+        timeout=beds.TIMEOUT_S,
+        trust_env=False,
+        event_hooks={"response": [bed.settle]},
+    )
+
+
 @pytest.fixture
 def http(bed: beds.Bed) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=bed.url, timeout=beds.TIMEOUT_S, trust_env=False) as client:
+    with settling(bed, {}) as client:
         yield client
 
 
@@ -62,12 +73,7 @@ def people(bed: beds.Bed) -> Iterator[dict[str, httpx.Client]]:
     made = {name: tokens.add(name, Role.SUBMITTER, beds.USER) for name in ("alice", "bob")}
     made |= {"root": tokens.add("root", Role.OPERATOR, beds.USER), "nobody": "", "guess": "ina_guess"}
     clients = {
-        name: httpx.Client(
-            base_url=bed.url,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=beds.TIMEOUT_S,
-            trust_env=False,
-        )
+        name: settling(bed, {"Authorization": f"Bearer {token}"} if token else {})
         for name, token in made.items()
     }
     yield clients

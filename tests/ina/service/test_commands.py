@@ -19,7 +19,6 @@ from typer.testing import CliRunner, Result
 from ina.cli.commands import app
 from ina.cli.errors import FAILED, USAGE, Failure, verdict
 from ina.service.client import Client, ClientError, Refused, Unreachable
-from ina.service.records import Discrepancy
 from ina.service.tokens import Role, Tokens
 from tests.ina.service.bed import TIMEOUT_S, USER, Bed, job
 
@@ -55,7 +54,9 @@ def ina(bed: Bed) -> Run:
     }
 
     def run(*arguments: object, **env: str) -> Result:
-        return CliRunner(env={**environment, **env}).invoke(app, [str(each) for each in arguments])
+        done = CliRunner(env={**environment, **env}).invoke(app, [str(each) for each in arguments])
+        bed.settle()
+        return done
 
     return run
 
@@ -82,13 +83,12 @@ def test_the_jobs_of_a_file_are_submitted_listed_shown_and_explained(ina: Run, b
     listed = said(ina("jobs"))
     assert "vision" in listed
     assert "needs 6 GPUs; 4 of 8 are free" in listed
-    bed.do(lambda: bed.service.advance(30))
+    bed.advance(30)
     shown = said(ina("show", "vision"))
     assert "done       300 of 1,000 iterations" in shown
     assert "predicted  done in 1:10" in shown
     assert "deadline   in 7:50" in shown
     explained = said(ina("explain", "text"))
-    assert "wait until more GPUs are free" in explained
     assert "waits        text: needs 6 GPUs; 4 of 8 are free" in explained
 
 
@@ -124,7 +124,7 @@ def test_jobs_that_are_over_are_listed_when_asked_for(ina: Run, file: Path) -> N
 
 def test_a_job_that_failed_is_retried(ina: Run, bed: Bed, file: Path) -> None:
     said(ina("submit", file))
-    bed.do(lambda: bed.service.fail("vision"))
+    bed.fail("vision")
     assert "rank 1 ended with status 3" in said(ina("jobs", "--all"))
     assert said(ina("retry", "vision")) == "vision: queued\n"
 
@@ -157,9 +157,10 @@ def test_nothing_is_done_if_one_of_several_names_is_wrong(ina: Run, file: Path) 
 
 def test_an_audit_that_finds_something_fails(ina: Run, bed: Bed) -> None:
     assert "nothing else" in said(ina("audit"))
-    bed.service.differences = (Discrepancy("s1", "job 7 is there, and should not be"),)
+    said(ina("submit", "-np", 8, "--name", "a", "--", "true"))
+    bed.world.switches["leaf1"].wipe()
     done = ina("audit")
-    assert "job 7 is there, and should not be" in done.stdout
+    assert "add job a: it is not there" in done.stdout
     assert refusal(done) == (FAILED, "the audit found 1 difference")
     assert json.loads(ina("audit", "--json").stdout)["clean"] is False
 
@@ -167,9 +168,9 @@ def test_an_audit_that_finds_something_fails(ina: Run, bed: Bed) -> None:
 def test_logs_are_shown_whole_and_followed(ina: Run, bed: Bed, file: Path) -> None:
     said(ina("submit", file))
     text = "".join(f"line {number}\n" for number in range(20_000))
-    (bed.folder / "1.2.log").write_text(text)
+    bed.log("vision", 2).write_text(text)
     assert said(ina("logs", "vision", "--rank", 2)) == text
-    bed.do(lambda: bed.service.advance(1000))
+    bed.advance(1000)
     assert said(ina("logs", "vision", "--rank", 2, "-f")) == text
     done = ina("logs", "vision", "--rank", 1)
     assert (done.stdout, done.stderr) == ("", "ina: rank 1 of job vision has written nothing\n")
@@ -180,7 +181,7 @@ def test_what_a_rank_wrote_gives_no_commands_to_the_terminal(bed: Bed, ina: Run,
     """\x1b]0;… would give the window another title, \x1b[2J clear it; a file gets what was written."""
     said(ina("submit", file))
     wrote = "\x1b]0;hello\x07\x1b[2Jloss\t1.5 ü\r\nstep 1\rstep 2\x9b31m\u202e\n"
-    (bed.folder / "1.0.log").write_text(wrote, newline="")
+    bed.log("vision").write_text(wrote, newline="")
     assert said(ina("logs", "vision")) == wrote.replace("\r\n", "\n"), "as the runner of the test has it"
     ours, theirs = pty.openpty()
     subprocess.run(
@@ -200,7 +201,7 @@ def test_what_a_rank_wrote_gives_no_commands_to_the_terminal(bed: Bed, ina: Run,
 
 def test_a_job_is_watched_until_it_is_over(ina: Run, bed: Bed, file: Path) -> None:
     said(ina("submit", file))
-    later = threading.Timer(0.3, lambda: bed.do(lambda: bed.service.advance(1000)))
+    later = threading.Timer(0.3, lambda: bed.advance(1000))
     later.start()
     lines = said(ina("watch", "vision")).splitlines()
     later.join()
@@ -214,7 +215,7 @@ def test_a_job_is_watched_until_it_is_over(ina: Run, bed: Bed, file: Path) -> No
 
 def test_who_watches_a_job_that_fails_hears_where_to_look(ina: Run, bed: Bed, file: Path) -> None:
     said(ina("submit", file))
-    bed.do(lambda: bed.service.fail("vision"))
+    bed.fail("vision")
     assert refusal(ina("watch", "vision")) == (
         FAILED,
         "job vision failed: rank 1 ended with status 3; see what it wrote: ina logs vision --rank 1",
@@ -241,6 +242,7 @@ def test_top_shows_switches_servers_and_jobs(ina: Run, file: Path) -> None:
         (("submit", "-np", 99, "--name", "a", "--", "x"), USAGE, "the cluster has 8 GPUs"),
         (("submit", "a", "b"), USAGE, "want one FILE of jobs, or -np WORKERS"),
         (("submit", "-np", 2, "a.toml", "--", "true"), USAGE, "a.toml: a file of jobs says itself"),
+        (("submit", "-np", 2, "--deadline", "inf", "--", "x"), USAGE, "--deadline inf: want a finite number"),
         (("submit", "--deadline", 3, "a.toml"), USAGE, "want one FILE of jobs, or -np WORKERS"),
         (("show", "none"), FAILED, "there is no job 'none'"),
         (("explain", "none"), FAILED, "there is no job 'none'"),
@@ -311,7 +313,7 @@ def test_a_package_that_is_missing_is_named_with_what_to_install(
         ((), "give --state DIR"),
         (("--state", "x", "--tls-cert", "a.pem"), "--tls-cert and --tls-key need each other"),
         (("--state", "x", "--listen", "nowhere"), "'nowhere': want HOST:PORT or unix:PATH"),
-        (("--state", "x", "--period", "inf"), "a period of inf s"),
+        (("--state", "x", "--period", "inf"), "--period inf: want a finite number"),
         (("--state", "x", "--cluster", "c.toml", "--testbed", "lab"), "are mutually exclusive"),
         (("--state", "x", "--cluster", "c.toml"), "c.toml: "),
         (("--state", "x", "--lanes", "32"), "--lanes needs --cluster"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from controller.core import Ended, Overdue, Retried
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.service.common import rows
+from ina.cli.service.serving import _log_decisions
 from ina.service import views
 from ina.service.api.metrics import render
 from ina.service.ledger import Ledger
@@ -20,6 +23,7 @@ from ina.service.store import Store
 from tests.ina.service.served import LEFT, RIGHT, Served
 from tests.ina.service.test_policies import ledger_of
 from tests.ina.service.test_quotas import submit
+from tests.ina.service.virtual import ITERATION_S
 
 DUE = {"a": 12.0, "b": 16.0, "c": 20.0}
 """Seconds that jobs of 2 s have from when all servers are busy for 100."""
@@ -98,7 +102,30 @@ async def test_a_deadline_that_passes_while_no_controller_runs_is_noticed_and_an
     await served.until(lambda: all(each.over for each in served.daemon.records()))
     found = {each.name: (each.state, each.late) for each in served.daemon.records()}
     assert found == {"in time": ("completed", False), "too late": ("completed", True)}
+    (ended,) = [
+        each.entry for each in served.daemon.explain("in time").decisions if each.entry.event == "ended"
+    ]
+    assert ended.numbers["ran_s"] == pytest.approx(60 * ITERATION_S, abs=0.5)  # not until that was seen
     await served.clean()
+
+
+async def test_a_start_logs_what_it_decides_and_does_not_guess_what_silent_jobs_have_done(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.world.silent.add("silent")
+    await served.submit("silent", 1000, (LEFT, RIGHT), deadline_s=12.0)
+    before = sum(served.daemon.counted().values())
+    await served.again(down_s=25.0)
+    with caplog.at_level(logging.INFO, "ina.service.decisions"):
+        log = asyncio.create_task(_log_decisions(served.daemon))
+        assert await served.over("silent") == ["missed"]
+        await asyncio.sleep(0.1)
+        log.cancel()
+    why = "its deadline, 12 s after its arrival, has passed, and it was running"
+    assert served.daemon.record("silent").reason == why
+    lines = [(each.decision, each.getMessage()) for each in caplog.records if hasattr(each, "decision")]
+    assert lines == [(each.number, each.entry.text) for each in served.daemon.decisions(before)]
+    assert why in [text for _, text in lines]
 
 
 def test_a_job_that_waits_for_a_quota_is_missed_too_and_a_replay_knows_it(tmp_path: Path) -> None:

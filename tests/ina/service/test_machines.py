@@ -138,7 +138,7 @@ def test_files_are_read_again_when_an_operator_asks(tmp_path: Path) -> None:
     ):
         found = client.reload()
         assert found["policies"]["scheduler"] == "srsf"
-        assert bed.service.topology == read_cluster(lab)
+        assert bed.daemon.topology == read_cluster(lab)
 
         def refused(change: Callable[[], Any]) -> str:
             change()
@@ -147,14 +147,14 @@ def test_files_are_read_again_when_an_operator_asks(tmp_path: Path) -> None:
             assert error.value.status == 409
             return str(error.value)
 
-        before: Topology = bed.service.topology
+        before: Topology = bed.daemon.topology
         text = refused(lambda: lab.write_text(LAB.replace("port = 2", "")))
         assert "nothing has changed: " in text
         assert "lab.toml:13: server 'n2': port is missing" in text
         lab.write_text(LAB.replace("10.0.0.2", "10.0.0.9"))
         text = refused(lambda: policies.write_text("scheduler = 3\n"))
         assert "policies.toml:1: scheduler = 3" in text
-        assert bed.service.topology is before  # both files are read before anything changes
+        assert bed.daemon.topology is before  # both files are read before anything changes
 
 
 def test_a_controller_without_files_has_none_to_read(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Screenshots stay in the tests' temporary folders.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from controller.core import Measured
 from controller.vocabulary import parse_topology
+from ina.service.client import Client
 from ina.service.tokens import Role, Tokens
 from tests.extras import needs
 from tests.ina.service.bed import FABRIC, TIMEOUT_S, Bed, job, serving
@@ -85,7 +87,7 @@ def test_it_shows_who_runs_who_waits_and_why(
 ) -> None:
     jobs = [job("vision", workers=6, deadline_s=150), job("text", workers=2), job("late", workers=4)]
     http.post("/v1/jobs", json={"jobs": jobs})
-    bed.do(lambda: bed.service.advance(30))
+    bed.advance(30)
     _open(page, bed)
     assert "2 running 1 waiting 8 / 8 GPUs in use" in _text(page, "#tiles")
     assert re.search(r"vision running 1:10 in 2:00 1,024 . h1", _text(page, "#jobs"))
@@ -103,7 +105,7 @@ def test_a_job_that_is_completed_late_is_shown_so(page: Page, bed: Bed, http: ht
     http.post(
         "/v1/jobs", json={"jobs": [job("vision", iterations=10, deadline_s=0.5, on_late="best-effort")]}
     )
-    bed.do(lambda: bed.service.advance(30))
+    bed.advance(30)
     _open(page, bed)
     page.wait_for_selector("#over >> text=completed late")
     page.click("#over a")
@@ -126,9 +128,9 @@ def test_a_jobs_page_explains_it_and_shows_its_output(
     page: Page, bed: Bed, http: httpx.Client, tmp_path: Path
 ) -> None:
     http.post("/v1/jobs", json={"jobs": [job("vision", deadline_s=150)]})
-    (bed.folder / "1.0.log").write_text("epoch 1\n")
-    (bed.folder / "1.3.log").write_text("of rank 3\n")
-    bed.do(lambda: bed.service.advance(30))
+    bed.log("vision").write_text("epoch 1\n")
+    bed.log("vision", 3).write_text("of rank 3\n")
+    bed.advance(30)
     _open(page, bed)
     page.click("#jobs a")
     page.wait_for_selector("#why-body li")
@@ -137,7 +139,7 @@ def test_a_jobs_page_explains_it_and_shows_its_output(
     assert "placed on h" in _text(page, "#why")
     assert "deadline" in page.locator("#time svg").first.text_content()
     page.wait_for_selector("#log-text >> text=epoch 1")
-    with (bed.folder / "1.0.log").open("a") as file:
+    with bed.log("vision").open("a") as file:
         file.write("epoch 2\n")
     page.wait_for_selector("#log-text >> text=epoch 2")
     page.select_option("#log select", "3")
@@ -214,7 +216,7 @@ def test_it_fits_narrow_screens_and_dark_ones(
 def test_what_people_name_is_text(page: Page, bed: Bed, http: httpx.Client) -> None:
     name = "<img src=x onerror=document.title=1>"
     http.post("/v1/jobs", json={"jobs": [job(name, command=["<script>document.title=2</script>"])]})
-    (bed.folder / "1.0.log").write_text("<b>bold</b>")
+    bed.log(name).write_text("<b>bold</b>")
     _open(page, bed)
     page.click("#jobs a")
     page.wait_for_selector("#log-text >> text=<b>bold</b>")
@@ -264,14 +266,16 @@ def test_buttons_that_would_be_refused_are_not_shown(page: Page, bed: Bed, http:
     asked = {
         "name": "theirs",
         "machines": [{"known_as": ["h1"], "ranks": [0]}],
-        "token_sha256": "0" * 64,
+        "token_sha256": hashlib.sha256(b"theirs").hexdigest(),
     }
     assert http.post("/v1/admissions", json=asked).status_code == 201
     http.post("/v1/jobs", json={"jobs": [job("ours", workers=1)]})
-    bed.do(lambda: bed.service.fail("theirs"))
-    bed.do(lambda: bed.service.fail("ours"))
-    silent = bed.service.topology.switches[0].name
-    bed.do(lambda: bed.service._down.update({silent: "it does not answer", "h2": "drained by alice"}))
+    with Client(bed.url, token="theirs", timeout_s=TIMEOUT_S) as holder:
+        holder.leave("theirs", "it was killed")
+    bed.fail("ours")
+    silent = bed.daemon.topology.switches[0].name
+    bed.world.switches[silent].gone = True
+    http.post("/v1/nodes/h2/drain")
     _open(page, bed)
     assert page.locator(f"button[aria-label='Drain {silent}']").count() == 1
     assert page.locator("button[aria-label='Undrain h2']").count() == 1
@@ -305,7 +309,7 @@ def test_the_focus_is_where_it_was_after_a_dialog(page: Page, bed: Bed, http: ht
 def test_measurements_do_not_drown_what_was_decided(page: Page, bed: Bed, http: httpx.Client) -> None:
     http.post("/v1/jobs", json={"jobs": [job("vision")]})
     for _ in range(400):
-        bed.do(lambda: bed.service._handle(Measured(bed.service.now_s, "vision", 0.1, 1_000_000)))
+        bed.do(lambda: bed.ledger.record([Measured(bed.ledger.now_s, "vision", 0.1, 1_000_000)]))
     assert len(http.get("/v1/events?after=-5").json()["events"]) == 5
     assert len(http.get("/v1/events?after=-5&without=measured").json()["events"]) >= 4
     assert http.get("/v1/events?without=all").status_code == 422

@@ -11,7 +11,7 @@ from controller.core import Cancelled, Submitted, Tick
 from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.by_kind import AllocationSettings, default_for
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
@@ -161,6 +161,29 @@ def test_a_policy_file_says_what_differs_from_the_defaults(tmp_path: Path) -> No
     found = read_policies(path, defaults)
     assert found == Policies("las", allocation, retries=2, settings=(("quantum_s", 60),))
     assert Policies.of(json.loads(json.dumps(found.plain()))) == found
+
+
+@pytest.mark.parametrize(
+    ("before", "scheduler", "placement", "routing"),
+    [
+        ("joint", "edf", "netpack", "ecmp-everywhere"),
+        ("edf", "joint", "scheduler", "shortest-path"),
+        ("edf", "fifo", "netpack", "ecmp-everywhere"),
+    ],
+)
+def test_a_policy_file_with_a_scheduler_alone_decides_as_the_option_does(
+    before: str, scheduler: str, placement: str, routing: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "policies.toml"
+    path.write_text(f'scheduler = "{scheduler}"')
+    choice = default_for(8, before)
+    defaults = Policies(before, AllocationSettings(placement=choice.placement, routing=choice.routing))
+    assert read_policies(path, defaults).names == {
+        "scheduler": scheduler,
+        "placement": placement,
+        "memory": "shared",
+        "routing": routing,
+    }
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,9 @@ def problem(answer: httpx.Response) -> dict[str, object]:
         ([job(workers=9)], "/jobs/0", "the cluster has 8 GPUs"),
         ([job(servers=["h1", "h1", "h2", "h9"])], "/jobs/0", "there is no server 'h9'"),
         ([job(layers_bytes=[4, "x"])], "/jobs/0/layers_bytes", "element 1"),
+        ([job(stages_s=[0, 0, 0, 0])], "/jobs/0/stages_s", "job 'vision': stages_s = [0, 0, 0, 0]: want at"),
+        ([job("a"), job("b", gpus_per_worker=8, workers=1)], "/jobs/1", "job 'b': 1 worker of 8 GPUs"),
+        ([job(tree={})], "/jobs/0/tree", "root is missing"),
         ([job("a"), job("a")], "/jobs/1/name", "an earlier job has this name"),
         ([job("../../etc/passwd")], "/jobs/0/name", "want a name without '/'"),
         ([job("..")], "/jobs/0/name", "other than '.' and '..'"),
@@ -240,7 +243,7 @@ def test_what_is_not_there_or_not_meant_is_a_problem(
 )
 def test_a_job_may_have_any_printable_name(http: httpx.Client, bed: Bed, name: str) -> None:
     assert http.post("/v1/jobs", json={"jobs": [job(name)]}).status_code == 201
-    (bed.folder / "1.0.log").write_text("here")
+    bed.log(name).write_text("here")
     way = f"/v1/jobs/{quote(name, safe='')}"
     assert http.get(way).json()["name"] == name
     assert http.get(f"{way}/logs/0").json()["text"] == "here"
@@ -372,9 +375,10 @@ def _fitting(schema: dict[str, Any]) -> st.SearchStrategy[object]:
             )
             return texts.filter(lambda text: len(text) <= schema.get("maxLength", 1000))
         case "array":
-            return st.lists(
+            lists = st.lists(
                 _fitting(schema["items"]), min_size=schema["minItems"], max_size=max(3, schema["minItems"])
             )
+            return lists.filter(any) if "contains" in schema else lists  # one above 0
         case "object" if schema.get("additionalProperties"):
             return st.dictionaries(
                 _fitting(schema["propertyNames"]), _fitting(schema["additionalProperties"]), max_size=3

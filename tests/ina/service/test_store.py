@@ -64,9 +64,13 @@ def test_only_its_user_reads_a_state(tmp_path: Path) -> None:
 def test_a_damaged_state_is_refused_and_kept(tmp_path: Path) -> None:
     damaged = b"garbage" * 1000
     (tmp_path / "state.sqlite").write_bytes(damaged)
-    with pytest.raises(StoreError, match=r"damaged .*it is left as it is.*\.recover"):
+    ways = rf"'ina controller restore BACKUP --state {tmp_path}'.*'ina controller forget --state {tmp_path}'"
+    with pytest.raises(StoreError, match=rf"damaged .*it is left as it is: {ways}"):
         Store(tmp_path)
     assert (tmp_path / "state.sqlite").read_bytes() == damaged
+    recovery.forget(tmp_path)
+    with Store(tmp_path) as begun:
+        assert begun.last == 0
 
 
 def test_a_page_that_was_overwritten_is_noticed_at_the_start(tmp_path: Path) -> None:
@@ -226,6 +230,36 @@ def test_an_older_state_goes_on_when_it_is_adopted(killed: Path) -> None:
     assert 0 < last < 50
     with Store(killed) as store:
         assert (store.last, store.fact("restored")) == (last, "1")
+
+
+@pytest.mark.parametrize("witness", ["", "{}", "nonsense", '{"state": 7}'])
+def test_a_damaged_witness_is_refused_and_the_state_goes_on_when_it_is_adopted(
+    killed: Path, witness: str
+) -> None:
+    (killed / "witness.json").write_text(witness)
+    for refused in (Store, lambda folder: recovery.back_up(folder, folder / "backup")):
+        with pytest.raises(
+            StoreError, match=rf"witness\.json.* is damaged: 'ina controller adopt --state {killed}'"
+        ):
+            refused(killed)
+    assert recovery.adopt(killed) == 50
+    with Store(killed) as store:
+        assert (store.last, store.fact("restored")) == (50, "1")
+
+
+@pytest.mark.parametrize("what", [recovery.adopt, recovery.forget])
+def test_a_state_that_is_not_there_is_neither_adopted_nor_forgotten(
+    tmp_path: Path, what: Callable[[Path], object]
+) -> None:
+    with pytest.raises(StoreError, match="is not there: want the --state of a controller"):
+        what(tmp_path / "nosuch")
+    assert not (tmp_path / "nosuch").exists()
+
+
+def test_a_backup_makes_no_directory(killed: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="nosuch is not a directory"):
+        recovery.back_up(killed, tmp_path / "nosuch" / "backup")
+    assert not (tmp_path / "nosuch").exists()
 
 
 def test_a_backup_is_made_while_the_state_is_written_and_restored_with_its_tokens(tmp_path: Path) -> None:

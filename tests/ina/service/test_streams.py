@@ -51,7 +51,7 @@ def test_a_reader_goes_on_after_the_last_event_it_had(http: httpx.Client) -> Non
 
 def test_a_log_is_followed_to_its_end(bed: Bed, http: httpx.Client) -> None:
     http.post("/v1/jobs", json={"jobs": [job("a")]})
-    path = bed.folder / "1.0.log"
+    path = bed.log("a")
     path.write_text("first\n")
     with Client(bed.url) as client:
         text = client.follow_log("a", 0)
@@ -59,7 +59,8 @@ def test_a_log_is_followed_to_its_end(bed: Bed, http: httpx.Client) -> None:
         with path.open("a") as file:
             file.write("second\n")
         assert next(text) == "second\n"
-        bed.do(lambda: path.write_text("first\nsecond\nlast\n") and bed.service.advance(1000))
+        path.write_text("first\nsecond\nlast\n")
+        bed.advance(1000)
         assert list(text) == ["last\n"]
 
 
@@ -158,7 +159,7 @@ def test_an_error_in_what_is_streamed_is_not_swallowed() -> None:
 
 def test_a_reader_over_a_socket_who_takes_nothing_does_not_stop_others(bed: Bed, http: httpx.Client) -> None:
     http.post("/v1/jobs", json={"jobs": [job("a")]})
-    (bed.folder / "1.0.log").write_bytes(b"x" * 20_000_000)
+    bed.log("a").write_bytes(b"x" * 20_000_000)
     port = httpx.URL(bed.url).port
     with socket.create_connection(("127.0.0.1", port)) as peer:
         peer.sendall(b"GET /v1/jobs/a/logs/0?follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n")

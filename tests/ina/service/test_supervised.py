@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,8 @@ import pytest
 from controller.vocabulary import jobs_of
 from controller.vocabulary.documents import Document
 from ina.service import logs, notify
-from tests.ina.service.bed import TIMEOUT_S, cluster, job
-from tests.ina.service.small import SmallService
+from ina.service.service import LogLine
+from tests.ina.service.bed import TIMEOUT_S, cluster, job, stand
 
 UNIT = Path(__file__).parents[3] / "examples" / "controller" / "ina-controller.service"
 
@@ -41,20 +41,20 @@ def test_a_supervisor_hears_that_it_is_ready_lives_and_ends(
     supervisor: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
-    service = SmallService(cluster(), tmp_path)
-    service.ready = "starting"
 
     async def life() -> list[str]:
-        task = asyncio.create_task(notify.follow(service, "http://here"))
+        daemon, _, _ = stand(tmp_path, cluster())
+        task = asyncio.create_task(notify.follow(daemon, "http://here"))
         await asyncio.sleep(0)
         supervisor.setblocking(False)
         with pytest.raises(BlockingIOError):
             supervisor.recv(4096)  # not before it serves
         supervisor.settimeout(TIMEOUT_S)
-        service.ready = ""
+        running = asyncio.create_task(daemon.run())
         heard = [await asyncio.to_thread(supervisor.recv, 4096) for _ in range(3)]
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        running.cancel()
+        await asyncio.gather(task, running, return_exceptions=True)
         last = b""
         while not last.startswith(b"STOPPING"):
             last = await asyncio.to_thread(supervisor.recv, 4096)
@@ -113,18 +113,21 @@ def stream() -> Iterator[io.StringIO]:
 
 def test_each_decision_is_a_line_with_its_number_and_its_jobs(stream: io.StringIO, tmp_path: Path) -> None:
     logs.write_to(stream, "json")
-    service = SmallService(cluster(), tmp_path)
 
-    async def life() -> None:
-        task = asyncio.create_task(logs.follow(service, 0))
-        await service.submit(jobs_of(Document("jobs", {"job": [job("vision")]}), cluster()))
+    async def life() -> Sequence[LogLine]:
+        daemon, _, _ = stand(tmp_path, cluster())
+        running = asyncio.create_task(daemon.run())
+        task = asyncio.create_task(logs.follow(daemon, 0))
+        await daemon.submit(jobs_of(Document("jobs", {"job": [job("vision")]}), cluster()))
         while "started" not in stream.getvalue():
             await asyncio.sleep(0.01)
         task.cancel()
+        running.cancel()
+        await asyncio.gather(task, running, return_exceptions=True)
+        return daemon.decisions()
 
-    asyncio.run(asyncio.wait_for(life(), TIMEOUT_S))
+    decisions = asyncio.run(asyncio.wait_for(life(), TIMEOUT_S))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    decisions = service.decisions()
     assert [(each["decision"], each["event"], each["jobs"]) for each in lines] == [
         (number, entry.event, list(entry.jobs)) for number, entry in decisions[: len(lines)]
     ]

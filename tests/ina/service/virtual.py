@@ -114,6 +114,7 @@ class World:
         iterations: Of each job.
         absent: Jobs of which a worker never joins.
         endless: Jobs that go on until they are stopped.
+        silent: Jobs that tell of no iterations.
         completed: How often jobs were done.
         sums: That were completed, and right.
         hangs: Runs do not end when they should.
@@ -135,6 +136,7 @@ class World:
         self.iterations: dict[str, int] = {}
         self.absent: set[str] = set()
         self.endless: set[str] = set()
+        self.silent: set[str] = set()
         self.completed: dict[str, int] = {}
         self.fallbacks = Fallbacks()
         self.sums = 0
@@ -169,7 +171,11 @@ class World:
             return None
         links = self.cluster.ports[address]
         ports = {port: PortEnds(up=(link.a, link.b) not in self.cut) for port, link in links.items()}
-        return SwitchReport(ports, switch.revision if int(address[1:]) % 2 == 0 else None)
+        return SwitchReport(ports, switch.revision if int(address[-1]) % 2 == 0 else None)
+
+    def work(self, name: str) -> tuple[int, float]:
+        """Return a job's iterations, and the seconds that each takes."""
+        return self.iterations[name.partition("#")[0]], ITERATION_S
 
     # ------------------------------------------------------------------ an executor
 
@@ -250,15 +256,16 @@ class World:
                 continue
             has_way = self._has_way(admission, run.order.switch)
             if has_way:
-                done = int((now_s - run.began_s) / ITERATION_S)
-                left = self.iterations[called] - self.saved.get(called, 0)
-                status.done[name] = max(0, min(done, left))
+                iterations, iteration_s = self.work(name)
+                done = int((now_s - run.began_s) / iteration_s)
+                left = iterations - self.saved.get(called, 0)
+                status.done[name] = 0 if called in self.silent else max(0, min(done, left))
                 if done < left or called in self.endless:
                     run.cut_s.pop(name, None)
                     continue
                 if not run.order.switch or self._sums(admission):
                     status.ends[name] = ""
-                    status.ended_at[name] = max(run.began_s + left * ITERATION_S, run.cut_s.get(name, 0.0))
+                    status.ended_at[name] = max(run.began_s + left * iteration_s, run.cut_s.get(name, 0.0))
                     self.completed[called] = self.completed.get(called, 0) + 1
                     continue
             if now_s - run.cut_s.setdefault(name, now_s) > PATIENCE_S:

@@ -1,17 +1,10 @@
 // Arrays of numbers in headers and metadata, a Checksum16 and a size from an enum.
-#include <core.p4>
-#include <v1model.p4>
-
 enum bit<32> sizes { CELLS = 4 }
 header h_t { bit<8> op; bit<8>[4] a; bit<16> sum; }
 struct headers_t { h_t h; }
 struct metadata_t { bit<8>[4] kept; }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    state start { packet.extract(hdr.h); transition accept; }
-}
-
-#include "../../softswitch/features/include/blocks.p4"
+#include "../../softswitch/features/include/one_header.p4"
 
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     Checksum16() checksum;

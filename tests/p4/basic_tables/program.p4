@@ -1,7 +1,4 @@
 // All match kinds, default actions, counters, registers, multicast and mirroring, as scripts set them up.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<16> a;
     bit<8>  b;
@@ -14,16 +11,7 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-control NoChecksums(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
+#include "../../softswitch/features/include/one_header.p4"
 
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     counter(4, CounterType.packets_and_bytes) seen;
@@ -78,10 +66,4 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     }
 }
 
-control D(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr);
-    }
-}
-
-V1Switch(P(), NoChecksums(), I(), E(), NoChecksums(), D()) main;
+V1Switch(P(), NoChecksums(), I(), E(), NoChecksums(), EmitAll()) main;

@@ -1,10 +1,9 @@
 // Controls and parsers as arguments of constructors: made in place, and named ones that are shared.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t { bit<8> a; bit<8> b; }
 struct headers_t { h_t h; h_t g; }
 struct metadata_t { }
+
+#include "../../softswitch/features/include/blocks.p4"
 
 parser Below(packet_in packet, inout headers_t hdr);
 control Step(inout bit<8> v);
@@ -30,8 +29,6 @@ control Adder(inout bit<8> v)(bit<8> by) {
 control Twice(inout bit<8> v)(Step adder) {
     apply { adder.apply(v); adder.apply(v); }
 }
-
-#include "../../softswitch/features/include/blocks.p4"
 
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm)(Step first) {
     Adder(10) ten;

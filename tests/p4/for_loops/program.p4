@@ -1,11 +1,10 @@
 // Loops of three clauses, over ranges and over lists, with break and continue; a return leaves them.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t { bit<8> op; bit<8> n; bit<16> sum; }
 header b_t { bit<8> v; }
 struct headers_t { h_t h; b_t[3] s; }
 struct metadata_t { }
+
+#include "../../softswitch/features/include/blocks.p4"
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -16,8 +15,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
         transition accept;
     }
 }
-
-#include "../../softswitch/features/include/blocks.p4"
 
 bit<16> first_above(in bit<8> n) {
     for (bit<16> i in 0 .. 100) {

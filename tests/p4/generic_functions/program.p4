@@ -1,17 +1,11 @@
 // Functions with type parameters: given, or told by the arguments; each call has types of its own.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t { bit<8> a; bit<8> b; bit<16> c; bit<16> d; }
 struct headers_t { h_t h; }
 struct metadata_t { }
+
+#include "../../softswitch/features/include/one_header.p4"
+
 struct Pair<T> { T first; T second; }
-
-#include "../../softswitch/features/include/blocks.p4"
-
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    state start { packet.extract(hdr.h); transition accept; }
-}
 
 void swap<T>(inout T x, inout T y) {
     T kept = x;

@@ -1,13 +1,12 @@
 // At most one header of a union is valid; what makes one valid ends the others.
-#include <core.p4>
-#include <v1model.p4>
-
 header tag_t { bit<8> kind; bit<8> flags; }
 header short_t { bit<8> a; }
 header long_t { bit<16> a; bit<8> b; }
 header_union u_t { short_t s; long_t l; short_t other; }
 struct headers_t { tag_t tag; u_t u; u_t v; }
 struct metadata_t { u_t kept; }
+
+#include "../../softswitch/features/include/blocks.p4"
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -18,8 +17,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
     state long { packet.extract(hdr.u.l); transition accept; }
     state twice { packet.extract(hdr.u.s); packet.extract(hdr.u.l); transition accept; }
 }
-
-#include "../../softswitch/features/include/blocks.p4"
 
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     table t {

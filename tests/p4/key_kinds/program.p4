@@ -1,12 +1,11 @@
 // Keys of type error and of enums, masked and indexed keys, one action bound in two tables, entry order.
-#include <core.p4>
-#include <v1model.p4>
-
 error { Mine }
 enum colour_t { red, green, blue }
 header h_t { bit<8> a; bit<8> b; }
 struct headers_t { h_t[2] h; }
 struct metadata_t { colour_t colour; bit<1> i; }
+
+#include "../../softswitch/features/include/blocks.p4"
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -17,8 +16,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
         transition accept;
     }
 }
-
-#include "../../softswitch/features/include/blocks.p4"
 
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     action to(bit<9> port) { sm.egress_spec = port; }

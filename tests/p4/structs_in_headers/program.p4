@@ -1,12 +1,11 @@
 // Structs inside headers: fields, whole structs, comparison, lookahead, stacks and hashes.
-#include <core.p4>
-#include <v1model.p4>
-
 struct inner_t { bit<4> a; bit<4> b; }
 struct outer_t { inner_t one; bit<8> c; inner_t two; }
 header h_t { bit<8> op; outer_t s; }
 struct headers_t { h_t h; h_t[2] more; }
 struct metadata_t { outer_t kept; bit<32> seen; }
+
+#include "../../softswitch/features/include/blocks.p4"
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -16,8 +15,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
     }
     state more { packet.extract(hdr.more.next); transition accept; }
 }
-
-#include "../../softswitch/features/include/blocks.p4"
 
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     action swap(inout inner_t x, inout inner_t y) {

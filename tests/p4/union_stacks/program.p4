@@ -1,13 +1,12 @@
 // A stack of unions: next, last, indices, push and pop; members stay in step.
-#include <core.p4>
-#include <v1model.p4>
-
 header byte_t { bit<4> tag; bit<4> v; }
 header word_t { bit<4> tag; bit<12> v; }
 header_union u_t { byte_t b; word_t w; }
 header n_t { bit<8> count; bit<8> op; }
 struct headers_t { n_t n; u_t[3] u; }
 struct metadata_t { bit<8> left; u_t[3] copy; }
+
+#include "../../softswitch/features/include/blocks.p4"
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -27,8 +26,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
         transition more;
     }
 }
-
-#include "../../softswitch/features/include/blocks.p4"
 
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     apply {

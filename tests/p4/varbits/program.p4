@@ -1,11 +1,10 @@
 // Varbits in structs and variables, assigned and compared, alone and in their headers.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t { bit<8> op; bit<8> length; }
 header v_t { varbit<32> v; }
 struct headers_t { h_t h; v_t a; v_t b; }
 struct metadata_t { varbit<32> kept; bit<8> length; }
+
+#include "../../softswitch/features/include/blocks.p4"
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -15,8 +14,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
         transition accept;
     }
 }
-
-#include "../../softswitch/features/include/blocks.p4"
 
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     apply {

@@ -1,47 +1,36 @@
 // switch (table.apply().action_run) with fall-through, default and an action of the default entry.
-#include <core.p4>
-#include <v1model.p4>
-
 header key_t {
     bit<8> a;
     bit<8> r;
 }
 
 struct headers_t {
-    key_t k;
+    key_t h;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.k);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
-    action one(bit<8> v) { hdr.k.r = v; }
-    action two() { hdr.k.r = hdr.k.r + 1; }
-    action three() { hdr.k.r = hdr.k.r + 2; }
+    action one(bit<8> v) { hdr.h.r = v; }
+    action two() { hdr.h.r = hdr.h.r + 1; }
+    action three() { hdr.h.r = hdr.h.r + 2; }
     action four() { }
 
     table t {
-        key = { hdr.k.a: exact; }
+        key = { hdr.h.a: exact; }
         actions = { one; two; three; four; @defaultonly NoAction; }
         default_action = NoAction();
     }
     table u {
-        key = { hdr.k.r: exact; }
+        key = { hdr.h.r: exact; }
         actions = { one; four; }
         default_action = four();
     }
     table v {
-        key = { hdr.k.r: exact; }
+        key = { hdr.h.r: exact; }
         actions = { one; four; }
         default_action = four();
     }
@@ -61,7 +50,7 @@ control C(inout headers_t hdr, inout metadata_t meta,
             default: { standard_metadata.egress_spec = 25; }
         }
         switch (v.apply().action_run) {
-            four: { hdr.k.a = 0xff; }
+            four: { hdr.h.a = 0xff; }
         }
     }
 }

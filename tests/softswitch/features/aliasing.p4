@@ -1,7 +1,4 @@
 // Copy-in, copy-out: what inout and out arguments that overlap do, left to right.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<8> a;
     bit<8> b;
@@ -18,15 +15,7 @@ struct metadata_t {
     bit<8> m;
 }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

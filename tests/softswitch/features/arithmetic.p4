@@ -1,7 +1,4 @@
 // + - * & | ^ ~ and unary minus at byte, odd and wide widths; all wrap.
-#include <core.p4>
-#include <v1model.p4>
-
 header operands_t {
     bit<8>   a8;
     bit<8>   b8;
@@ -31,39 +28,31 @@ header results_t {
 }
 
 struct headers_t {
-    operands_t i;
+    operands_t h;
     results_t  o;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.i);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
     apply {
         hdr.o.setValid();
-        hdr.o.sum8 = hdr.i.a8 + hdr.i.b8;
-        hdr.o.difference8 = hdr.i.a8 - hdr.i.b8;
-        hdr.o.product8 = hdr.i.a8 * hdr.i.b8;
-        hdr.o.sum5 = hdr.i.a5 + 5w17;
-        hdr.o.product11 = hdr.i.a11 * 3;
-        hdr.o.sum32 = hdr.i.a32 + hdr.i.b32;
-        hdr.o.product32 = hdr.i.a32 * hdr.i.b32;
-        hdr.o.negated48 = -hdr.i.a48;
-        hdr.o.inverted48 = ~hdr.i.a48;
-        hdr.o.sum128 = hdr.i.a128 + hdr.i.b128;
-        hdr.o.difference128 = hdr.i.a128 - hdr.i.b128;
-        hdr.o.mixed128 = (hdr.i.a128 & hdr.i.b128) ^ ~(hdr.i.a128 | 5);
-        hdr.o.mixed32 = (hdr.i.a32 & 0xff00ff00) | (hdr.i.b32 ^ hdr.i.a32) & 0x00ff00ff;
+        hdr.o.sum8 = hdr.h.a8 + hdr.h.b8;
+        hdr.o.difference8 = hdr.h.a8 - hdr.h.b8;
+        hdr.o.product8 = hdr.h.a8 * hdr.h.b8;
+        hdr.o.sum5 = hdr.h.a5 + 5w17;
+        hdr.o.product11 = hdr.h.a11 * 3;
+        hdr.o.sum32 = hdr.h.a32 + hdr.h.b32;
+        hdr.o.product32 = hdr.h.a32 * hdr.h.b32;
+        hdr.o.negated48 = -hdr.h.a48;
+        hdr.o.inverted48 = ~hdr.h.a48;
+        hdr.o.sum128 = hdr.h.a128 + hdr.h.b128;
+        hdr.o.difference128 = hdr.h.a128 - hdr.h.b128;
+        hdr.o.mixed128 = (hdr.h.a128 & hdr.h.b128) ^ ~(hdr.h.a128 | 5);
+        hdr.o.mixed32 = (hdr.h.a32 & 0xff00ff00) | (hdr.h.b32 ^ hdr.h.a32) & 0x00ff00ff;
         standard_metadata.egress_spec = 1;
     }
 }

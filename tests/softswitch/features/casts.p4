@@ -1,7 +1,4 @@
 // Casts between widths, signs, bool and bit<1>; sign extension follows the operand.
-#include <core.p4>
-#include <v1model.p4>
-
 header in_t {
     bit<8>  u8;
     int<8>  s8;
@@ -23,39 +20,31 @@ header out_t {
 }
 
 struct headers_t {
-    in_t  i;
+    in_t  h;
     out_t o;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.i);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
     apply {
-        bool odd = (bool)hdr.i.u8[0:0];
+        bool odd = (bool)hdr.h.u8[0:0];
         hdr.o.setValid();
-        hdr.o.widened = (bit<16>)hdr.i.u8;
-        hdr.o.widened_signed = (int<16>)hdr.i.s8;
-        hdr.o.via_signed = (bit<16>)(int<16>)hdr.i.s8;
-        hdr.o.via_unsigned = (bit<16>)(bit<8>)hdr.i.s8;
-        hdr.o.narrowed = (bit<8>)hdr.i.u16;
-        hdr.o.as_signed = (int<8>)hdr.i.u8;
-        hdr.o.as_unsigned = (bit<8>)hdr.i.s8;
+        hdr.o.widened = (bit<16>)hdr.h.u8;
+        hdr.o.widened_signed = (int<16>)hdr.h.s8;
+        hdr.o.via_signed = (bit<16>)(int<16>)hdr.h.s8;
+        hdr.o.via_unsigned = (bit<16>)(bit<8>)hdr.h.s8;
+        hdr.o.narrowed = (bit<8>)hdr.h.u16;
+        hdr.o.as_signed = (int<8>)hdr.h.u8;
+        hdr.o.as_unsigned = (bit<8>)hdr.h.s8;
         hdr.o.flag = (bit<1>)odd;
-        hdr.o.narrow7 = (bit<7>)hdr.i.u16;
-        hdr.o.from_bits = (int<32>)(bit<32>)hdr.i.u16;
-        hdr.o.sign_kept = (int<32>)(int<16>)hdr.i.u16;
-        hdr.i.setInvalid();
+        hdr.o.narrow7 = (bit<7>)hdr.h.u16;
+        hdr.o.from_bits = (int<32>)(bit<32>)hdr.h.u16;
+        hdr.o.sign_kept = (int<32>)(int<16>)hdr.h.u16;
+        hdr.h.setInvalid();
         standard_metadata.egress_spec = 1;
     }
 }

@@ -1,7 +1,4 @@
 // verify_checksum and update_checksum on IPv4, under a condition.
-#include <core.p4>
-#include <v1model.p4>
-
 header ethernet_t {
     bit<48> dst;
     bit<48> src;
@@ -30,6 +27,8 @@ struct headers_t {
 
 struct metadata_t { }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -44,8 +43,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 #define FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.len, hdr.ipv4.id, \
     hdr.ipv4.flags, hdr.ipv4.offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst }

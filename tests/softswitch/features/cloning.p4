@@ -1,7 +1,4 @@
 // Clones of ingress and egress with and without a field list; several calls: the last one counts.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<8>  op;
     bit<8>  value;
@@ -23,15 +20,7 @@ struct metadata_t {
     bit<16> both;
 }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

@@ -1,7 +1,4 @@
 // Signed and unsigned order, equality, and short-circuit logic; each result is a bit.
-#include <core.p4>
-#include <v1model.p4>
-
 header operands_t {
     bit<16> a;
     bit<16> b;
@@ -34,47 +31,39 @@ header results_t {
 }
 
 struct headers_t {
-    operands_t i;
+    operands_t h;
     results_t  o;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.i);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
     apply {
-        bool p = hdr.i.p == 1;
-        bool q = (bool)hdr.i.q;
+        bool p = hdr.h.p == 1;
+        bool q = (bool)hdr.h.q;
         hdr.o.setValid();
-        hdr.o.ult = (bit<1>)(hdr.i.a < hdr.i.b);
-        hdr.o.ule = (bit<1>)(hdr.i.a <= hdr.i.b);
-        hdr.o.ugt = (bit<1>)(hdr.i.a > hdr.i.b);
-        hdr.o.uge = (bit<1>)(hdr.i.a >= hdr.i.b);
-        hdr.o.slt = (bit<1>)(hdr.i.c < hdr.i.d);
-        hdr.o.sle = (bit<1>)(hdr.i.c <= hdr.i.d);
-        hdr.o.sgt = (bit<1>)(hdr.i.c > hdr.i.d);
-        hdr.o.sge = (bit<1>)(hdr.i.c >= hdr.i.d);
-        hdr.o.eq = (bit<1>)(hdr.i.a == hdr.i.b);
-        hdr.o.ne = (bit<1>)(hdr.i.a != hdr.i.b);
-        hdr.o.seq = (bit<1>)(hdr.i.c == hdr.i.d);
+        hdr.o.ult = (bit<1>)(hdr.h.a < hdr.h.b);
+        hdr.o.ule = (bit<1>)(hdr.h.a <= hdr.h.b);
+        hdr.o.ugt = (bit<1>)(hdr.h.a > hdr.h.b);
+        hdr.o.uge = (bit<1>)(hdr.h.a >= hdr.h.b);
+        hdr.o.slt = (bit<1>)(hdr.h.c < hdr.h.d);
+        hdr.o.sle = (bit<1>)(hdr.h.c <= hdr.h.d);
+        hdr.o.sgt = (bit<1>)(hdr.h.c > hdr.h.d);
+        hdr.o.sge = (bit<1>)(hdr.h.c >= hdr.h.d);
+        hdr.o.eq = (bit<1>)(hdr.h.a == hdr.h.b);
+        hdr.o.ne = (bit<1>)(hdr.h.a != hdr.h.b);
+        hdr.o.seq = (bit<1>)(hdr.h.c == hdr.h.d);
         hdr.o.conjunction = (bit<1>)(p && q);
         hdr.o.disjunction = (bit<1>)(p || q);
         hdr.o.negation = (bit<1>)(!p);
-        hdr.o.chosen = p ? hdr.i.q : (bit<1>)(!q && hdr.i.a == 7 || p);
-        hdr.o.signed_constant = (bit<1>)(hdr.i.c < -3);
-        hdr.o.maximum = hdr.i.a > hdr.i.b ? hdr.i.a : hdr.i.b;
-        hdr.o.minimum = hdr.i.c < hdr.i.d ? hdr.i.c : hdr.i.d;
-        hdr.i.setInvalid();
+        hdr.o.chosen = p ? hdr.h.q : (bit<1>)(!q && hdr.h.a == 7 || p);
+        hdr.o.signed_constant = (bit<1>)(hdr.h.c < -3);
+        hdr.o.maximum = hdr.h.a > hdr.h.b ? hdr.h.a : hdr.h.b;
+        hdr.o.minimum = hdr.h.c < hdr.h.d ? hdr.h.c : hdr.h.d;
+        hdr.h.setInvalid();
         standard_metadata.egress_spec = 1;
     }
 }

@@ -1,8 +1,5 @@
 // Entries in the source: the first of several that match wins; masks, ranges and don't-cares;
 // a table with no key; a default action with arguments.
-#include <core.p4>
-#include <v1model.p4>
-
 header key_t {
     bit<8>  a;
     bit<16> b;
@@ -12,34 +9,26 @@ header key_t {
 }
 
 struct headers_t {
-    key_t k;
+    key_t h;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.k);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 const bit<8> SPECIAL = 0x42;
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
-    action one(bit<8> v) { hdr.k.r1 = v; }
-    action two(bit<8> v, bit<8> w) { hdr.k.r2 = v ^ w; }
+    action one(bit<8> v) { hdr.h.r1 = v; }
+    action two(bit<8> v, bit<8> w) { hdr.h.r2 = v ^ w; }
     action three(bit<9> port, bit<8> v) {
         standard_metadata.egress_spec = port;
-        hdr.k.r3 = v;
+        hdr.h.r3 = v;
     }
 
     table exact_entries {
-        key = { hdr.k.a: exact; }
+        key = { hdr.h.a: exact; }
         actions = { one; NoAction; }
         const entries = {
             1:       one(0x11);
@@ -49,7 +38,7 @@ control C(inout headers_t hdr, inout metadata_t meta,
         const default_action = one(0xff);
     }
     table masked_entries {
-        key = { hdr.k.a: ternary; hdr.k.b: range; }
+        key = { hdr.h.a: ternary; hdr.h.b: range; }
         actions = { two; }
         const entries = {
             (0x10 &&& 0xf0, 100 .. 200): two(1, 0);
@@ -61,7 +50,7 @@ control C(inout headers_t hdr, inout metadata_t meta,
         default_action = two(0, 0);
     }
     table prefix_entries {
-        key = { hdr.k.b: lpm; }
+        key = { hdr.h.b: lpm; }
         actions = { one; NoAction; }
         const entries = {
             0x1200 &&& 0xff00: one(0x81);

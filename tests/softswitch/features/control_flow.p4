@@ -1,7 +1,4 @@
 // if/else chains, return from controls and actions, exit from inside both, switch on a field.
-#include <core.p4>
-#include <v1model.p4>
-
 header op_t {
     bit<8>  code;
     bit<8>  trace;
@@ -9,35 +6,27 @@ header op_t {
 }
 
 struct headers_t {
-    op_t op;
+    op_t h;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.op);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control Inner(inout headers_t hdr) {
     action leave() {
-        hdr.op.trace[1:1] = 1;
+        hdr.h.trace[1:1] = 1;
         exit;
     }
     apply {
-        hdr.op.trace[0:0] = 1;
-        if (hdr.op.code == 3) {
+        hdr.h.trace[0:0] = 1;
+        if (hdr.h.code == 3) {
             return;
         }
-        if (hdr.op.code == 4) {
+        if (hdr.h.code == 4) {
             leave();
         }
-        hdr.op.trace[2:2] = 1;
+        hdr.h.trace[2:2] = 1;
     }
 }
 
@@ -46,35 +35,35 @@ control C(inout headers_t hdr, inout metadata_t meta,
     Inner() inner;
 
     action classify() {
-        if (hdr.op.value > 1000) {
-            hdr.op.value = 1000;
+        if (hdr.h.value > 1000) {
+            hdr.h.value = 1000;
             return;
         }
-        hdr.op.value = hdr.op.value + 1;
+        hdr.h.value = hdr.h.value + 1;
     }
 
     apply {
         standard_metadata.egress_spec = 1;
-        if (hdr.op.code == 1) {
-            hdr.op.trace = 0xf0;
-        } else if (hdr.op.code == 2) {
+        if (hdr.h.code == 1) {
+            hdr.h.trace = 0xf0;
+        } else if (hdr.h.code == 2) {
             return;
         } else {
             inner.apply(hdr);
-            hdr.op.trace[3:3] = 1;
+            hdr.h.trace[3:3] = 1;
         }
         classify();
-        switch (hdr.op.value) {
+        switch (hdr.h.value) {
             16w1: { standard_metadata.egress_spec = 11; }
             16w2:
             16w3: { standard_metadata.egress_spec = 12; }
             1000: { standard_metadata.egress_spec = 13; }
-            default: { hdr.op.trace[7:7] = 1; }
+            default: { hdr.h.trace[7:7] = 1; }
         }
-        if (hdr.op.code == 5) {
+        if (hdr.h.code == 5) {
             exit;
         }
-        hdr.op.trace[6:6] = 1;
+        hdr.h.trace[6:6] = 1;
     }
 }
 
@@ -82,10 +71,10 @@ control C(inout headers_t hdr, inout metadata_t meta,
 control E(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
     apply {
-        if (hdr.op.code == 6) {
+        if (hdr.h.code == 6) {
             exit;
         }
-        hdr.op.code = 0xee;
+        hdr.h.code = 0xee;
     }
 }
 

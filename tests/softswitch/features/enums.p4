@@ -1,6 +1,5 @@
 // enum, serialisable enum, error and typedef as values, keys and select labels.
-#include <core.p4>
-#include <v1model.p4>
+#include <core.p4>  // for error
 
 typedef bit<16> port_t;
 
@@ -29,6 +28,8 @@ struct metadata_t {
     bool   known;
 }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -50,8 +51,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

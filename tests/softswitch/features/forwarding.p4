@@ -1,7 +1,4 @@
 // Bridge and router in one: MAC table with flooding, routes, TTL, VLAN tag, drop counters.
-#include <core.p4>
-#include <v1model.p4>
-
 header ethernet_t {
     bit<48> dst;
     bit<48> src;
@@ -41,6 +38,8 @@ struct metadata_t {
     bit<32> next_hop;
 }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -64,8 +63,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control Route(inout headers_t hdr, inout metadata_t meta,
               inout standard_metadata_t standard_metadata) {

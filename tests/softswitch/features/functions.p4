@@ -1,7 +1,4 @@
 // Functions, called in expressions and nested; locals and parameters in every direction; constants.
-#include <core.p4>
-#include <v1model.p4>
-
 const bit<16> BASE = 4 * 25;
 const bool ADD = true;
 
@@ -17,15 +14,7 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 bit<16> larger(in bit<16> x, in bit<16> y) {
     if (x > y) {

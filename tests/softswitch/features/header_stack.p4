@@ -1,7 +1,4 @@
 // Extraction into next, last and lastIndex, indices by a field, push_front, pop_front, too many labels.
-#include <core.p4>
-#include <v1model.p4>
-
 header op_t {
     bit<8> code;
     bit<8> index;
@@ -24,6 +21,8 @@ struct metadata_t {
     bit<32> count;
 }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -43,8 +42,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

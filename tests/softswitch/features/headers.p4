@@ -1,7 +1,4 @@
 // Validity, assignment and comparison of headers; a header of odd fields; structs in metadata.
-#include <core.p4>
-#include <v1model.p4>
-
 header op_t {
     bit<8> op;
 }
@@ -36,6 +33,8 @@ struct metadata_t {
     bit<8>  result;
 }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -51,8 +50,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

@@ -1,7 +1,4 @@
 // What the switch tells a program in standard_metadata, in ingress and in egress.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<8>  op;
     bit<16> in_port;
@@ -29,6 +26,8 @@ struct headers_t {
 
 struct metadata_t { }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -37,8 +36,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

@@ -1,7 +1,4 @@
 // Multicast: a copy per member, with its replication id; mark_to_drop takes it back.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<16> group;
     bit<8>  op;
@@ -18,15 +15,7 @@ struct metadata_t {
     bit<8> seen;
 }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

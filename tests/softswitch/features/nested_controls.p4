@@ -1,8 +1,5 @@
 // Controls in controls, with in, out and inout parameters; two instances of one control have
 // tables and registers of their own; one instance applied twice shares them.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<8>  a;
     bit<8>  b;
@@ -18,15 +15,7 @@ struct metadata_t {
     bit<8> m;
 }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control Count(in bit<8> index, out bit<16> result, inout bit<8> touched)(bit<16> step) {
     register<bit<16>>(4) totals;

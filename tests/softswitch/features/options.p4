@@ -1,7 +1,4 @@
 // A varbit field: extracted by a length, kept, checksummed and emitted; too long, too short, no whole bytes.
-#include <core.p4>
-#include <v1model.p4>
-
 header base_t {
     bit<8> bits;
     bit<8> op;
@@ -26,6 +23,8 @@ struct headers_t {
 
 struct metadata_t { }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -34,8 +33,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control U(inout headers_t hdr, inout metadata_t meta) {
     apply {

@@ -1,7 +1,4 @@
 // Every parser error that the core library knows, and what ingress sees of a half-parsed packet.
-#include <core.p4>
-#include <v1model.p4>
-
 error { BadVersion, Forbidden }
 
 header first_t {
@@ -28,6 +25,8 @@ struct headers_t {
 struct metadata_t {
     bit<8> reached;
 }
+
+#include "include/blocks.p4"
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
@@ -64,8 +63,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

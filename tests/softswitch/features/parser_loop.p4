@@ -1,7 +1,4 @@
 // A parser that loops without consuming ends in ParserTimeout.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<8> spin;
 }
@@ -13,6 +10,8 @@ struct headers_t {
 struct metadata_t {
     bit<16> turns;
 }
+
+#include "include/blocks.p4"
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
@@ -28,8 +27,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

@@ -1,7 +1,4 @@
 // select by value, mask, range, tuple and default; lookahead; advance.
-#include <core.p4>
-#include <v1model.p4>
-
 header tag_t {
     bit<8>  kind;
     bit<16> value;
@@ -26,6 +23,8 @@ struct metadata_t {
     bit<16> path;
     bit<16> seen;
 }
+
+#include "include/blocks.p4"
 
 const bit<8> SKIP = 0x20;
 
@@ -79,8 +78,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

@@ -1,7 +1,4 @@
 // Checksums over the payload too, of even and odd length; crc32 in a checksum field.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<16> tag;
     bit<16> checksum;
@@ -14,15 +11,7 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control V(inout headers_t hdr, inout metadata_t meta) {
     apply {

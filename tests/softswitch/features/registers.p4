@@ -1,7 +1,4 @@
 // Registers of several widths, read, written and read again; indices out of range; bool and int<W> cells.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<8>  op;
     bit<8>  index;
@@ -18,15 +15,7 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

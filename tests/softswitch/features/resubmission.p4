@@ -1,7 +1,4 @@
 // Resubmit keeps the original frame and a field list; recirculate sends the result round.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<8>  op;
     bit<8>  turns;
@@ -26,6 +23,8 @@ struct metadata_t {
     bit<8> lost;
 }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -34,8 +33,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

@@ -1,7 +1,4 @@
 // |+| and |-| at both signs.
-#include <core.p4>
-#include <v1model.p4>
-
 header numbers_t {
     bit<8>  ua;
     bit<8>  ub;
@@ -14,35 +11,27 @@ header numbers_t {
 }
 
 struct headers_t {
-    numbers_t i;
+    numbers_t h;
     numbers_t o;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.i);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
     apply {
         hdr.o.setValid();
-        hdr.o.ua = hdr.i.ua |+| hdr.i.ub;
-        hdr.o.ub = hdr.i.ua |-| hdr.i.ub;
-        hdr.o.sa = hdr.i.sa |+| hdr.i.sb;
-        hdr.o.sb = hdr.i.sa |-| hdr.i.sb;
-        hdr.o.wa = hdr.i.wa |+| hdr.i.wb;
-        hdr.o.wb = hdr.i.wa |-| hdr.i.wb;
-        hdr.o.xa = hdr.i.xa |+| hdr.i.xb;
-        hdr.o.xb = hdr.i.xa |-| hdr.i.xb;
-        hdr.i.setInvalid();
+        hdr.o.ua = hdr.h.ua |+| hdr.h.ub;
+        hdr.o.ub = hdr.h.ua |-| hdr.h.ub;
+        hdr.o.sa = hdr.h.sa |+| hdr.h.sb;
+        hdr.o.sb = hdr.h.sa |-| hdr.h.sb;
+        hdr.o.wa = hdr.h.wa |+| hdr.h.wb;
+        hdr.o.wb = hdr.h.wa |-| hdr.h.wb;
+        hdr.o.xa = hdr.h.xa |+| hdr.h.xb;
+        hdr.o.xb = hdr.h.xa |-| hdr.h.xb;
+        hdr.h.setInvalid();
         standard_metadata.egress_spec = 1;
     }
 }

@@ -1,7 +1,4 @@
 // Shifts by constants and by fields, by the width and more; arithmetic ones of int<W>.
-#include <core.p4>
-#include <v1model.p4>
-
 header operands_t {
     bit<8>  amount;
     bit<32> u;
@@ -29,39 +26,31 @@ header results_t {
 }
 
 struct headers_t {
-    operands_t i;
+    operands_t h;
     results_t  o;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.i);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
     apply {
         hdr.o.setValid();
-        hdr.o.left = hdr.i.u << hdr.i.amount;
-        hdr.o.right = hdr.i.u >> hdr.i.amount;
-        hdr.o.sleft = hdr.i.s << hdr.i.amount;
-        hdr.o.sright = hdr.i.s >> hdr.i.amount;
-        hdr.o.left5 = hdr.i.u5 << hdr.i.amount;
-        hdr.o.left64 = hdr.i.u64 << hdr.i.amount;
-        hdr.o.right64 = hdr.i.u64 >> hdr.i.amount;
-        hdr.o.sright16 = hdr.i.s16 >> hdr.i.amount;
-        hdr.o.constant_left = hdr.i.u << 4;
-        hdr.o.constant_right = hdr.i.s >> 4;
-        hdr.o.beyond = hdr.i.u >> 32;
-        hdr.o.sbeyond = hdr.i.s >> 40;
-        hdr.i.setInvalid();
+        hdr.o.left = hdr.h.u << hdr.h.amount;
+        hdr.o.right = hdr.h.u >> hdr.h.amount;
+        hdr.o.sleft = hdr.h.s << hdr.h.amount;
+        hdr.o.sright = hdr.h.s >> hdr.h.amount;
+        hdr.o.left5 = hdr.h.u5 << hdr.h.amount;
+        hdr.o.left64 = hdr.h.u64 << hdr.h.amount;
+        hdr.o.right64 = hdr.h.u64 >> hdr.h.amount;
+        hdr.o.sright16 = hdr.h.s16 >> hdr.h.amount;
+        hdr.o.constant_left = hdr.h.u << 4;
+        hdr.o.constant_right = hdr.h.s >> 4;
+        hdr.o.beyond = hdr.h.u >> 32;
+        hdr.o.sbeyond = hdr.h.s >> 40;
+        hdr.h.setInvalid();
         standard_metadata.egress_spec = 1;
     }
 }

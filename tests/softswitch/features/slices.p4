@@ -1,7 +1,4 @@
 // Slices read and assigned, concatenation, and a slice of a slice.
-#include <core.p4>
-#include <v1model.p4>
-
 header word_t {
     bit<32> w;
     bit<13> odd;
@@ -10,7 +7,7 @@ header word_t {
 }
 
 struct headers_t {
-    word_t i;
+    word_t h;
     word_t o;
 }
 
@@ -18,27 +15,19 @@ struct metadata_t {
     bit<24> joined;
 }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.i);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
     apply {
-        hdr.o = hdr.i;
-        hdr.o.w[31:24] = hdr.i.w[7:0];
-        hdr.o.w[7:0] = hdr.i.w[31:24];
+        hdr.o = hdr.h;
+        hdr.o.w[31:24] = hdr.h.w[7:0];
+        hdr.o.w[7:0] = hdr.h.w[31:24];
         hdr.o.w[15:15] = 1;
-        hdr.o.odd[12:4] = hdr.i.w[19:4][11:3];
-        hdr.o.odd[0:0] = ~hdr.i.odd[0:0];
-        hdr.o.rest = hdr.i.bits[7:7] ++ hdr.i.bits[3:2];
-        meta.joined = hdr.i.bits ++ hdr.i.odd ++ hdr.i.rest;
+        hdr.o.odd[12:4] = hdr.h.w[19:4][11:3];
+        hdr.o.odd[0:0] = ~hdr.h.odd[0:0];
+        hdr.o.rest = hdr.h.bits[7:7] ++ hdr.h.bits[3:2];
+        meta.joined = hdr.h.bits ++ hdr.h.odd ++ hdr.h.rest;
         hdr.o.bits = (bit<8>)(meta.joined >> 9);
         meta.joined[23:20] = 0;
         standard_metadata.egress_spec = (bit<9>)meta.joined[22:18];

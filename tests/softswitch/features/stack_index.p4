@@ -1,7 +1,4 @@
 // Elements of a stack by a field; an index out of range reads zero and writes nothing.
-#include <core.p4>
-#include <v1model.p4>
-
 header op_t {
     bit<8> from;
     bit<8> to;
@@ -18,6 +15,8 @@ struct headers_t {
 
 struct metadata_t { }
 
+#include "include/blocks.p4"
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
          inout standard_metadata_t standard_metadata) {
     state start {
@@ -29,8 +28,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

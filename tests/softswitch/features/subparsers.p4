@@ -1,7 +1,4 @@
 // A parser that calls another, twice, with headers and metadata as arguments; values that come back.
-#include <core.p4>
-#include <v1model.p4>
-
 header kind_t {
     bit<8> kind;
     bit<8> value;
@@ -20,6 +17,8 @@ struct headers_t {
 struct metadata_t {
     bit<16> sum;
 }
+
+#include "include/blocks.p4"
 
 parser One(packet_in packet, out kind_t h, inout bit<16> sum, in bit<8> want) {
     state start {
@@ -55,8 +54,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition accept;
     }
 }
-
-#include "include/blocks.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

@@ -1,7 +1,4 @@
 // Exact tables of one and of several keys; action data; hit and miss; modified and deleted entries.
-#include <core.p4>
-#include <v1model.p4>
-
 header key_t {
     bit<8>  a;
     bit<16> b;
@@ -12,50 +9,42 @@ header key_t {
 }
 
 struct headers_t {
-    key_t k;
+    key_t h;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.k);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
     action set(bit<9> port, bit<8> result) {
         standard_metadata.egress_spec = port;
-        hdr.k.result = result;
+        hdr.h.result = result;
     }
     action refuse() {
         mark_to_drop(standard_metadata);
     }
     action mark() {
-        hdr.k.e = 0x7f;
+        hdr.h.e = 0x7f;
     }
     table one {
-        key = { hdr.k.a: exact; }
+        key = { hdr.h.a: exact; }
         actions = { set; refuse; NoAction; }
         default_action = set(9, 0xdd);
         size = 4;
     }
     table several {
-        key = { hdr.k.b: exact; hdr.k.c: exact @name("mac"); hdr.k.d: exact; hdr.k.a + 1: exact @name("next"); }
+        key = { hdr.h.b: exact; hdr.h.c: exact @name("mac"); hdr.h.d: exact; hdr.h.a + 1: exact @name("next"); }
         actions = { mark; NoAction; }
         default_action = NoAction();
     }
     apply {
         if (one.apply().miss) {
-            hdr.k.b = 0xffff;
+            hdr.h.b = 0xffff;
         }
         if (!several.apply().hit) {
-            hdr.k.e = 1;
+            hdr.h.e = 1;
         }
     }
 }

@@ -1,7 +1,4 @@
 // Priorities decide between overlapping ternary, range, optional and mixed matches.
-#include <core.p4>
-#include <v1model.p4>
-
 header key_t {
     bit<16> a;
     bit<8>  b;
@@ -13,45 +10,37 @@ header key_t {
 }
 
 struct headers_t {
-    key_t k;
+    key_t h;
 }
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.k);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {
-    action t(bit<8> v) { hdr.k.t = v; }
-    action r(bit<8> v) { hdr.k.r = v; }
-    action o(bit<8> v) { hdr.k.o = v; }
-    action m(bit<8> v) { hdr.k.m = v; }
+    action t(bit<8> v) { hdr.h.t = v; }
+    action r(bit<8> v) { hdr.h.r = v; }
+    action o(bit<8> v) { hdr.h.o = v; }
+    action m(bit<8> v) { hdr.h.m = v; }
 
     table ternaries {
-        key = { hdr.k.a: ternary; hdr.k.b: ternary; }
+        key = { hdr.h.a: ternary; hdr.h.b: ternary; }
         actions = { t; }
         default_action = t(0);
     }
     table ranges {
-        key = { hdr.k.a: range; }
+        key = { hdr.h.a: range; }
         actions = { r; }
         default_action = r(0);
     }
     table optionals {
-        key = { hdr.k.b: optional; hdr.k.c: optional; }
+        key = { hdr.h.b: optional; hdr.h.c: optional; }
         actions = { o; }
         default_action = o(0);
     }
     table mixed {
-        key = { hdr.k.b: exact; hdr.k.a: lpm; hdr.k.c: ternary; }
+        key = { hdr.h.b: exact; hdr.h.a: lpm; hdr.h.c: ternary; }
         actions = { m; }
         default_action = m(0);
     }

@@ -1,7 +1,4 @@
 // truncate: the shortest call holds, headers and all; longer than the packet is no change.
-#include <core.p4>
-#include <v1model.p4>
-
 header h_t {
     bit<16> first;
     bit<16> second;
@@ -13,15 +10,7 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
-         inout standard_metadata_t standard_metadata) {
-    state start {
-        packet.extract(hdr.h);
-        transition accept;
-    }
-}
-
-#include "include/blocks.p4"
+#include "include/one_header.p4"
 
 control C(inout headers_t hdr, inout metadata_t meta,
           inout standard_metadata_t standard_metadata) {

@@ -367,6 +367,7 @@ def horovod_refusals() -> Any:
     )
     refused("roots", lambda: hvd.broadcast(torch.ones(3), rank, "r"))
     refused("no rank", lambda: hvd.broadcast(torch.ones(3), 5, "n"))
+    refused("no whole rank", lambda: hvd.broadcast(torch.ones(3), 1.0, "n"))
     refused("adasum", lambda: hvd.allreduce(torch.ones(3), op=hvd.Adasum))
     refused("elastic", lambda: hvd.elastic)
     found["has elastic"] = hasattr(hvd, "elastic")

@@ -534,6 +534,9 @@ def groups_again() -> Any:
         first, second = dist.new_group([0, 1]), dist.new_group([1, 0])
         for group in (second, first):
             dist.all_reduce(torch.ones(3), dist.ReduceOp.MAX, group=group)  # by gloo
+            (dist.recv if rank else dist.send)(torch.ones(3), 1 - rank, group=group)
+            for work in [dist.isend(torch.ones(3), 1 - rank, group), dist.irecv(torch.ones(3), group=group)]:
+                work.wait()
         for group in (first, second) if rank else (second, first):
             dist.destroy_process_group(group)
         dist.barrier()

@@ -101,15 +101,6 @@ RANKS: Mapping[str, Rank] = {
 }
 
 
-def server_shape(cluster: Cluster) -> ServerShape:
-    """Return the shape of the cluster's servers. Raises BadSpec unless they are equal."""
-    first = cluster.servers[0]
-    for node in cluster.servers:
-        if (node.gpus, node.cpus, node.memory_gb) != (first.gpus, first.cpus, first.memory_gb):
-            raise BadSpec(f"nodes {first.name!r} and {node.name!r} differ; this needs equal servers")
-    return ServerShape(first.gpus, first.cpus, first.memory_gb)
-
-
 def servers_of(cluster: Cluster) -> Servers:
     """Return the cluster's servers, which may differ. Raises BadDemand for unlimited CPUs or memory."""
     return Servers(tuple(ServerShape(node.gpus, node.cpus, node.memory_gb) for node in cluster.servers))

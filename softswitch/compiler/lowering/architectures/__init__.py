@@ -143,7 +143,7 @@ def _resolved(
     """Return directions and types of a block type's parameters, with what is `bound` of the package's."""
     outer = Scope(unit.globals)
     for name in names:
-        outer.declare(name, TypeName(bound.get(name, t.TypeVar(name)), wanted.pos))
+        outer.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos=wanted.pos))
     args = [type_at(constant_body(unit, Scope(outer)), arg) for arg in ref.args]
     if len(args) not in (0, len(wanted.type_params)):
         raise Unsupported(f"{wanted.name} with {len(args)} type arguments", ref.pos)
@@ -151,7 +151,7 @@ def _resolved(
     for number, param in enumerate(wanted.type_params):
         open_type = t.TypeVar(f"{wanted.name}.{param.name}")
         type_ = open_type if not args or isinstance(args[number], t.Infer) else args[number]
-        inner.declare(param.name, TypeName(type_, param.pos))
+        inner.declare(param.name, TypeName(type_, pos=param.pos))
     body = constant_body(unit, Scope(inner))
     return [(param.direction, type_at(body, param.type)) for param in wanted.params]
 

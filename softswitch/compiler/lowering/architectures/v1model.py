@@ -111,8 +111,8 @@ class Storages:
     def stored(self, slot: BlockSlot, name: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
         """Return that type, and the storage as an expression of it."""
         struct, type_ = self._struct(name), self.type(name)
-        whole = ir.Var(struct.ir, name, pos)
-        return type_, whole if type_ is struct else ir.Member(type_.ir, whole, WHOLE, pos)
+        whole = ir.Var(struct.ir, name, pos=pos)
+        return type_, whole if type_ is struct else ir.Member(type_.ir, whole, WHOLE, pos=pos)
 
     def _struct(self, name: str) -> t.StructType:
         return {"hdr": self.hdr, "meta": self.meta, "standard_metadata": self.standard_metadata}[name]

@@ -102,11 +102,6 @@ def test_a_batch_of_a_hundred_thousand_jobs_fills_the_gpus() -> None:
     assert len(placed.waiting) + len(placed.state.jobs) == len(batch)
 
 
-def test_the_same_seed_gives_the_same() -> None:
-    once, again = (place(SMALL, jobs(4, 2), PLACEMENTS["random"], seed=5).state.jobs for _ in range(2))
-    assert once == again
-
-
 def test_a_job_whose_memory_serves_others_better_is_not_summed() -> None:
     rack = fabrics.star(12, fabrics.Parts(gpus=1, slots=100))  # sums 10 Gb/s
     wide = Job(

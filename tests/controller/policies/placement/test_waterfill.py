@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 
 from controller.policies.placement.flows import flows_of, steady_state
 from controller.policies.placement.trees import tree_of
-from controller.policies.placement.waterfill import FlowNode, JobFlows, Reading, waterfill
+from controller.policies.placement.waterfill import FlowNode, JobFlows, waterfill
 from controller.vocabulary import Job, Topology, fabrics
 from tests import effort
 from tests.twins import waterfill as twin
 
-READINGS: tuple[Reading, ...] = ("freeze", "spill")
 
-
-def brute_force(flows: JobFlows, reading: Reading) -> list[Fraction]:
+def brute_force(flows: JobFlows) -> list[Fraction]:
     """Fill progressively, with every load summed up anew at every event, in fractions."""
     links, nodes = len(flows.link_bps), range(len(flows.job))
     capacity = [Fraction(float(c)) for c in (*flows.link_bps, *flows.pool_bps)]
@@ -43,12 +41,12 @@ def brute_force(flows: JobFlows, reading: Reading) -> list[Fraction]:
         for n in nodes:
             if (job := int(flows.job[n])) not in active:
                 continue
-            share, flow = Fraction(float(flows.share[n])), out(n)
+            flow = out(n)
             uses = [(flows.link[n], flow), (flows.back[n], min(flow, Fraction(1)))]
-            uses.append((links + flows.pool[n] if summing(n) else -1, Fraction(1)))
+            uses.append((links + flows.pool[n] if summing(n) else -1, Fraction(float(flows.held[n]))))
             for resource, amount in uses:
                 if resource >= 0 and amount:
-                    slope[resource] += share * amount
+                    slope[resource] += amount
                     users[resource].add(job)
         steps = [(capacity[r] - load[r]) / slope[r] for r in range(len(capacity)) if slope[r]]
         if not steps:
@@ -59,7 +57,7 @@ def brute_force(flows: JobFlows, reading: Reading) -> list[Fraction]:
             rates[job] += step
         for r in range(len(capacity)):
             if slope[r] and load[r] == capacity[r]:
-                if r >= links and reading == "spill":
+                if r >= links:
                     full.add(r - links)
                 else:
                     active -= users[r]
@@ -99,25 +97,30 @@ def clusters(draw: st.DrawFn) -> tuple[Topology, list[Job]]:
     return topology, jobs
 
 
+HELD = st.lists(st.sampled_from([1.0, 0.5, 3.0]), min_size=1, max_size=5)
+"""For how long nodes hold a slot."""
+
+
 @settings(max_examples=effort.cases(60), deadline=None)
-@given(clusters(), st.sampled_from(READINGS))
+@given(clusters(), HELD)
 def test_rates_are_those_of_progressive_filling_in_fractions(
-    case: tuple[Topology, list[Job]], reading: Reading
+    case: tuple[Topology, list[Job]], held: list[float]
 ) -> None:
     flows = flows_of(*case)
-    expected = brute_force(flows, reading)
-    assert waterfill(flows, reading).rate_bps == pytest.approx([float(rate) for rate in expected], rel=1e-9)
+    flows = replace(flows, held=np.resize(held, len(flows.held)))
+    expected = brute_force(flows)
+    assert waterfill(flows).rate_bps == pytest.approx([float(rate) for rate in expected], rel=1e-9)
 
 
 @settings(max_examples=effort.cases(150), deadline=None)
-@given(clusters(), st.sampled_from(READINGS), st.lists(st.sampled_from([0.0, 1e9, 7e9, np.inf]), max_size=8))
+@given(clusters(), HELD, st.lists(st.sampled_from([0.0, 1e9, 7e9, np.inf]), max_size=8))
 def test_rates_are_those_of_the_twin_to_the_last_bit(
-    case: tuple[Topology, list[Job]], reading: Reading, limits: list[float]
+    case: tuple[Topology, list[Job]], held: list[float], limits: list[float]
 ) -> None:
     flows = flows_of(*case)
     limit_bps = np.resize(np.array(limits or [np.inf]), flows.jobs)
-    flows = replace(flows, limit_bps=limit_bps)
-    found, expected = waterfill(flows, reading), twin.waterfill(flows, reading)
+    flows = replace(flows, limit_bps=limit_bps, held=np.resize(held, len(flows.held)))
+    found, expected = waterfill(flows), twin.waterfill(flows)
     assert np.array_equal(found.rate_bps, expected.rate_bps)
     assert np.array_equal(found.bound_by, expected.bound_by)
     assert np.array_equal(found.load_bps, expected.load_bps)
@@ -126,16 +129,14 @@ def test_rates_are_those_of_the_twin_to_the_last_bit(
 
 @settings(max_examples=effort.cases(60), deadline=None)
 @given(clusters())
-def test_rates_are_max_min_fair(case: tuple[Topology, list[Job]]) -> None:
+def test_rates_are_max_min_fair_while_memory_suffices(case: tuple[Topology, list[Job]]) -> None:
     flows = flows_of(*case)
-    steady = waterfill(flows, "freeze")
-    capacity = np.concatenate([flows.link_bps, flows.pool_bps])
-    assert np.all(steady.load_bps <= capacity * (1 + 1e-9))
-    flowing = twin.Filling(flows, "freeze").out > 0
+    flows = replace(flows, pool_bps=np.full(len(flows.pool_bps), np.inf))
+    steady = waterfill(flows)
+    flowing = twin.Filling(flows).out > 0
     for job, (rate, bound) in enumerate(zip(steady.rate_bps, steady.bound_by, strict=True)):
-        assert steady.load_bps[bound] == pytest.approx(capacity[bound], rel=1e-9)
+        assert steady.load_bps[bound] == pytest.approx(flows.link_bps[bound], rel=1e-9)
         there = ((flows.link == bound) | (flows.back == bound)) & flowing
-        there |= (flows.pool >= 0) & (flows.pool + len(flows.link_bps) == bound)
         assert job in flows.job[there]
         assert rate >= max(steady.rate_bps[flows.job[there]]) * (1 - 1e-9), "nobody there has more"
 
@@ -159,26 +160,11 @@ def test_what_a_full_switch_does_not_sum_takes_all_its_flows_to_the_server() -> 
         iterations=1,
         compute_s=0.0,
     )
-    assert steady_state(rack, [job], "freeze").rate_bps(job) == pytest.approx(12.8e9)
     spilling = steady_state(rack, [job])
     assert spilling.rate_bps(job) == pytest.approx(12.8e9 + 100e9 / 4), "the server's link takes four flows"
     assert spilling.resource(int(spilling.steady.bound_by[0])) == "the link s1 to h5"
     off = replace(job, aggregate=False)
     assert steady_state(rack, [off]).rate_bps(off) == pytest.approx(25e9)
-
-
-def test_a_job_of_several_trees_has_its_share_in_each() -> None:
-    flows = JobFlows.of(
-        jobs=2,
-        link_bps=[10.0, 2.0, 8.0],
-        nodes=[
-            FlowNode(job=0, link=0, share=0.5),
-            FlowNode(job=0, link=1, share=0.5),
-            FlowNode(job=1, link=0),
-            FlowNode(job=1, link=2),
-        ],
-    )
-    assert waterfill(flows).rate_bps == pytest.approx([4.0, 8.0])
 
 
 def test_a_jobs_own_limit_leaves_the_rest_to_others() -> None:

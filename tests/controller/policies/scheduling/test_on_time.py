@@ -1,24 +1,27 @@
-"""`on-time`: deadlines as late as they allow, the shortest jobs until then."""
+"""Deadlines: `on-time`, as late as they allow and the shortest jobs until then, and `edf`."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from controller.policies.family import SimulationConfig
-from controller.policies.scheduling import Group, Submission, View
+from controller.policies.scheduling import BadSpec, Group, Submission, View
 from controller.policies.scheduling.beliefs import TRUTH, Told
-from controller.policies.scheduling.deadlines import UNSEEN, OnTime
+from controller.policies.scheduling.deadlines import UNSEEN, OnTime, edf
 from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.speed import Exclusive
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
+from controller.simulator.traces import read
+from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster
 
-TWO = Cluster.uniform(1, 2)
+ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
 
 
 def spec(name: str, duration_s: float, deadline_s: float | None = None, gpus: int = 2) -> Submission:
@@ -137,3 +140,23 @@ def test_as_many_deadlines_as_edf_and_others_sooner() -> None:
         times_s.append(sum(each.avg_jct_s for each in found))
     assert met[1] >= 0.98 * met[0]
     assert times_s[1] < 0.9 * times_s[0]
+
+
+def test_earliest_deadline_first() -> None:
+    specs = [
+        Submission("a", 0, 1, 100, deadline_s=900),
+        Submission("b", 0, 1, 300, deadline_s=500),
+        Submission("c", 0, 1, 1),
+    ]
+    result = simulate(specs, ONE, edf(), Exclusive())
+    assert {job.spec.name: job.finish_s for job in result.jobs} == {"b": 300, "a": 400, "c": 401}
+
+
+def test_deadlines_are_kept_in_traces_and_counted(tmp_path: Path) -> None:
+    specs = [Submission("a", 0, 1, 100, deadline_s=150.5), Submission("b", 0, 1, 100, deadline_s=150.0)]
+    write(tmp_path / "t.csv", specs)
+    assert read(tmp_path / "t.csv") == specs
+    result = simulate(specs, ONE, edf(), Exclusive())
+    assert sorted(job.in_time for job in result.jobs) == [False, True]
+    with pytest.raises(BadSpec, match="deadline_s is 0; it must be positive"):
+        Submission("a", 0, 1, 1, deadline_s=0)

@@ -1,4 +1,7 @@
-// Blocks that a program does not care about; headers_t and metadata_t are its own.
+// v1model, and blocks that a program does not care about; headers_t and metadata_t are its own.
+#include <core.p4>
+#include <v1model.p4>
+
 control NoChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }

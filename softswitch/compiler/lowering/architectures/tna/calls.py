@@ -16,7 +16,14 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.filters import execute_lpf, execute_math, execute_wred
 from softswitch.compiler.lowering.architectures.tna.stateful import call_register, execute
 from softswitch.compiler.lowering.convert import bits_cast, expression, flatten
-from softswitch.compiler.lowering.extern_calls import extern_arguments, foreign_call, scalar
+from softswitch.compiler.lowering.extern_calls import (
+    ExternCall,
+    MethodCall,
+    extern_arguments,
+    foreign_call,
+    hash_into,
+    scalar,
+)
 from softswitch.compiler.lowering.known_externs import lookahead
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import (
@@ -59,7 +66,7 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
     if how.name == "IDENTITY":
         return _low_bits(data, width, pos)
     if how.name in _XORS:
-        return ir.Cast(result, _xor(data, _XORS[how.name], pos), pos)
+        return ir.Cast(result, _xor(data, _XORS[how.name], pos), pos=pos)
     crc = how.crc or STANDARD.get(_RANDOM if how.name == "RANDOM" else how.name)
     if crc is None:
         raise Unsupported(f"HashAlgorithm_t.{how.name} without a polynomial", pos, "a CRCPolynomial")
@@ -67,8 +74,8 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
     variable = body.temporary(ir.Bits(own), "hash", pos)
     # zeros come first where the values are no whole bytes; v1model's algorithms have them last
     if lacking := -sum(_unsigned(each)[1] for each in data) % 8:
-        data = (ir.Const(ir.Bits(lacking), 0, pos), *data)
-    body.out.append(hash_call(variable, crc.name, data, own, pos))
+        data = (ir.Const(ir.Bits(lacking), 0, pos=pos), *data)
+    body.out.append(_hash_into(variable, crc.name, data, own, pos))
     return _repeated(variable, own, width, pos)
 
 
@@ -78,26 +85,23 @@ def _repeated(value: ir.Expr, width: int, wanted: int, pos: ir.Position) -> ir.E
     while have < wanted:
         more = min(width, wanted - have)
         have += more
-        whole = ir.Binary(ir.Bits(have), "++", _cut(value, more - 1, 0, pos), whole, pos)
+        whole = ir.Binary(ir.Bits(have), "++", _cut(value, more - 1, 0, pos), whole, pos=pos)
     return whole
 
 
-def hash_call(
+def _hash_into(
     target: ir.Var, algorithm: str, data: Sequence[ir.Expr], width: int, pos: ir.Position
 ) -> ir.Extern:
-    """Return the statement ``target = H(data)``, by the name of one of the back ends' algorithms."""
-    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos)
-    limit = ir.Const(ir.Bits(72), 1 << min(width, 64), pos)
-    base = ir.Const(ir.Bits(32), 0, pos)
-    return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos)
+    """Return the statement ``target = H(data)`` of a hash of this width."""
+    return hash_into(target, algorithm, data, ir.Const(ir.Bits(72), 1 << min(width, 64), pos=pos), pos)
 
 
 def _unsigned(expr: ir.Expr) -> tuple[ir.Expr, int]:
     if isinstance(expr.type, ir.Bool):
-        return ir.Cast(ir.Bits(1), expr, expr.pos), 1
+        return ir.Cast(ir.Bits(1), expr, pos=expr.pos), 1
     assert isinstance(expr.type, ir.Bits)
     width = expr.type.width
-    return (ir.Cast(ir.Bits(width), expr, expr.pos) if expr.type.signed else expr), width
+    return (ir.Cast(ir.Bits(width), expr, pos=expr.pos) if expr.type.signed else expr), width
 
 
 def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
@@ -111,16 +115,16 @@ def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
         if have + bits > width:
             plain, bits = _cut(plain, width - have - 1, 0, pos), width - have
         have += bits
-        joined = plain if joined is None else ir.Binary(ir.Bits(have), "++", plain, joined, pos)
+        joined = plain if joined is None else ir.Binary(ir.Bits(have), "++", plain, joined, pos=pos)
     if joined is None:
-        return ir.Const(ir.Bits(width), 0, pos)
-    return joined if have == width else ir.Cast(ir.Bits(width), joined, pos)
+        return ir.Const(ir.Bits(width), 0, pos=pos)
+    return joined if have == width else ir.Cast(ir.Bits(width), joined, pos=pos)
 
 
 def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
     """Return the exclusive or of the words of the values in a row, which zero bits fill up at the end."""
     word = ir.Bits(width)
-    total: ir.Expr = ir.Const(word, 0, pos)
+    total: ir.Expr = ir.Const(word, 0, pos=pos)
     at = 0
     for expr in data:
         plain, bits = _unsigned(expr)
@@ -128,14 +132,14 @@ def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
             room = width - at
             taken = min(room, bits)
             part = (
-                ir.Cast(word, _cut(plain, bits - 1, bits - taken, pos), pos)
+                ir.Cast(word, _cut(plain, bits - 1, bits - taken, pos), pos=pos)
                 if taken < width
                 else (_cut(plain, bits - 1, bits - taken, pos))
             )
             if room > taken:
-                part = ir.Binary(word, "<<", part, ir.Const(ir.Bits(8), room - taken, pos), pos)
+                part = ir.Binary(word, "<<", part, ir.Const(ir.Bits(8), room - taken, pos=pos), pos=pos)
             zero = isinstance(total, ir.Const)
-            total = part if zero else ir.Binary(word, "^", total, part, pos)
+            total = part if zero else ir.Binary(word, "^", total, part, pos=pos)
             at, bits = (at + taken) % width, bits - taken
     return total
 
@@ -144,74 +148,73 @@ def _cut(expr: ir.Expr, high: int, low: int, pos: ir.Position) -> ir.Expr:
     assert isinstance(expr.type, ir.Bits)
     if high - low + 1 == expr.type.width:
         return expr
-    return ir.Slice(ir.Bits(high - low + 1), expr, high, low, pos)
+    return ir.Slice(ir.Bits(high - low + 1), expr, high, low, pos=pos)
 
 
 _SUM = ir.Bits(16)
 _ONES = 0xFFFF
 
 
-def call_checksum(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    """Emit a method of ``Checksum``. Raises CompileError."""
-    pos = expr.pos
-    match method:
+def _checksum(call: MethodCall) -> Value:
+    pos = call.pos
+    match call.name:
         case "add":
-            _accumulate(body, base, flatten(body, values[0], pos), pos)
+            _accumulate(call, flatten(call.body, call.values[0], pos))
         case "subtract":
-            _accumulate(body, base, tuple(map(_negative, _whole(flatten(body, values[0], pos), pos))), pos)
+            _accumulate(call, tuple(map(_negative, _whole(flatten(call.body, call.values[0], pos), pos))))
         case "verify":
-            ones = ir.Const(_SUM, _ONES, pos)
-            return Run(t.BOOL, ir.Binary(t.BOOL, "!=", _sum(base, pos), ones, pos))
+            ones = ir.Const(_SUM, _ONES, pos=pos)
+            return Run(t.BOOL, ir.Binary(t.BOOL, "!=", _sum(call.on, pos), ones, pos=pos))
         case "get":
-            return Run(_SUM, _sum(base, pos))
+            return Run(_SUM, _sum(call.on, pos))
         case "subtract_all_and_deposit":
-            target = values[0]
+            target = call.values[0]
             if not isinstance(target, Run) or target.expr.type != _SUM:
                 raise Unsupported("a residual checksum that is no bit<16>", pos, "a variable of type bit<16>")
-            body.out.append(ir.Assign(target.expr, _sum(base, pos), pos))
+            call.body.out.append(ir.Assign(target.expr, _sum(call.on, pos), pos=pos))
         case "update":
-            return _computed(body, values, expr)
+            return _computed(call)
         case _:
-            raise Unsupported(f"Checksum.{method}", pos)
+            raise Unsupported(f"Checksum.{call.name}", pos)
     return Nothing()
 
 
 def _sum(base: Object, pos: ir.Position) -> ir.Var:
-    return ir.Var(_SUM, base.colour, pos)
+    return ir.Var(_SUM, base.colour, pos=pos)
 
 
-def _accumulate(body: Body, base: Object, data: tuple[ir.Expr, ...], pos: ir.Position) -> None:
-    total = _sum(base, pos)
-    body.out.append(hash_call(total, "csum16", (total, *data), 16, pos))
-    body.out.append(ir.Assign(total, ir.Unary(_SUM, "~", total, pos), pos))
+def _accumulate(call: MethodCall, data: tuple[ir.Expr, ...]) -> None:
+    total = _sum(call.on, call.pos)
+    call.body.out.append(_hash_into(total, "csum16", (total, *data), 16, call.pos))
+    call.body.out.append(ir.Assign(total, ir.Unary(_SUM, "~", total, pos=call.pos), pos=call.pos))
 
 
 def _whole(data: tuple[ir.Expr, ...], pos: ir.Position) -> tuple[ir.Expr, ...]:
     """Return data in whole words, which zero bits fill up at the end."""
     bits = sum(expr.type.width if isinstance(expr.type, ir.Bits) else 1 for expr in data)
-    return (*data, ir.Const(ir.Bits(-bits % 16), 0, pos)) if bits % 16 else data
+    return (*data, ir.Const(ir.Bits(-bits % 16), 0, pos=pos)) if bits % 16 else data
 
 
 def _negative(expr: ir.Expr) -> ir.Expr:
     if isinstance(expr.type, ir.Bool):
-        expr = ir.Cast(ir.Bits(1), expr, expr.pos)
+        expr = ir.Cast(ir.Bits(1), expr, pos=expr.pos)
     assert isinstance(expr.type, ir.Bits)
     if isinstance(expr, ir.Const):
         plain = ir.Bits(expr.type.width)
-        return ir.Const(plain, ~expr.value & ((1 << plain.width) - 1), expr.pos)
-    return ir.Unary(expr.type, "~", expr, expr.pos)
+        return ir.Const(plain, ~expr.value & ((1 << plain.width) - 1), pos=expr.pos)
+    return ir.Unary(expr.type, "~", expr, pos=expr.pos)
 
 
-def _computed(body: Body, values: list[Value], expr: ast.CallExpr) -> Value:
-    variable = body.temporary(_SUM, "checksum", expr.pos)
-    data = flatten(body, values[0], expr.args[0].value.pos)
-    body.out.append(hash_call(variable, "csum16", data, 16, expr.pos))
-    if len(values) == 1:
+def _computed(call: MethodCall) -> Value:
+    pos = call.pos
+    variable = call.body.temporary(_SUM, "checksum", pos)
+    call.body.out.append(_hash_into(variable, "csum16", call.data(0), 16, pos))
+    if len(call.values) == 1:
         return Run(_SUM, variable)
-    instead = expression(body, values[1], expr.pos)
-    zero = ir.Binary(t.BOOL, "==", variable, ir.Const(_SUM, 0, expr.pos), expr.pos)
-    both = ir.Binary(t.BOOL, "&&", instead, zero, expr.pos)
-    return Run(_SUM, ir.Mux(_SUM, both, ir.Const(_SUM, _ONES, expr.pos), variable, expr.pos))
+    instead = expression(call.body, call.values[1], pos)
+    zero = ir.Binary(t.BOOL, "==", variable, ir.Const(_SUM, 0, pos=pos), pos=pos)
+    both = ir.Binary(t.BOOL, "&&", instead, zero, pos=pos)
+    return Run(_SUM, ir.Mux(_SUM, both, ir.Const(_SUM, _ONES, pos=pos), variable, pos=pos))
 
 
 _BYTE = ir.Bits(8)
@@ -231,175 +234,155 @@ def call_object(
     if handler is None:
         return foreign_call(body, prototype, expr, f"{what}.{method}", known)
     values = extern_arguments(body, prototype, expr, f"{what}.{method}", known)
-    return handler(body, base, method, values, expr)
+    return handler(MethodCall(body, method, values, expr, base))
 
 
-def _place(expr: ast.CallExpr, number: int) -> ir.Position:
-    return expr.args[number].value.pos if number < len(expr.args) else expr.pos
+def _run(call: MethodCall) -> Value:
+    if call.name != "execute":
+        raise Unsupported(f"{call.on.type.name}.{call.name}", call.pos, "execute")
+    return execute(call)
 
 
-def _run(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    if method != "execute":
-        raise Unsupported(f"{base.type.name}.{method}", expr.pos, "execute")
-    return execute(body, base, values, expr)
-
-
-def _hash(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del method
-    result, how = base.type.args[0], base.details
+def _hash(call: MethodCall) -> Value:
+    result, how = call.on.type.args[0], call.on.details
     assert isinstance(how, Hashing)
     if not isinstance(result, ir.Bits):
-        raise Unsupported(f"a hash of type {t.describe(result)}", expr.pos, "bit<W>")
-    data = flatten(body, values[0], _place(expr, 0))
-    return Run(result, hashed(body, how, data, result.width, expr.pos))
+        raise Unsupported(f"a hash of type {t.describe(result)}", call.pos, "bit<W>")
+    return Run(result, hashed(call.body, how, call.data(0), result.width, call.pos))
 
 
-def _random(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del method, values
-    result = base.type.args[0]
+def _random(call: MethodCall) -> Value:
+    result, pos = call.on.type.args[0], call.pos
     if not isinstance(result, ir.Bits) or result.width > 64:
-        raise Unsupported(f"random numbers of type {t.describe(result)}", expr.pos, "at most bit<64>")
-    variable = body.temporary(result, "random", expr.pos)
-    low, high = ir.Const(result, 0, expr.pos), ir.Const(result, (1 << result.width) - 1, expr.pos)
-    body.out.append(ir.Extern("random", "", ((variable,), (low,), (high,)), expr.pos))
+        raise Unsupported(f"random numbers of type {t.describe(result)}", pos, "at most bit<64>")
+    variable = call.body.temporary(result, "random", pos)
+    most = ir.Const(result, (1 << result.width) - 1, pos=pos)
+    call.emit("random", (variable,), (ir.Const(result, 0, pos=pos),), (most,))
     return Run(result, variable)
 
 
-def _count(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del method
-    index = scalar(body, values[0], _place(expr, 0), "the index")
-    if len(values) > 1:
-        remark("the adjustment of a counter's bytes is ignored", _place(expr, 1))
-    body.out.append(ir.Extern("counter.count", base.name, ((index,),), expr.pos))
-    return Nothing()
+def _count(call: MethodCall) -> Value:
+    index = call.scalar(0, "the index")
+    if len(call.values) > 1:
+        remark("the adjustment of a counter's bytes is ignored", call.place(1))
+    return call.emit("counter.count", (index,), instance=call.on.name)
 
 
-def _count_directly(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del method, values
-    body.out.append(ir.Extern("direct_counter.count", base.name, (), expr.pos))
-    return Nothing()
+def _count_directly(call: MethodCall) -> Value:
+    return call.emit("direct_counter.count", instance=call.on.name)
 
 
-def _meter(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del method
-    if len(values) > 1:
-        remark("the meter is blind to the packet's colour, and takes its bytes as they are", _place(expr, 1))
-    index = scalar(body, values[0], _place(expr, 0), "the index")
-    variable = body.temporary(_COLOUR, "colour", expr.pos)
-    body.out.append(ir.Extern("meter.execute_meter", base.name, ((variable,), (index,)), expr.pos))
-    return _colour(base, variable, expr.pos)
+_BLIND = "the meter is blind to the packet's colour, and takes its bytes as they are"
 
 
-def _meter_directly(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del body, method
-    if values:
-        remark("the meter is blind to the packet's colour, and takes its bytes as they are", _place(expr, 0))
-    return _colour(base, ir.Var(_COLOUR, base.colour, expr.pos), expr.pos)
+def _meter(call: MethodCall) -> Value:
+    if len(call.values) > 1:
+        remark(_BLIND, call.place(1))
+    index = call.scalar(0, "the index")
+    variable = call.body.temporary(_COLOUR, "colour", call.pos)
+    call.emit("meter.execute_meter", (variable,), (index,), instance=call.on.name)
+    return _colour(call.on, variable, call.pos)
+
+
+def _meter_directly(call: MethodCall) -> Value:
+    if call.values:
+        remark(_BLIND, call.place(0))
+    return _colour(call.on, ir.Var(_COLOUR, call.on.colour, pos=call.pos), call.pos)
 
 
 def _colour(base: Object, found: ir.Expr, pos: ir.Position) -> Run:
     """Return the program's value of a colour: 0 green, 1 yellow, 2 red."""
     colours = base.details
     assert isinstance(colours, Colours)
-    result: ir.Expr = ir.Const(_BYTE, colours.red, pos)
+    result: ir.Expr = ir.Const(_BYTE, colours.red, pos=pos)
     for number, stands in ((1, colours.yellow), (0, colours.green)):
-        same = ir.Binary(t.BOOL, "==", found, ir.Const(_COLOUR, number, pos), pos)
-        result = ir.Mux(_BYTE, same, ir.Const(_BYTE, stands, pos), result, pos)
+        same = ir.Binary(t.BOOL, "==", found, ir.Const(_COLOUR, number, pos=pos), pos=pos)
+        result = ir.Mux(_BYTE, same, ir.Const(_BYTE, stands, pos=pos), result, pos=pos)
     return Run(_BYTE, result)
 
 
 # --------------------------------------------------------------------------- parsers and deparsers
 
 
-def _parser_counter(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    pos = expr.pos
-    counter, zero = ir.Var(_COUNT, base.colour, pos), ir.Const(_COUNT, 0, pos)
-    match method:
+def _parser_counter(call: MethodCall) -> Value:
+    pos = call.pos
+    counter, zero = ir.Var(_COUNT, call.on.colour, pos=pos), ir.Const(_COUNT, 0, pos=pos)
+    match call.name:
         case "is_zero":
-            return Run(t.BOOL, ir.Binary(t.BOOL, "==", counter, zero, pos))
+            return Run(t.BOOL, ir.Binary(t.BOOL, "==", counter, zero, pos=pos))
         case "is_negative":
-            return Run(t.BOOL, ir.Binary(t.BOOL, "<", counter, zero, pos))
-        case "set" if len(values) == 1:
-            body.out.append(ir.Assign(counter, _counted(body, values[0], pos), pos))
-        case "set" if len(values) == 5:
-            body.out.append(ir.Assign(counter, _from_field(body, values, pos), pos))
+            return Run(t.BOOL, ir.Binary(t.BOOL, "<", counter, zero, pos=pos))
+        case "set" if len(call.values) == 1:
+            value = _counted(call)
+        case "set" if len(call.values) == 5:
+            value = _from_field(call)
         case "increment" | "decrement":
-            step = _counted(body, values[0], pos)
-            op = "+" if method == "increment" else "-"
-            body.out.append(ir.Assign(counter, ir.Binary(_COUNT, op, counter, step, pos), pos))
+            value = ir.Binary(
+                _COUNT, "+" if call.name == "increment" else "-", counter, _counted(call), pos=pos
+            )
         case _:
             raise Unsupported(
-                f"ParserCounter.{method}", pos, "set, increment, decrement, is_zero, is_negative"
+                f"ParserCounter.{call.name}", pos, "set, increment, decrement, is_zero, is_negative"
             )
+    call.body.out.append(ir.Assign(counter, value, pos=pos))
     return Nothing()
 
 
-def _counted(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
+def _counted(call: MethodCall) -> ir.Expr:
+    value, pos = call.values[0], call.pos
     if isinstance(value, Number):
-        return ir.Const(_COUNT, value.value & 0xFF, pos)
-    return _cast(_COUNT, _cast(_BYTE, scalar(body, value, pos, "the count"), pos), pos)
+        return ir.Const(_COUNT, value.value & 0xFF, pos=pos)
+    return _cast(_COUNT, _cast(_BYTE, scalar(call.body, value, pos, "the count"), pos), pos)
 
 
-def _from_field(body: Body, values: list[Value], pos: ir.Position) -> ir.Expr:
+def _from_field(call: MethodCall) -> ir.Expr:
     """Return min(max, (field rotated right & mask) + add); mask 3 is of 4 ones, for example."""
-    numbers = []
-    for value in values[1:]:
+    pos, numbers = call.pos, []
+    for value in call.values[1:]:
         if not isinstance(value, Run) or not isinstance(value.expr, ir.Const):
             raise CompileError(f"{show(value)} in the setting of a counter", pos, "a constant")
         numbers.append(value.expr.value)
     maximum, rotate, mask, add = numbers
-    field = _cast(_BYTE, scalar(body, values[0], pos, "the field"), pos)
+    field = _cast(_BYTE, scalar(call.body, call.values[0], pos, "the field"), pos)
     turned = field
     if rotate % 8:
-        down = ir.Binary(_BYTE, ">>", field, ir.Const(_BYTE, rotate % 8, pos), pos)
-        up = ir.Binary(_BYTE, "<<", field, ir.Const(_BYTE, 8 - rotate % 8, pos), pos)
-        turned = ir.Binary(_BYTE, "|", down, up, pos)
+        down = ir.Binary(_BYTE, ">>", field, ir.Const(_BYTE, rotate % 8, pos=pos), pos=pos)
+        up = ir.Binary(_BYTE, "<<", field, ir.Const(_BYTE, 8 - rotate % 8, pos=pos), pos=pos)
+        turned = ir.Binary(_BYTE, "|", down, up, pos=pos)
     ones = (1 << (mask + 1)) - 1 if mask < 8 else mask
-    kept = ir.Binary(_BYTE, "&", turned, ir.Const(_BYTE, ones & 0xFF, pos), pos)
-    total = ir.Binary(_COUNT, "+", _cast(_COUNT, kept, pos), ir.Const(_COUNT, add & 0xFF, pos), pos)
-    most = ir.Const(_COUNT, maximum, pos)
-    return ir.Mux(_COUNT, ir.Binary(t.BOOL, ">", total, most, pos), most, total, pos)
+    kept = ir.Binary(_BYTE, "&", turned, ir.Const(_BYTE, ones & 0xFF, pos=pos), pos=pos)
+    total = ir.Binary(_COUNT, "+", _cast(_COUNT, kept, pos), ir.Const(_COUNT, add & 0xFF, pos=pos), pos=pos)
+    most = ir.Const(_COUNT, maximum, pos=pos)
+    return ir.Mux(_COUNT, ir.Binary(t.BOOL, ">", total, most, pos=pos), most, total, pos=pos)
 
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
     """Return a number in another width, with zero bits in front."""
     assert isinstance(expr.type, ir.Bits)
     plain = ir.Bits(type_.width)
-    wide = expr if expr.type == plain else ir.Cast(plain, expr, pos)
+    wide = expr if expr.type == plain else ir.Cast(plain, expr, pos=pos)
     return wide if type_ == plain else bits_cast(type_, wide, pos)
 
 
-def _priority(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del body, base, method, values, expr
+def _priority(_: MethodCall) -> Value:
     return Nothing()
 
 
-def _mirror(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del base, method
-    session = scalar(body, values[0], _place(expr, 0), "the session")
-    data = _bytes(body, values[1:], expr, 1)
-    body.out.append(ir.Extern("mirror", "", ((session,), data), expr.pos))
-    return Nothing()
+def _mirror(call: MethodCall) -> Value:
+    session = call.scalar(0, "the session")
+    data = flatten(call.body, call.values[1], call.place(1)) if call.values[1:] else ()
+    return call.emit("mirror", (session,), data)
 
 
-def _resubmit(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del base, method
-    body.out.append(ir.Extern("resubmit", "", (_bytes(body, values, expr, 0),), expr.pos))
-    return Nothing()
+def _resubmit(call: MethodCall) -> Value:
+    return call.emit("resubmit", call.data(0) if call.values else ())
 
 
-def _bytes(body: Body, values: list[Value], expr: ast.CallExpr, number: int) -> tuple[ir.Expr, ...]:
-    return flatten(body, values[0], _place(expr, number)) if values else ()
+def _digest(call: MethodCall) -> Value:
+    return call.emit("digest", call.data(0, enums=True), instance=call.on.name)
 
 
-def _digest(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del method
-    data = flatten(body, values[0], _place(expr, 0), enums=True)
-    body.out.append(ir.Extern("digest", base.name, (data,), expr.pos))
-    return Nothing()
-
-
-_METHODS: Mapping[str, Callable[[Body, Object, str, list[Value], ast.CallExpr], Value]] = {
+_METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
     "Register": call_register,
     "RegisterParam": call_register,
     "RegisterAction": _run,
@@ -418,7 +401,7 @@ _METHODS: Mapping[str, Callable[[Body, Object, str, list[Value], ast.CallExpr], 
     "Wred": execute_wred,
     "DirectWred": execute_wred,
     "MathUnit": execute_math,
-    "Checksum": call_checksum,
+    "Checksum": _checksum,
     "ParserCounter": _parser_counter,
     "ParserPriority": _priority,
     "Mirror": _mirror,
@@ -437,7 +420,7 @@ def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name
     if handler is None:
         body.unit.refuse(Unsupported(f"extern function {name!r}", expr.pos, ", ".join(_FUNCTIONS)))
         return foreign_call(body, prototype, expr, name, {})
-    return handler(body, name, extern_arguments(body, prototype, expr, name), expr)
+    return handler(ExternCall(body, name, extern_arguments(body, prototype, expr, name), expr))
 
 
 def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
@@ -448,69 +431,57 @@ def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
     value = lookahead(body, expr)
     if isinstance(value, Run) and not isinstance(value.expr, ir.Var):
         variable = body.temporary(value.type, "port_metadata", expr.pos)
-        body.out.append(ir.Assign(variable, value.expr, expr.pos))
+        body.out.append(ir.Assign(variable, value.expr, pos=expr.pos))
         value = Run(value.type, variable)
-    body.out.append(ir.Advance(size.value.expr, expr.pos))
+    body.out.append(ir.Advance(size.value.expr, pos=expr.pos))
     return value
 
 
-def _extreme(body: Body, name: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    first = next((value for value in values if isinstance(value, Run)), None)
-    if first is None or not isinstance(t.lowered(first.type), ir.Bits):
-        raise CompileError(f"{name} of {show(values[0])}", expr.pos, "bit<W> or int<W>")
-    left, right = (expression(body, value, _place(expr, i)) for i, value in enumerate(values))
-    test = ir.Binary(t.BOOL, ">" if name == "max" else "<", left, right, expr.pos)
-    scalar_type = t.lowered(first.type)
-    assert isinstance(scalar_type, ir.Bits)
-    return Run(first.type, ir.Mux(scalar_type, test, left, right, expr.pos))
+def _extreme(call: ExternCall) -> Value:
+    first = next((value for value in call.values if isinstance(value, Run)), None)
+    scalar_type = None if first is None else t.lowered(first.type)
+    if first is None or not isinstance(scalar_type, ir.Bits):
+        raise CompileError(f"{call.name} of {show(call.values[0])}", call.pos, "bit<W> or int<W>")
+    left, right = (call.expression(number) for number in range(len(call.values)))
+    test = ir.Binary(t.BOOL, ">" if call.name == "max" else "<", left, right, pos=call.pos)
+    return Run(first.type, ir.Mux(scalar_type, test, left, right, pos=call.pos))
 
 
-def _size(body: Body, name: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del body
-    bits = t.width(type_of(values[0]))
+def _size(call: ExternCall) -> Value:
+    bits = t.width(type_of(call.values[0]))
     if bits is None:
-        raise CompileError(f"{name} of {show(values[0])}", expr.pos, "a header or struct")
-    return constant(t.BIT32, bits if name == "sizeInBits" else (bits + 7) // 8, expr.pos)
+        raise CompileError(f"{call.name} of {show(call.values[0])}", call.pos, "a header or struct")
+    return constant(t.BIT32, bits if call.name == "sizeInBits" else (bits + 7) // 8, call.pos)
 
 
-def _invalidate(body: Body, name: str, values: list[Value], expr: ast.CallExpr) -> Value:
+def _invalidate(call: ExternCall) -> Value:
     """Emit that a port is none to send to; of other fields that means nothing here."""
-    del name
-    target = values[0]
-    is_port = (
-        isinstance(target, Run) and target.expr.type == ir.Bits(9) and isinstance(target.expr, ir.Member)
-    )
-    if is_port:
-        assert isinstance(target, Run)
-        body.out.append(ir.Assign(target.expr, ir.Const(ir.Bits(9), _NO_PORT, expr.pos), expr.pos))
+    target, pos = call.values[0], call.pos
+    if isinstance(target, Run) and target.expr.type == ir.Bits(9) and isinstance(target.expr, ir.Member):
+        call.body.out.append(ir.Assign(target.expr, ir.Const(ir.Bits(9), _NO_PORT, pos=pos), pos=pos))
     else:
-        remark("invalidate of something else than a port does nothing", expr.pos)
+        remark("invalidate of something else than a port does nothing", pos)
     return Nothing()
 
 
-def _funnel_shift(body: Body, name: str, values: list[Value], expr: ast.CallExpr) -> Value:
-    del name
-    target, high, low, amount = values
+def _funnel_shift(call: ExternCall) -> Value:
+    target, high, low, amount = call.values
+    pos = call.pos
     if not isinstance(target, Run) or not isinstance(amount, Number):
-        raise CompileError("the amount of a shift is not known", expr.pos, "a number")
+        raise CompileError("the amount of a shift is not known", pos, "a number")
     type_ = t.lowered(target.type)
     assert isinstance(type_, ir.Bits)
     plain, wide = ir.Bits(type_.width), ir.Bits(2 * type_.width)
-    both = ir.Binary(
-        wide,
-        "++",
-        _cast(plain, expression(body, high, expr.pos), expr.pos),
-        _cast(plain, expression(body, low, expr.pos), expr.pos),
-        expr.pos,
-    )
-    moved = ir.Binary(wide, ">>", both, ir.Const(ir.Bits(32), amount.value, expr.pos), expr.pos)
-    body.out.append(
-        ir.Assign(target.expr, bits_cast(type_, ir.Cast(plain, moved, expr.pos), expr.pos), expr.pos)
+    left, right = (_cast(plain, expression(call.body, half, pos), pos) for half in (high, low))
+    both = ir.Binary(wide, "++", left, right, pos=pos)
+    moved = ir.Binary(wide, ">>", both, ir.Const(ir.Bits(32), amount.value, pos=pos), pos=pos)
+    call.body.out.append(
+        ir.Assign(target.expr, bits_cast(type_, ir.Cast(plain, moved, pos=pos), pos), pos=pos)
     )
     return Nothing()
 
 
-_FUNCTIONS: Mapping[str, Callable[[Body, str, list[Value], ast.CallExpr], Value]] = {
+_FUNCTIONS: Mapping[str, Callable[[ExternCall], Value]] = {
     "max": _extreme,
     "min": _extreme,
     "sizeInBits": _size,

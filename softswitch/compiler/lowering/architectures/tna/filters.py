@@ -34,10 +34,10 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.architectures.tna.switch import intrinsic_place
 from softswitch.compiler.lowering.convert import bits_cast
-from softswitch.compiler.lowering.extern_calls import scalar
+from softswitch.compiler.lowering.extern_calls import MethodCall, scalar
 from softswitch.compiler.lowering.instances import make_register
 from softswitch.compiler.lowering.unit import Body, Stage
-from softswitch.compiler.lowering.values import Object, Run, Value
+from softswitch.compiler.lowering.values import Run, Value
 
 _ENTRIES = 16
 _SCALES = range(-32, 32)
@@ -84,61 +84,63 @@ def table_of(operation: str, factor: float) -> MathTable:
     return MathTable(op.invert, op.shift, scale, entries)
 
 
-def execute_math(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
+def execute_math(call: MethodCall) -> Value:
     """Emit what a math unit makes of a number. Raises CompileError."""
-    del method
-    unit, result, pos = base.details, base.type.args[0], expr.pos
+    body, unit, result, pos = call.body, call.on.details, call.on.type.args[0], call.pos
     assert isinstance(unit, MathTable)
     assert isinstance(result, ir.Bits)
-    entry, exponent = _normalised(body, _plain(scalar(body, values[0], pos, "x"), pos), unit.shift, pos)
+    entry, exponent = _normalised(body, _plain(scalar(body, call.values[0], pos, "x"), pos), unit.shift, pos)
     power = exponent
     if unit.shift:
         power = _op("<<" if unit.shift > 0 else ">>", exponent, 1, pos)
     if unit.invert:
-        power = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos), power, pos)
+        power = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos=pos), power, pos=pos)
     shift = body.temporary(_EXPONENT, "shift", pos)
-    body.out.append(ir.Assign(shift, _op("+", power, unit.scale % 256, pos), pos))
-    found = ir.Cast(_RESULT, _chosen(unit.entries, entry, pos), pos)
-    negative = ir.Binary(t.BOOL, ">=", shift, ir.Const(_EXPONENT, 128, pos), pos)
-    down = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos), shift, pos)
-    small = ir.Binary(_RESULT, ">>", found, down, pos)
-    large = ir.Binary(_RESULT, "<<", found, shift, pos)
-    total = ir.Mux(_RESULT, negative, small, large, pos)
+    body.out.append(ir.Assign(shift, _op("+", power, unit.scale % 256, pos), pos=pos))
+    found = ir.Cast(_RESULT, _chosen(unit.entries, entry, pos), pos=pos)
+    negative = ir.Binary(t.BOOL, ">=", shift, ir.Const(_EXPONENT, 128, pos=pos), pos=pos)
+    down = ir.Binary(_EXPONENT, "-", ir.Const(_EXPONENT, 0, pos=pos), shift, pos=pos)
+    small = ir.Binary(_RESULT, ">>", found, down, pos=pos)
+    large = ir.Binary(_RESULT, "<<", found, shift, pos=pos)
+    total = ir.Mux(_RESULT, negative, small, large, pos=pos)
     return Run(result, bits_cast(result, total, pos))
 
 
 def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tuple[ir.Expr, ir.Expr]:
     """Emit the search for the leading one; return the entry's number (32 bits) and the exponent (8 bits)."""
     rest, exponent = body.temporary(_INPUT, "rest", pos), body.temporary(_EXPONENT, "exponent", pos)
-    body.out += [ir.Assign(rest, number, pos), ir.Assign(exponent, ir.Const(_EXPONENT, 31, pos), pos)]
+    body.out += [
+        ir.Assign(rest, number, pos=pos),
+        ir.Assign(exponent, ir.Const(_EXPONENT, 31, pos=pos), pos=pos),
+    ]
     for step in (16, 8, 4, 2, 1):
-        free = ir.Binary(t.BOOL, "<", rest, ir.Const(_INPUT, 1 << (32 - step), pos), pos)
-        moved = ir.Assign(rest, _op("<<", rest, step, pos), pos)
-        less = ir.Assign(exponent, _op("-", exponent, step, pos), pos)
-        body.out.append(ir.If(free, (moved, less), (), pos))
-    body.out.append(ir.Assign(rest, _op(">>", rest, 28, pos), pos))
+        free = ir.Binary(t.BOOL, "<", rest, ir.Const(_INPUT, 1 << (32 - step), pos=pos), pos=pos)
+        moved = ir.Assign(rest, _op("<<", rest, step, pos), pos=pos)
+        less = ir.Assign(exponent, _op("-", exponent, step, pos), pos=pos)
+        body.out.append(ir.If(free, (moved, less), (), pos=pos))
+    body.out.append(ir.Assign(rest, _op(">>", rest, 28, pos), pos=pos))
     if shift < 0:
-        odd = ir.Binary(t.BOOL, "==", _op("&", exponent, 1, pos), ir.Const(_EXPONENT, 1, pos), pos)
-        halved = ir.Assign(rest, _op(">>", rest, 1, pos), pos)
-        even = ir.Assign(exponent, _op("+", exponent, 1, pos), pos)
-        body.out.append(ir.If(odd, (halved, even), (), pos))
+        odd = ir.Binary(t.BOOL, "==", _op("&", exponent, 1, pos), ir.Const(_EXPONENT, 1, pos=pos), pos=pos)
+        halved = ir.Assign(rest, _op(">>", rest, 1, pos), pos=pos)
+        even = ir.Assign(exponent, _op("+", exponent, 1, pos), pos=pos)
+        body.out.append(ir.If(odd, (halved, even), (), pos=pos))
     return rest, exponent
 
 
 def _chosen(entries: Sequence[int], number: ir.Expr, pos: ir.Position) -> ir.Expr:
     """Return the entry of this number: a tree of choices by its bits, the highest first."""
     if len(entries) == 1:
-        return ir.Const(ir.Bits(8), entries[0], pos)
+        return ir.Const(ir.Bits(8), entries[0], pos=pos)
     half = len(entries) // 2
     bit = _op("&", number, half, pos)
-    clear = ir.Binary(t.BOOL, "==", bit, ir.Const(_INPUT, 0, pos), pos)
+    clear = ir.Binary(t.BOOL, "==", bit, ir.Const(_INPUT, 0, pos=pos), pos=pos)
     low, high = (_chosen(part, number, pos) for part in (entries[:half], entries[half:]))
-    return ir.Mux(ir.Bits(8), clear, low, high, pos)
+    return ir.Mux(ir.Bits(8), clear, low, high, pos=pos)
 
 
 def _op(op: str, left: ir.Expr, number: int, pos: ir.Position) -> ir.Expr:
     assert isinstance(left.type, ir.Bits)
-    return ir.Binary(left.type, op, left, ir.Const(left.type, number, pos), pos)
+    return ir.Binary(left.type, op, left, ir.Const(left.type, number, pos=pos), pos=pos)
 
 
 def _plain(number: ir.Expr, pos: ir.Position) -> ir.Expr:
@@ -175,60 +177,60 @@ def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instant
         make_register(body, type_, size, f"{name}.{cell}", decl, ())
 
 
-def execute_lpf(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
+def execute_lpf(call: MethodCall) -> Value:
     """Emit what a low-pass filter makes of a value."""
-    del method
-    found, value = _FilterCells(body, base, values, expr), _value(body, values, expr)
-    pos, result = expr.pos, base.type.args[0]
+    found, value = _FilterCells(call), _value(call)
+    pos, result = call.pos, call.on.type.args[0]
     assert isinstance(result, ir.Bits)
     rises = found.compare(">", value, found.cell["average"])
     sample = found.choose(_WORD, rises, found.cell["rise"], found.cell["fall"])
-    rate = found.compare("==", found.cell["rate"], ir.Const(_FLAG, 1, pos))
+    rate = found.compare("==", found.cell["rate"], ir.Const(_FLAG, 1, pos=pos))
     gain = found.choose(_WORD, rate, found.cell["fall"], sample)
-    target = found.choose(_WORD, rate, ir.Const(_WORD, 0, pos), value)
+    target = found.choose(_WORD, rate, ir.Const(_WORD, 0, pos=pos), value)
     found.approach(target, gain)
-    added = found.choose(_WORD, rate, value, ir.Const(_WORD, 0, pos))
-    found.assign("average", ir.Binary(_WORD, "+", found.cell["average"], added, pos))
+    added = found.choose(_WORD, rate, value, ir.Const(_WORD, 0, pos=pos))
+    found.assign("average", ir.Binary(_WORD, "+", found.cell["average"], added, pos=pos))
     found.write()
-    whole = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos), pos)
-    down = ir.Binary(_WORD, ">>", whole, found.cell["shift"], pos)
-    given = ir.Binary(_WORD, ">>", value, ir.Const(_WORD, _FRACTION, pos), pos)
-    unset = found.compare("==", found.cell["rise"], ir.Const(_WORD, 0, pos))
+    whole = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
+    down = ir.Binary(_WORD, ">>", whole, found.cell["shift"], pos=pos)
+    given = ir.Binary(_WORD, ">>", value, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
+    unset = found.compare("==", found.cell["rise"], ir.Const(_WORD, 0, pos=pos))
     return Run(result, bits_cast(result, found.choose(_WORD, unset, given, down), pos))
 
 
-def execute_wred(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
+def execute_wred(call: MethodCall) -> Value:
     """Emit whether a packet is dropped for the average of a value."""
-    del method
-    what, pos = base.details, expr.pos
-    found, value = _FilterCells(body, base, values, expr), _value(body, values, expr)
+    what, pos = call.on.details, call.pos
+    found, value = _FilterCells(call), _value(call)
     assert isinstance(what, Filter)
     found.approach(value, found.cell["gain"])
     found.write()
-    average = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos), pos)
+    average = ir.Binary(_WORD, ">>", found.cell["average"], ir.Const(_WORD, _FRACTION, pos=pos), pos=pos)
     low, high = (bits_cast(_WORD, found.cell[name], pos) for name in ("low", "high"))
-    excess = bits_cast(_WIDE, ir.Binary(_WORD, "-", average, low, pos), pos)
-    likely = ir.Binary(_WIDE, "*", excess, bits_cast(_WIDE, found.cell["slope"], pos), pos)
-    drawn = body.temporary(_HALF, "random", pos)
-    bounds = (ir.Const(_HALF, 0, pos),), (ir.Const(_HALF, (1 << 32) - 1, pos),)
-    body.out.append(ir.Extern("random", "", ((drawn,), *bounds), pos))
+    excess = bits_cast(_WIDE, ir.Binary(_WORD, "-", average, low, pos=pos), pos)
+    likely = ir.Binary(_WIDE, "*", excess, bits_cast(_WIDE, found.cell["slope"], pos), pos=pos)
+    drawn = call.body.temporary(_HALF, "random", pos)
+    call.emit("random", (drawn,), (ir.Const(_HALF, 0, pos=pos),), (ir.Const(_HALF, (1 << 32) - 1, pos=pos),))
     hit = found.compare("<", bits_cast(_WIDE, drawn, pos), likely)
     some = found.both(found.compare(">", average, low), hit)
     every = found.compare(">=", average, high)
-    is_set = found.compare("!=", found.cell["gain"], ir.Const(_WORD, 0, pos))
-    drops = found.both(is_set, ir.Binary(t.BOOL, "||", every, some, pos))
+    is_set = found.compare("!=", found.cell["gain"], ir.Const(_WORD, 0, pos=pos))
+    drops = found.both(is_set, ir.Binary(t.BOOL, "||", every, some, pos=pos))
     return Run(
-        _BYTE, found.choose(_BYTE, drops, ir.Const(_BYTE, what.drop, pos), ir.Const(_BYTE, what.pass_, pos))
+        _BYTE,
+        found.choose(_BYTE, drops, ir.Const(_BYTE, what.drop, pos=pos), ir.Const(_BYTE, what.pass_, pos=pos)),
     )
 
 
-def _value(body: Body, values: list[Value], expr: ast.CallExpr) -> ir.Expr:
+def _value(call: MethodCall) -> ir.Expr:
     """Return the value with `_FRACTION` bits behind the point, in a variable."""
-    pos = expr.pos
-    variable = body.temporary(_WORD, "value", pos)
-    number = bits_cast(_WORD, scalar(body, values[0], pos, "the value"), pos)
-    body.out.append(
-        ir.Assign(variable, ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos), pos), pos)
+    pos = call.pos
+    variable = call.body.temporary(_WORD, "value", pos)
+    number = bits_cast(_WORD, scalar(call.body, call.values[0], pos, "the value"), pos)
+    call.body.out.append(
+        ir.Assign(
+            variable, ir.Binary(_WORD, "<<", number, ir.Const(_WORD, _FRACTION, pos=pos), pos=pos), pos=pos
+        )
     )
     return variable
 
@@ -236,47 +238,46 @@ def _value(body: Body, values: list[Value], expr: ast.CallExpr) -> ir.Expr:
 class _FilterCells:
     """The cells of one filter while a packet passes it, in variables."""
 
-    def __init__(self, body: Body, base: Object, values: list[Value], expr: ast.CallExpr) -> None:
+    def __init__(self, call: MethodCall) -> None:
+        body, base, pos = call.body, call.on, call.pos
         assert isinstance(base.details, Filter)
-        self._body, self._name, self._pos = body, base.name, expr.pos
+        self._call, self._body, self._pos = call, body, pos
         self._index: ir.Expr | None = None
         self.cell: dict[str, ir.Expr] = {}
-        if len(values) > 1:
-            self._index = body.temporary(_HALF, "index", expr.pos)
-            index = bits_cast(_HALF, scalar(body, values[1], expr.pos, "the index"), expr.pos)
-            body.out.append(ir.Assign(self._index, index, expr.pos))
+        if len(call.values) > 1:
+            self._index = body.temporary(_HALF, "index", pos)
+            index = bits_cast(_HALF, scalar(body, call.values[1], pos, "the index"), pos)
+            body.out.append(ir.Assign(self._index, index, pos=pos))
         for name, type_ in base.details.cells.items():
-            variable = body.temporary(type_, name, expr.pos)
+            variable = body.temporary(type_, name, pos)
             self.cell[name] = variable
             if self._index is not None:
-                args = ((variable,), (self._index,))
-                body.out.append(ir.Extern("register.read", f"{base.name}.{name}", args, expr.pos))
+                call.emit("register.read", (variable,), (self._index,), instance=f"{base.name}.{name}")
             else:
-                body.out.append(ir.Assign(variable, ir.Const(type_, 0, expr.pos), expr.pos))
+                body.out.append(ir.Assign(variable, ir.Const(type_, 0, pos=pos), pos=pos))
 
     def write(self) -> None:
         """Emit the write of the average and its time."""
-        if self._index is None:
-            return
-        for name in _STATE:
-            args = ((self._index,), (self.cell[name],))
-            self._body.out.append(ir.Extern("register.write", f"{self._name}.{name}", args, self._pos))
+        if self._index is not None:
+            for name in _STATE:
+                instance = f"{self._call.on.name}.{name}"
+                self._call.emit("register.write", (self._index,), (self.cell[name],), instance=instance)
 
     def assign(self, name: str, value: ir.Expr) -> None:
         """Emit an assignment to a cell's variable."""
-        self._body.out.append(ir.Assign(self.cell[name], value, self._pos))
+        self._body.out.append(ir.Assign(self.cell[name], value, pos=self._pos))
 
     def compare(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         """Return a comparison."""
-        return ir.Binary(t.BOOL, op, left, right, self._pos)
+        return ir.Binary(t.BOOL, op, left, right, pos=self._pos)
 
     def both(self, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         """Return a conjunction."""
-        return ir.Binary(t.BOOL, "&&", left, right, self._pos)
+        return ir.Binary(t.BOOL, "&&", left, right, pos=self._pos)
 
     def choose(self, type_: ir.Bits, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
         """Return one of two values."""
-        return ir.Mux(type_, condition, then, otherwise, self._pos)
+        return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
 
     def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
         """Emit what moves the average towards `target`, by `gain` for each ns since the last time."""
@@ -284,22 +285,26 @@ class _FilterCells:
         gress = "ingress" if body.stage is Stage.INGRESS else "egress"
         now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)
         stamp, part = body.temporary(_WORD, "now", pos), body.temporary(_WIDE, "part", pos)
-        body.out.append(ir.Assign(stamp, bits_cast(_WORD, now, pos), pos))
-        elapsed = ir.Binary(_WORD, "-", stamp, self.cell["last"], pos)
-        elapsed = ir.Binary(_WORD, "&", elapsed, ir.Const(_WORD, _ALL - 1, pos), pos)  # the clock has 48 bits
-        grown = ir.Binary(_WIDE, "*", bits_cast(_WIDE, elapsed, pos), bits_cast(_WIDE, gain, pos), pos)
-        body.out.append(ir.Assign(part, grown, pos))
-        whole = ir.Const(_WIDE, _ALL, pos)
-        body.out.append(ir.If(self.compare(">", part, whole), (ir.Assign(part, whole, pos),), (), pos))
+        body.out.append(ir.Assign(stamp, bits_cast(_WORD, now, pos), pos=pos))
+        elapsed = ir.Binary(_WORD, "-", stamp, self.cell["last"], pos=pos)
+        elapsed = ir.Binary(
+            _WORD, "&", elapsed, ir.Const(_WORD, _ALL - 1, pos=pos), pos=pos
+        )  # the clock has 48 bits
+        grown = ir.Binary(_WIDE, "*", bits_cast(_WIDE, elapsed, pos), bits_cast(_WIDE, gain, pos), pos=pos)
+        body.out.append(ir.Assign(part, grown, pos=pos))
+        whole = ir.Const(_WIDE, _ALL, pos=pos)
+        body.out.append(
+            ir.If(self.compare(">", part, whole), (ir.Assign(part, whole, pos=pos),), (), pos=pos)
+        )
         self.assign("last", stamp)
         average = self.cell["average"]
         above = self.compare(">=", target, average)
-        up = ir.Binary(_WORD, "+", average, self._part(target, average, part), pos)
-        down = ir.Binary(_WORD, "-", average, self._part(average, target, part), pos)
+        up = ir.Binary(_WORD, "+", average, self._part(target, average, part), pos=pos)
+        down = ir.Binary(_WORD, "-", average, self._part(average, target, part), pos=pos)
         self.assign("average", self.choose(_WORD, above, up, down))
 
     def _part(self, large: ir.Expr, small: ir.Expr, part: ir.Expr) -> ir.Expr:
         pos = self._pos
-        difference = bits_cast(_WIDE, ir.Binary(_WORD, "-", large, small, pos), pos)
-        product = ir.Binary(_WIDE, "*", difference, part, pos)
-        return bits_cast(_WORD, ir.Binary(_WIDE, ">>", product, ir.Const(_WIDE, 48, pos), pos), pos)
+        difference = bits_cast(_WIDE, ir.Binary(_WORD, "-", large, small, pos=pos), pos)
+        product = ir.Binary(_WIDE, "*", difference, part, pos=pos)
+        return bits_cast(_WORD, ir.Binary(_WIDE, ">>", product, ir.Const(_WIDE, 48, pos=pos), pos=pos), pos)

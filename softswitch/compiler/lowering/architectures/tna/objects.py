@@ -24,10 +24,9 @@ from softswitch.compiler.lowering.architectures.tna.stateful import (
     RegisterCells,
     direct_cells,
     initial_values,
-    leaves,
 )
 from softswitch.compiler.lowering.check import evaluate, known
-from softswitch.compiler.lowering.extern_calls import checked_instance, choose
+from softswitch.compiler.lowering.extern_calls import checked_instance, choose, leaves
 from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
 from softswitch.compiler.lowering.passing import is_optional
 from softswitch.compiler.lowering.types import data_type
@@ -163,7 +162,9 @@ def _counter(making: Making) -> Object:
     kind = unit_of(making.body, making.args["type"], "CounterType_t").lower()
     claim(made.name, made.pos, counters.get(made.name))
     size = cells(making.body, making.args["size"])
-    counters[made.name] = ir.Counter(made.name, kind, size, None, made.pos, making.annotations)
+    counters[made.name] = ir.Counter(
+        made.name, kind, size, None, pos=made.pos, annotations=making.annotations
+    )
     return made
 
 
@@ -182,7 +183,7 @@ def _meter(making: Making) -> Object:
     kind = unit_of(making.body, making.args["type"], "MeterType_t").lower()
     claim(made.name, made.pos, meters.get(made.name))
     size = cells(making.body, making.args["size"])
-    meters[made.name] = ir.Meter(made.name, kind, size, None, made.pos, annotations=making.annotations)
+    meters[made.name] = ir.Meter(made.name, kind, size, None, pos=made.pos, annotations=making.annotations)
     return replace(made, details=_colours(making))
 
 
@@ -269,7 +270,7 @@ def _variable(type_: ir.Bits) -> Callable[[Making], Object]:
 def _digest(making: Making) -> Object:
     made, digests = making.object, making.body.unit.digests
     data = data_type(made.type.args[0], making.decl.pos)
-    digests[made.name] = ir.Digest(made.name, data, made.pos, making.annotations)
+    digests[made.name] = ir.Digest(made.name, data, pos=made.pos, annotations=making.annotations)
     return made
 
 
@@ -277,7 +278,11 @@ def _profile(making: Making) -> Object:
     made = making.object
     profiles = making.body.unit.action_profiles
     profiles[made.name] = ir.ActionProfile(
-        made.name, cells(making.body, making.args["size"]), False, made.pos, making.annotations
+        made.name,
+        cells(making.body, making.args["size"]),
+        False,
+        pos=made.pos,
+        annotations=making.annotations,
     )
     return made
 
@@ -289,7 +294,9 @@ def _selector(making: Making) -> Object:
         size = profiles.pop(making.other("action_profile", "ActionProfile").name).size
     else:
         size = cells(making.body, making.args["size"])
-    profiles[made.name] = ir.ActionProfile(made.name, size, True, made.pos, making.annotations)
+    profiles[made.name] = ir.ActionProfile(
+        made.name, size, True, pos=made.pos, annotations=making.annotations
+    )
     how = making.other("hash", "Hash").details
     assert isinstance(how, Hashing)
     algorithm = {"CRC16": "crc16", "XOR16": "xor16", "IDENTITY": "identity"}.get(how.name, "crc32")

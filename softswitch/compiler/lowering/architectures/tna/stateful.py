@@ -17,11 +17,11 @@ from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir.walk import overlap, path_of, storage_of
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.convert import clear, convert, expression
+from softswitch.compiler.lowering.extern_calls import MethodCall, leaves
 from softswitch.compiler.lowering.subroutines import formals_of, lower_body
 from softswitch.compiler.lowering.unit import Body, remark
 from softswitch.compiler.lowering.values import (
     Formal,
-    GroupValue,
     Nothing,
     Object,
     PassedValues,
@@ -29,9 +29,7 @@ from softswitch.compiler.lowering.values import (
     Scope,
     Value,
     Variable,
-    parts_of,
     show,
-    type_of,
 )
 
 
@@ -118,63 +116,57 @@ class RegisterAction:
     scope: Scope
 
 
-def leaves(value: Value, pos: ir.Position) -> list[Value]:
-    """Return the scalars that a value consists of, in order."""
-    if isinstance(value, GroupValue) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
-        return [leaf for part in parts_of(value, pos) for leaf in leaves(part, pos)]
-    return [value]
-
-
-def call_register(body: Body, base: Object, method: str, values: list[Value], expr: ast.CallExpr) -> Value:
+def call_register(call: MethodCall) -> Value:
     """Emit ``read`` or ``write`` of a register. Raises CompileError."""
-    cells = base.details
+    body, values, pos, cells = call.body, call.values, call.pos, call.on.details
     assert isinstance(cells, RegisterCells)
-    match method:
+    match call.name:
         case "read":
-            index = _index(body, values[0] if values else None, expr.pos)
-            return _read(body, base, cells.type, index, expr.pos)
+            index = _index(body, values[0] if values else None, pos)
+            return _read(body, call.on, cells.type, index, pos)
         case "write":
-            index = _index(body, values[0], expr.pos)
-            _write(body, base, convert(values[1], cells.type, expr.pos), index, expr.pos)
+            index = _index(body, values[0], pos)
+            _write(body, call.on, convert(values[1], cells.type, pos), index, pos)
             return Nothing()
-    raise Unsupported(f"Register.{method}", expr.pos, "read or write")
+    raise Unsupported(f"Register.{call.name}", pos, "read or write")
 
 
-def execute(body: Body, base: Object, values: list[Value], expr: ast.CallExpr) -> Value:
+def execute(call: MethodCall) -> Value:
     """Emit ``execute``: its first argument is the index, the others get the further results."""
+    body, base, values, pos = call.body, call.on, call.values, call.pos
     action = base.details
     assert isinstance(action, RegisterAction)
     direct = action.register.type.name == "DirectRegister"
     formals = formals_of(body.unit, action.apply.prototype.params, action.scope)
-    index: ir.Expr = ir.Const(t.BIT32, 0, expr.pos)
+    index: ir.Expr = ir.Const(t.BIT32, 0, pos=pos)
     if direct:
         targets = values
-        cell = _direct(action.register, action.register.type.args[0], expr.pos)
+        cell = _direct(action.register, action.register.type.args[0], pos)
     else:
-        targets, index = values[1:], _index(body, values[0] if values else None, expr.pos)
-        cell = _read(body, action.register, action.register.type.args[0], index, expr.pos)
-    results = [_result(body, formal, expr.pos) for formal in formals[1:]]
+        targets, index = values[1:], _index(body, values[0] if values else None, pos)
+        cell = _read(body, action.register, action.register.type.args[0], index, pos)
+    results = [_result(body, formal, pos) for formal in formals[1:]]
     passed = PassedValues(
         {formal.name: value for formal, value in zip(formals, (cell, *results), strict=True)}, ()
     )
     mark = len(body.out)
     own = Scope(action.scope)
-    own.declare("this", Variable(base, base.pos))
-    lower_body(body, action.apply, own, formals, passed, expr.pos)
+    own.declare("this", Variable(base, pos=base.pos))
+    lower_body(body, action.apply, own, formals, passed, pos)
     if _changes(body.out[mark:], index):
-        raise Unsupported(f"{base.name!r} changes its own index", expr.pos, "results by way of parameters")
+        raise Unsupported(f"{base.name!r} changes its own index", pos, "results by way of parameters")
     if not direct:
-        _write(body, action.register, cell, index, expr.pos)
+        _write(body, action.register, cell, index, pos)
     if len(targets) > len(results) - 1 and targets:
         raise CompileError(
             f"{base.name!r} gives {len(results)} results",
-            expr.pos,
+            pos,
             f"at most {len(results)}, the first as the call's value",
         )
     for target, result in zip(targets, results[1:], strict=False):
         assert isinstance(target, Run)
-        body.out.append(ir.Assign(target.expr, result.expr, expr.pos))
-    return results[0] if results else _nothing(base, expr.pos)
+        body.out.append(ir.Assign(target.expr, result.expr, pos=pos))
+    return results[0] if results else _nothing(base, pos)
 
 
 def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
@@ -202,7 +194,7 @@ def _nothing(base: Object, pos: ir.Position) -> Value:
     type_ = base.type.args[-1] if base.type.args else t.VOID
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits | ir.Bool):
-        return Run(type_, ir.Const(scalar, 0, pos))
+        return Run(type_, ir.Const(scalar, 0, pos=pos))
     return Nothing()
 
 
@@ -215,7 +207,7 @@ def _result(body: Body, formal: Formal, pos: ir.Position) -> Run:
 def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
     """Return an index that stays the same while the action runs."""
     if value is None:
-        return ir.Const(t.BIT32, 0, pos)
+        return ir.Const(t.BIT32, 0, pos=pos)
     if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits):
         value = convert(value, t.BIT32, pos, "the index")
     assert isinstance(value, Run)
@@ -224,7 +216,7 @@ def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
     if not isinstance(t.lowered(value.type), ir.Bits):
         raise CompileError(f"the index is {show(value)}", pos, "bit<W>")
     variable = body.temporary(value.type, "index", pos)
-    body.out.append(ir.Assign(variable, value.expr, pos))
+    body.out.append(ir.Assign(variable, value.expr, pos=pos))
     return variable
 
 
@@ -238,7 +230,7 @@ def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tup
 
 def _direct(register: Object, type_: t.Type, pos: ir.Position) -> Run:
     lowered = t.stored(type_)
-    return Run(type_, ir.Var(lowered, register.colour, pos), writable=True)
+    return Run(type_, ir.Var(lowered, register.colour, pos=pos), writable=True)
 
 
 def _read(body: Body, register: Object, type_: t.Type, index: ir.Expr, pos: ir.Position) -> Run:
@@ -246,7 +238,7 @@ def _read(body: Body, register: Object, type_: t.Type, index: ir.Expr, pos: ir.P
     parts = body.unit.register_arrays[register.name].parts
     for part, leaf in zip(parts, leaves(cell, pos), strict=True):
         assert isinstance(leaf, Run)
-        body.out.append(ir.Extern("register.read", part, ((leaf.expr,), (index,)), pos))
+        body.out.append(ir.Extern("register.read", part, ((leaf.expr,), (index,)), pos=pos))
     return cell
 
 
@@ -254,7 +246,7 @@ def _write(body: Body, register: Object, value: Value, index: ir.Expr, pos: ir.P
     parts = body.unit.register_arrays[register.name].parts
     for part, leaf in zip(parts, leaves(value, pos), strict=True):
         stored = expression(body, leaf, pos)
-        body.out.append(ir.Extern("register.write", part, ((index,), (stored,)), pos))
+        body.out.append(ir.Extern("register.write", part, ((index,), (stored,)), pos=pos))
 
 
 def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tuple[int, ...]:

@@ -117,7 +117,7 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields
         root, field = (what, slot.gress) if what in ("hdr", "meta") else ("standard_metadata", what)
         type_ = own[root].fields[field]
         lowered = t.stored(type_)
-        return type_, ir.Member(lowered, ir.Var(own[root].ir, root, pos), field, pos)
+        return type_, ir.Member(lowered, ir.Var(own[root].ir, root, pos=pos), field, pos=pos)
 
     unit.states, states = {}, unit.states
     bodies: dict[Stage, tuple[ir.Stmt, ...]] = {}
@@ -155,8 +155,8 @@ def _closed(states: Mapping[str, ir.ParserState]) -> dict[str, ir.ParserState]:
         cases = tuple(
             (key, "accept" if target == "reject" else target) for key, target in state.transition.cases
         )
-        transition = ir.Transition(state.transition.subjects, cases, state.transition.pos)
-        changed[state.name] = ir.ParserState(state.name, state.body, transition, state.pos)
+        transition = ir.Transition(state.transition.subjects, cases, pos=state.transition.pos)
+        changed[state.name] = ir.ParserState(state.name, state.body, transition, pos=state.pos)
     return changed
 
 
@@ -254,5 +254,5 @@ def intrinsic_place(unit: Unit, struct: str, field: str, pos: ir.Position) -> ir
     types = _intrinsic(unit, pos)
     outer = t.lowered(types[struct])
     assert isinstance(outer, ir.Struct)
-    whole = ir.Var(_struct("intrinsic", types), "standard_metadata", pos)
-    return ir.Member(dict(outer.fields)[field], ir.Member(outer, whole, struct, pos), field, pos)
+    whole = ir.Var(_struct("intrinsic", types), "standard_metadata", pos=pos)
+    return ir.Member(dict(outer.fields)[field], ir.Member(outer, whole, struct, pos=pos), field, pos=pos)

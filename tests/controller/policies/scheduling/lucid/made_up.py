@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 from controller.policies.scheduling.lucid.estimates import JobFacts
 from controller.policies.scheduling.lucid.usage import GpuUsage, PackingTree, Sample, Size, grow
@@ -49,33 +49,16 @@ def accuracy(tree: PackingTree, samples: Sequence[tuple[GpuUsage, Size]]) -> flo
     return sum(tree.predict(usage) is size for usage, size in samples) / len(samples)
 
 
-def held_out_accuracy(
-    samples: Sequence[Sample],
-    groups: Sequence[Hashable],
-    *,
-    folds: int = 5,
-    fit: Callable[[Sequence[Sample]], PackingTree] = grow,
-) -> float:
+def held_out_accuracy(samples: Sequence[Sample], groups: Sequence[Hashable], *, folds: int = 5) -> float:
     """Return the accuracy (0 to 1) on samples whose group was not trained on.
 
     With the model's name as the group this is the accuracy on unseen models. Groups are assigned to the folds
-    in turn, in the order in which they appear.
-
-    Args:
-        samples: All samples.
-        groups: The group of each sample.
-        folds: Number of divisions of the groups; each is left out once.
-        fit: Trains a tree on samples.
-
-    Raises BadSample if there are fewer than two folds, or fewer groups than folds.
+    in turn, in the order in which they appear; each fold is left out once.
     """
-    names = list(dict.fromkeys(groups))
-    if not 2 <= folds <= len(names):
-        raise ValueError(f"{folds} folds of {len(names)} groups; want at least 2 folds and a group for each")
-    fold_of = {name: number % folds for number, name in enumerate(names)}
+    fold_of = {name: number % folds for number, name in enumerate(dict.fromkeys(groups))}
     right = 0.0
     for fold in range(folds):
         inside = [s for s, g in zip(samples, groups, strict=True) if fold_of[g] != fold]
         outside = [s for s, g in zip(samples, groups, strict=True) if fold_of[g] == fold]
-        right += accuracy(fit(inside), outside) * len(outside)
+        right += accuracy(grow(inside), outside) * len(outside)
     return right / len(samples)

@@ -79,15 +79,6 @@ def test_jobs_of_more_gpus_can_be_expected_to_run_no_shorter() -> None:
 
 
 @learning
-def test_it_is_deterministic() -> None:
-    specs = habits(150, gap_s=300.0)
-    ends = [
-        [job.finish_s for job in run(specs, lucid(minimum=50, period_s=6 * HOUR_S)).jobs] for _ in range(2)
-    ]
-    assert ends[0] == ends[1]
-
-
-@learning
 def test_a_profiled_job_is_estimated_with_its_usage() -> None:
     said: set[str] = set()
 

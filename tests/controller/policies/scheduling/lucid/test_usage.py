@@ -73,11 +73,6 @@ def test_an_explanation_is_the_path_with_the_values() -> None:
     ]
 
 
-def test_accuracy_counts_what_is_right() -> None:
-    samples = [(usage(gpu=10), Size.TINY), (usage(gpu=10), Size.JUMBO)]
-    assert accuracy(TREE, samples) == 0.5
-
-
 def test_leaves_are_counted() -> None:
     assert TREE.leaves == 3
 
@@ -116,35 +111,10 @@ def test_pruning_makes_smaller_trees_and_no_price_is_too_high() -> None:
 
 
 @learning
-def test_the_same_samples_and_seed_give_the_same_tree() -> None:
-    cases, _ = samples()
-    assert grow(cases, seed=3) == grow(cases, seed=3)
-
-
-@learning
-def test_held_out_accuracy_never_trains_on_the_group_that_it_asks() -> None:
-    cases, models = samples()
-    seen: list[set[GpuUsage]] = []
-
-    def fit(inside):
-        seen.append({usage for usage, _ in inside})
-        return grow(inside, prune=0.01)
-
-    held_out_accuracy(cases, models, folds=4, fit=fit)
-    assert len(seen) == 4
-    for inside in seen:
-        models_inside = {m for (usage, _), m in zip(cases, models, strict=True) if usage in inside}
-        models_outside = {m for (usage, _), m in zip(cases, models, strict=True) if usage not in inside}
-        assert not models_inside & models_outside
-
-
-@learning
 def test_too_little_to_learn_from_is_refused() -> None:
     cases, _ = samples()
     with pytest.raises(BadSample, match="1 samples to train on"):
         grow(cases[:1])
-    with pytest.raises(ValueError, match="5 folds of 1 groups"):
-        held_out_accuracy(cases, ["one"] * len(cases))
 
 
 @learning

@@ -119,16 +119,6 @@ def test_predictions_are_in_range_and_pairs_have_no_order(forests: Forests, mode
     assert forests.speed(sample.load, []) == 1
 
 
-def test_training_is_repeatable() -> None:
-    pytest.importorskip("sklearn")
-    profiler = CoRunProfiler(LAW, choose(LAW, 2))
-    samples = draw(LAW, Model.DTSPM, 20, kinds=KINDS, seed=1)
-    for seed, same in ((0, True), (1, False)):
-        pair = [train(profiler, samples=40, trees=4, seed=s) for s in (0, seed)]
-        answers = [[f.speed(s.load, s.beside) for s in samples] for f in pair]
-        assert (answers[0] == answers[1]) is same
-
-
 def test_singles_can_be_trained_on_by_themselves() -> None:
     pytest.importorskip("sklearn")
     forests = train(CoRunProfiler(LAW, choose(LAW, 2)), sizes=(), samples=50, trees=5)

@@ -24,7 +24,6 @@ from controller.policies.scheduling.synergy.demand import (
     demand,
 )
 from controller.policies.scheduling.synergy.family import tune_and_top_up
-from tests import effort
 from tests.controller.policies.scheduling.synergy.cases import (
     CACHING,
     HUNGRY,
@@ -227,10 +226,3 @@ def test_tetris_prefers_short_jobs_and_good_fits() -> None:
     assert plan.waiting == (long,)
     wide = tetris([job("one", MODEST), job("four", MODEST, gpus=4)], Servers.equal(1, SHAPE))
     assert [g.demand.job for g in wide.grants] == ["four"]
-
-
-@settings(max_examples=effort.cases(20), deadline=None)
-@given(queues(max_jobs=10))
-def test_the_same_queue_gives_the_same_plan(jobs: list[Demand]) -> None:
-    for allocate in ALL:
-        assert allocate(jobs, Servers.equal(2, SHAPE)) == allocate(list(jobs), Servers.equal(2, SHAPE))

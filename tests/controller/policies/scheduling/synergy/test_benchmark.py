@@ -133,11 +133,6 @@ def test_the_generator_is_asked_as_the_public_simulator_asks_it() -> None:
     assert (first.model, second.model) == ("alexnet", "gnmt")
 
 
-def test_a_longer_trace_begins_as_a_shorter_one() -> None:
-    short = philly_derived(TIMES, jobs=50, jobs_per_hour=9)
-    assert philly_derived(TIMES, jobs=80, jobs_per_hour=9)[:50] == short
-
-
 def test_classes_can_be_others() -> None:
     classes = {"short": ("a",), "long": ("b", "c")}
     specs = philly_derived(
@@ -151,5 +146,3 @@ def test_bad_parameters_are_refused() -> None:
         philly_derived(TIMES, jobs=1, jobs_per_hour=0)
     with pytest.raises(BadSpec, match=r"a split of \(50, 50\)"):
         philly_derived(TIMES, jobs=1, jobs_per_hour=1, split=(50, 50))
-    with pytest.raises(BadSpec, match="no iteration time of model 'alexnet'"):
-        philly_derived({}, jobs=1, jobs_per_hour=1)

@@ -18,7 +18,6 @@ from controller.policies.scheduling.synergy.policy import (
     ShareSpeed,
     SynergyPolicy,
     demands_by_matrix,
-    server_shape,
     servers_of,
 )
 from controller.simulator import measure, simulate
@@ -191,15 +190,6 @@ def test_srtf_with_tune_beats_its_fair_self_and_opt_bounds_it() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(BadSpec, match="trains 'what', which has no sensitivity matrix; there are: hungry"):
         WANTS(Submission("x", 0, 1, 1, model="what"))
-    with pytest.raises(BadSpec, match="nodes 'a' and 'b' differ"):
-        server_shape(
-            Cluster(
-                (
-                    Server(gpus=4, cpus=12, memory_gb=100, name="a"),
-                    Server(gpus=4, cpus=16, memory_gb=100, name="b"),
-                )
-            )
-        )
     with pytest.raises(BadSpec, match="'lifo' is not among Synergy's fifo, srtf, las, ftf"):
         synergy("lifo", "tune", WANTS)
     with pytest.raises(BadSpec, match="'best' is not among Synergy's proportional, greedy"):

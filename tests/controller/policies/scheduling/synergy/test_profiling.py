@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.schedulers.synergy import draw
 from controller.policies.scheduling.synergy.allocators import top_up, tune
-from controller.policies.scheduling.synergy.demand import BadDemand, BadMatrix, Servers, ServerShape
+from controller.policies.scheduling.synergy.demand import BadMatrix, Servers, ServerShape
 from controller.policies.scheduling.synergy.opt import opt
 from controller.policies.scheduling.synergy.profiling import (
     TASKS,
@@ -139,12 +139,6 @@ def test_drawn_jobs_fill_the_cluster_and_depend_on_the_seed_only() -> None:
     assert sum(j.gpus for j in a) == 64
     assert a == b
     assert [j.job for j in a] != [j.job for j in c]
-
-
-def test_a_mix_of_unknown_kinds_is_refused() -> None:
-    for mix in ({"video": 1.0}, {"image": 0.0}):
-        with pytest.raises(BadDemand, match="positive weights for some of the kinds image, text, sound"):
-            draw(profile_all(), KINDS, mix, gpus=8, server=SERVER, seed=0)
 
 
 def test_topped_up_tune_is_within_a_tenth_of_the_optimum_on_128_gpus() -> None:
