@@ -13,15 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from controller.core.desired import Place
-from controller.policies.by_kind import SCHEDULER, AllocationPolicies, AllocationSettings
 from controller.policies.scheduling.errors import BadDecision, BadSpec
-from controller.policies.scheduling.policy import Decision, Group, JobState
+from controller.policies.scheduling.policy import SCHEDULER, Decision, Group, JobState
 from controller.vocabulary import Cluster, Job, Topology
 from controller.vocabulary import Cluster as Servers
-from controller.vocabulary.files import check_job
 
 if TYPE_CHECKING:  # a core without a network needs none of it
     from controller.core.allocator import Allocator
+    from controller.policies.by_kind import AllocationPolicies, AllocationSettings
     from controller.policies.memory.policy import Answer, Question
 
 # ---------------------------------------------------------------------------
@@ -250,6 +249,8 @@ class Allocation:
                 f"{shared.jobs[0]} shares only some of its GPUs, which placement"
                 f" {self._settings.placement!r} does not support; placement 'scheduler' does"
             )
+        from controller.vocabulary.files import check_job  # jobs that wish for places
+
         for job in decision.placed.values():
             try:
                 check_job(job, self.topology)

@@ -12,12 +12,10 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import filterfalse
-from typing import Literal, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from controller.core import reasons
 from controller.core.allocation import Allocation, Losses
-from controller.core.changes import Changes, compare
-from controller.core.compose import submission_of
 from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
@@ -40,15 +38,16 @@ from controller.core.events import (
 )
 from controller.core.reasons import Kind, Log
 from controller.core.running import Running, only, with_room
-from controller.policies.by_kind import AllocationPolicies, AllocationSettings
-from controller.policies.family import Setup
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
+from controller.policies.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, Setup, View
 from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.errors import plural
-from controller.vocabulary.files import check_job
+
+if TYPE_CHECKING:
+    from controller.core.changes import Changes
+    from controller.policies.by_kind import AllocationPolicies, AllocationSettings
 
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
@@ -304,6 +303,8 @@ class Core:
         allocation, now_s = self.allocation, self.now_s
         if allocation is None or self._described is None:
             raise BadSpec("a core without a network keeps its cluster")
+        from controller.core.changes import compare  # for clusters that change
+
         changes = compare(self._described, topology)
         placed = allocation.allocator.placed
         moved = {name: changes.why_moved(job, topology) for name, job in placed.items()}
@@ -333,6 +334,9 @@ class Core:
 
     def check_fits(self, name: str) -> None:
         """Raise BadSpec for a submitted job for which the cluster has not enough GPUs or lacks a part."""
+        from controller.core.compose import submission_of
+        from controller.vocabulary.files import check_job
+
         described = self._submissions[name].job
         if described is not None and self._described is not None:
             check_job(described, self._described)

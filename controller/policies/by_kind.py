@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.errors import BadSpec
+from controller.policies.scheduling.policy import SCHEDULER as SCHEDULER
 
 if TYPE_CHECKING:
     from controller.policies.memory import policy as memory
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from controller.policies.placement import policy as placement
     from controller.policies.routing import policy as routing
 
-SCHEDULER = "scheduler"
-"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
 
 FRAME_BYTES = 70
 """Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""

@@ -12,25 +12,8 @@ from typing import Any, TypeVar
 
 from controller.policies.scheduling.errors import BadSpec, BadTrace
 from controller.policies.scheduling.model import Submission
-from controller.policies.scheduling.policy import Policy, SpeedModel
+from controller.policies.scheduling.policy import Setup as Setup
 from controller.vocabulary import Cluster
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """A fresh policy with its speed model and decision interval.
-
-    Attributes:
-        policy: The policy; belongs to one run.
-        speed: Predicts how fast jobs run.
-        interval_s: The policy decides only at multiples of this; 0: at any time.
-        places: The policy chooses the servers of jobs on a network, too: no other may place them.
-    """
-
-    policy: Policy
-    speed: SpeedModel
-    interval_s: float = 0.0
-    places: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

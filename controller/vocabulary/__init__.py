@@ -3,37 +3,41 @@
 It imports only the standard library.
 """
 
-from controller.vocabulary import documents, fabrics, shapes
-from controller.vocabulary.catalog import CATALOG, dumbbell, fat_tree, leaf_spine, named, star, tree
-from controller.vocabulary.cluster import Cluster
-from controller.vocabulary.errors import BadSpec, ControllerError
-from controller.vocabulary.files import (
-    cluster_of,
-    dump_topology,
-    find_topology,
-    jobs_of,
-    parse_jobs,
-    parse_topology,
-    read_jobs,
-    read_topology,
-    topology_of,
-    unused,
-    unusual,
-    write_jobs,
-)
-from controller.vocabulary.job import (
-    CONGESTION,
-    ENCODINGS,
-    MODES,
-    Encoding,
-    Job,
-    Mode,
-    Region,
-    Straggler,
-    Tree,
-    float32_bytes,
-)
-from controller.vocabulary.topology import Link, Role, Server, Switch, Topology, place
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controller.vocabulary import documents, fabrics, shapes
+    from controller.vocabulary.catalog import CATALOG, dumbbell, fat_tree, leaf_spine, named, star, tree
+    from controller.vocabulary.cluster import Cluster
+    from controller.vocabulary.errors import BadSpec, ControllerError
+    from controller.vocabulary.files import (
+        cluster_of,
+        dump_topology,
+        find_topology,
+        jobs_of,
+        parse_jobs,
+        parse_topology,
+        read_jobs,
+        read_topology,
+        topology_of,
+        unused,
+        unusual,
+        write_jobs,
+    )
+    from controller.vocabulary.job import (
+        CONGESTION,
+        ENCODINGS,
+        MODES,
+        Encoding,
+        Job,
+        Mode,
+        Region,
+        Straggler,
+        Tree,
+        float32_bytes,
+    )
+    from controller.vocabulary.topology import Link, Role, Server, Switch, Topology, place
 
 __all__ = [
     "CATALOG",
@@ -78,3 +82,17 @@ __all__ = [
     "unusual",
     "write_jobs",
 ]
+
+_MODULES = ("errors", "job", "topology", "cluster", "catalog", "files")
+"""Those that jobs and topologies are made of first: readers of files take as long as all of these."""
+
+
+def __getattr__(name: str) -> object:
+    """Import the public name on first use: importing all of them takes longer than many commands."""
+    if name in __all__:
+        for module in _MODULES:
+            found = getattr(importlib.import_module(f"controller.vocabulary.{module}"), name, None)
+            if found is not None:
+                globals()[name] = found
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from controller.vocabulary import read_topology
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.run_options import LINK_FAULTS, FabricOptions
@@ -45,6 +44,8 @@ def cluster_of(
         raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
     if fabric.impairments:
         raise Failure(LINK_FAULTS, exit_code=USAGE)
+    from controller.vocabulary.files import read_topology
+
     return ClusterSpec(
         topology=read_topology(path),
         tls=asked.tls.tls(""),

@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from ina.cli import job_files, options
+from ina.cli import options
 from ina.cli.cluster_options import MACHINES, cluster_of, ranks_on, required
 from ina.cli.declared import Declared, Json
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
 from ina.cli.run_options import FabricOptions, JobsToRun, check
-from ina.runtime import cluster_fabric
-from ina.runtime.agents import SSH
 from ina.runtime.programs import settled
-from ina.runtime.spec import Captures, FabricSpec, LaunchSpec
+from ina.runtime.spec import SSH, Captures, FabricSpec, LaunchSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +122,8 @@ def run(asked: RunSettings) -> None:
     if asked.cluster is not None:
         if fabric.tree or fabric.attached:
             raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
+        from ina.cli import job_files  # with what reads files
+
         fabric = replace(fabric, topology=job_files.topology(str(asked.cluster), "run"))
     entries = asked.run.entries(asked.workers)
     if entries is None:
@@ -133,14 +133,22 @@ def run(asked: RunSettings) -> None:
     fabric, offers = settled(fabric)  # after all that asks nobody
     specs = asked.run.launches(entries, offers)
     options.make_folder(asked.captures.pcap)  # a bad one is one error, before anything starts
-    unused_keys = job_files.unused_keys("run", asked.run.jobs, asked.cluster) if asked.json else None
+    unused_keys = _unused(asked) if asked.json else None
     execute(fabric, specs, switch=asked.fabric.switches.switch, as_json=asked.json, unused_keys=unused_keys)
+
+
+def _unused(asked: RunSettings) -> list[str]:
+    from ina.cli import job_files
+
+    return job_files.unused_keys("run", asked.run.jobs, asked.cluster)
 
 
 def _run_on_machines(asked: RunSettings, fabric: FabricSpec, hosts: str) -> None:
     """Run a command on machines of a cluster file whose switches run."""
     if asked.run.jobs or asked.run.log or not asked.run.command:
         raise Failure("--hosts needs -- COMMAND..., and excludes --jobs and --log", exit_code=USAGE)
+    from ina.runtime import cluster_fabric  # with what starts agents
+
     running = cluster_of(required(asked.cluster, "--hosts"), fabric, asked.fabric, asked.listen)
     ranks = ranks_on(hosts, asked.workers)
     spec = LaunchSpec(

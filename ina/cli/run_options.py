@@ -12,7 +12,7 @@ from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Job
 from controller.vocabulary.job import MAX_WINDOW, Encoding
 from hostlib.windows import find
-from ina.cli import job_files, options
+from ina.cli import options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import plural
@@ -174,6 +174,8 @@ class JobsToRun:
                 "--jobs FILE is mutually exclusive with -np and COMMAND, and with --name: give one of them",
                 exit_code=USAGE,
             )
+        from ina.cli import job_files  # with what reads files
+
         return list(job_files.jobs(self.jobs, "run", require=("command",)))
 
     def alone(self, workers: int) -> Job:

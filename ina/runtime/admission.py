@@ -15,7 +15,6 @@ from controller.vocabulary import Job, Tree
 from hostlib import DEFAULT_SLOTS, window_for
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.fallback_process import description
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, MachineAtPort
 
 _log = logging.getLogger(__name__)
@@ -56,6 +55,8 @@ def admitted(
             fabric.jobs[spec.job.name] = tree
         stack.callback(_remove, fabric, spec.job.name, tree)
         if shared:
+            from ina.runtime.fallback_process import description
+
             uplink = tree.switches[fabric.root].uplink
             assert uplink is not None
             assert uplink.port is not None

@@ -20,7 +20,6 @@ from hostlib.version import version
 from ina.runtime.agent import ALIVE_S, STARTER
 from ina.runtime.errors import BadRun
 
-SSH: Final = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
 START_S: Final = 30.0
 """Longest time for an agent to say that it is there."""
 HANG_S: Final = 6.0

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
@@ -24,7 +24,6 @@ from hostlib.launch.launcher import parse_address
 from ina.runtime import PRIVATE, programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
-from ina.runtime.fallback_process import Fallback, FallbackProcess
 from ina.runtime.hosts import Hosts, PortHosts, UdpHosts
 from ina.runtime.launch import ONE_PORT_EACH
 from ina.runtime.spec import (
@@ -37,6 +36,9 @@ from ina.runtime.spec import (
 )
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import has_slow_links, plan
+
+if TYPE_CHECKING:
+    from ina.runtime.fallback_process import Fallback
 
 _log = logging.getLogger(__name__)
 ATTACHED = "s1"
@@ -184,6 +186,8 @@ class SwitchFabric:
             return self.fallback
 
     def _fallback_process(self, port: int) -> Fallback:
+        from ina.runtime.fallback_process import FallbackProcess  # for jobs that share slots
+
         assert isinstance(self.hosts, PortHosts)
         local, switch = self.hosts.ends(self.root, port)
         lanes = str(self.offers.lanes)

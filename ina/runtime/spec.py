@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
 
 DEFAULT_PROGRAM = "exclusive"
 DEFAULT_LANES = 256
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
+"""Starts a command on a machine."""
 SHARED_WINDOW = 128
 """Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
 MAX_UDP_PORT = 0xFFFF

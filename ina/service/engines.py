@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import assert_never, get_args
 
 from controller.vocabulary import Topology
-from ina.runtime.agents import SSH, launch_command
+from ina.runtime.agents import launch_command
+from ina.runtime.spec import SSH
 from ina.service.errors import ServiceError
 from ina.service.executor import Executor, LocalRuns, SshRuns
 from ina.service.orders import Engine

@@ -20,10 +20,8 @@ from typing import Any, Protocol
 
 from controller.errors import BadSpec
 from controller.vocabulary import Topology
-from controller.vocabulary.files import topology_document
 from hostlib.launch import command_line
 from hostlib.launch.keeper import GRACE_S
-from ina.runtime.machine_hosts import this_machine
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.faults import fault_point
@@ -208,6 +206,9 @@ class SshRuns(LocalRuns):
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError; BadSpec for a group, and a driver of Ray."""
         check_alone(order)
+        from controller.vocabulary.files import topology_document
+        from ina.runtime.machine_hosts import this_machine  # with what starts agents
+
         cluster = self._cluster
         super().start(
             replace(

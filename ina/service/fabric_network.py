@@ -301,7 +301,7 @@ class FabricNetwork(Network):
 
     def remove(self, admission: TreeAdmission) -> None:
         """Count a job, and take it off the fallback server and the switches."""
-        for held in [each for each in self.held.values() if each.tree.job == admission.job]:
+        for held in [each for each in list(self.held.values()) if each.tree.job == admission.job]:
             self.leave(held)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:

@@ -37,27 +37,24 @@ from controller.core import (
     Tick,
     reasons,
 )
-from controller.core.compose import submission_of
 from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.reasons import Kind
 from controller.errors import BadSpec
-from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling.model import Submission
+from controller.policies.scheduling.policy import SCHEDULER
 from controller.vocabulary import Job, Topology
-from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
 from ina.service.holds import HeldRun
-from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
 from ina.service.retention import Retention
-from ina.service.snapshots import frozen, program, thawed
 from ina.service.wiring import Wiring
 
 if TYPE_CHECKING:
     from ina.service.memory import StateInMemory
+    from ina.service.policies import Policies
     from ina.service.store import Store
 
 T = TypeVar("T")
@@ -141,12 +138,8 @@ class Ledger:
         self._clock = clock
         self._wanted = policies, topology
         policies.core(topology)  # what is wrong is never kept: the state would be lost to it
-        first = store.fact("policies", json.dumps(policies.plain()))
-        assert first is not None
-        self.policies = Policies.of(json.loads(first))
-        cluster = store.fact("cluster", json.dumps(topology_document(topology)))
-        assert cluster is not None
-        self._wiring = Wiring.of(parse_topology(cluster, source="cluster.json"))
+        self.policies, first = self._first(policies, topology)
+        self._wiring = Wiring.of(first)
         self.core = self.policies.core(self.topology)
         self.submitted: dict[str, Said] = {}
         self.called: dict[str, list[str]] = {}
@@ -174,6 +167,18 @@ class Ledger:
         self.stirred = True
         self.changes = 0
         self.woken = asyncio.Event()
+
+    def _first(self, policies: Policies, cluster: Topology) -> tuple[Policies, Topology]:
+        """Return the policies and the cluster that the store began with: these, if it begins now."""
+        if not self._store.kept:
+            return policies, cluster
+        from controller.vocabulary.files import parse_topology, topology_document
+
+        first = self._store.fact("policies", json.dumps(policies.plain()))
+        described = self._store.fact("cluster", json.dumps(topology_document(cluster)))
+        assert first is not None
+        assert described is not None
+        return type(policies).of(json.loads(first)), parse_topology(described, source="cluster.json")
 
     @property
     def trouble(self) -> str:
@@ -242,6 +247,8 @@ class Ledger:
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
+        from ina.service.snapshots import program, thawed
+
         if self._last and (found := self._store.snapshot_of(program())) is not None:
             self._frozen_at, body = found
             for name, value in thawed(body).items():
@@ -262,6 +269,8 @@ class Ledger:
         """Keep a snapshot if enough events have come since the last one. Raises StoreError."""
         if self._last - self._frozen_at < self._snapshot_events:
             return
+        from ina.service.snapshots import frozen, program
+
         self._frozen_at = self._last
         if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
             self._store.snapshot(program(), body)
@@ -329,6 +338,8 @@ class Ledger:
                 " run send"
             )
         changes = self._try(lambda core: self.policies.change_cluster(core, cluster))
+        from controller.vocabulary.files import topology_document
+
         self._record_own(CLUSTER, cluster=topology_document(cluster))
         return changes.notes
 
@@ -447,10 +458,12 @@ class Ledger:
             case "forgotten":
                 self._forget(body["jobs"])
             case "policies":
-                self.policies = Policies.of(body["policies"])
+                self.policies = type(self.policies).of(body["policies"])
                 self.core.handle(Tick(at_s))
                 self.policies.take_over(self.core)
             case "cluster":
+                from controller.vocabulary.files import parse_topology
+
                 self._take_cluster(parse_topology(json.dumps(body["cluster"]), source="cluster.json"), at_s)
             case "quota":
                 self._let_in(self.quotas.grant(Quota(**body["quota"])), at_s)
@@ -539,6 +552,8 @@ class Ledger:
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
         """Have the core know jobs that have waited for their tenant's quota."""
+        from controller.vocabulary.files import check_job
+
         for name in names:
             job = self.submitted[name].job
             try:
@@ -551,6 +566,8 @@ class Ledger:
 
     def spec(self, job: Job) -> Submission:
         """Return a job as schedulers see it; `once` if somebody else starts its workers. Raises BadSpec."""
+        from controller.core.compose import submission_of
+
         return replace(submission_of(job, self.topology), once=job.command is None)
 
     def _leave(self, name: str, outcome: Literal["cancelled", "missed"], why: str, at_s: float) -> None:

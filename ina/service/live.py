@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 from collections import deque
@@ -17,8 +18,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from controller import ControllerError
-from controller.core import Core, Entry, Submitted
-from controller.policies.scheduling import BadDecision, Decision, Group, Stuck, Submission, View
+from controller.core import Core, Entry, Log, Submitted
+from controller.policies.scheduling import BadDecision, Decision, Group, JobState, Stuck, Submission, View
+from controller.policies.scheduling.policy import Setup
+from controller.policies.scheduling.speed import Exclusive
 from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.launch.launcher import JobLog, Rendezvous
 from ina.runtime.errors import ProcessFailed
@@ -413,7 +416,7 @@ def run_on(
     Returns:
         How each ended, in the order of their specs, and the interrupt that ended them; None: none did.
     """
-    live = _here(fabric, specs, how, "fifo")
+    live = _here(fabric, specs, how)
 
     def tick() -> None:
         on_progress({end.spec.job.name: end.reports() for end in live.ends(specs)})
@@ -426,38 +429,65 @@ def run_on(
     return live.ends(specs), interrupt
 
 
-def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions, scheduler: str) -> LiveJobs:
+class AtOnce:
+    """A scheduling policy: all jobs run, on the GPUs that they name; those on the same GPUs are a group."""
+
+    name = "at-once"
+
+    def decide(self, view: View) -> Decision:
+        """Have all of them run."""
+        groups: dict[int, list[JobState]] = {}
+        for job in view.jobs.values():
+            groups.setdefault(int(job.spec.extra["first_gpu"]), []).append(job)
+        return Decision(
+            [
+                Group(
+                    tuple(jobs),
+                    tuple(range(first, first + jobs[0].spec.gpus)),
+                    fused=len(jobs) > 1,
+                    stage_order=tuple(int(job.spec.extra["stage"]) for job in jobs),
+                )
+                for first, jobs in groups.items()
+            ]
+        )
+
+
+class _Policies(Policies):
+    """Policies of which no other than `AtOnce` is to be found by its name."""
+
+    def core(self, cluster: Topology) -> Core:
+        """Return a fresh core."""
+        setup = Setup(AtOnce(), Exclusive())
+        return Core(self.servers(cluster), setup, rules=self._rules, log=Log())
+
+
+def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions) -> LiveJobs:
     """Return a service that has room for all of these jobs at once."""
     gpus = max(1, sum(spec.job.workers for spec in specs))
     room = Topology(
         servers=(Server("here", gpus=gpus),), switches=(Switch("switch"),), links=(Link("here", "switch"),)
     )
     jobs = {spec.job.name: spec for spec in specs}
-    return LiveJobs(room, Policies(scheduler, None), fabric, jobs, how, scheduled=False)
+    return LiveJobs(room, _Policies(AtOnce.name, None), fabric, jobs, how, scheduled=False)
 
 
-def _submitted(specs: Sequence[LaunchSpec], offsets: Sequence[int] = ()) -> list[Submitted]:
+def _submitted(specs: Sequence[LaunchSpec], stages: Sequence[int] | None = None) -> list[Submitted]:
+    """Return the events of these jobs; with `stages`, at which they start their rounds, they are a group."""
+    firsts = [0, *itertools.accumulate(spec.job.workers for spec in specs)]
     return [
         Submitted(
             job.arrival_s,
-            Submission(job.name, job.arrival_s, job.workers, 1, extra={"offset": str(offset)}),
+            Submission(
+                job.name,
+                job.arrival_s,
+                job.workers,
+                1,
+                extra={"first_gpu": str(0 if stages else first), "stage": str(stages[at] if stages else 0)},
+            ),
             replace(job, deadline_s=None),
         )
-        for job, offset in zip((spec.job for spec in specs), offsets or [0] * len(specs), strict=True)
+        for at, (job, first) in enumerate(zip((spec.job for spec in specs), firsts, strict=False))
     ]
-
-
-class Together:
-    """A scheduling policy: all jobs are one group, and start their rounds at the stages that they say."""
-
-    name = "together"
-
-    def decide(self, view: View) -> Decision:
-        """Have all of them run."""
-        jobs = tuple(view.jobs.values())
-        gpus = tuple(range(jobs[0].spec.gpus)) if jobs else ()
-        offsets = tuple(int(job.spec.extra["offset"]) for job in jobs)
-        return Decision([Group(jobs, gpus, offsets, fused=True)] if jobs else [])
 
 
 @contextlib.contextmanager
@@ -474,8 +504,7 @@ def grouped(
 
     Raises the error that prevents it.
     """
-    how = WorkerOptions(on_output=on_output, takes_turns=True)
-    live = _here(fabric, specs, how, f"{__name__}:Together")
+    live = _here(fabric, specs, WorkerOptions(on_output=on_output, takes_turns=True))
     with ThreadPoolExecutor(1) as pool:
         serving = pool.submit(live.run_here, _submitted(specs, offsets))
         try:

@@ -23,13 +23,13 @@ from ina.service.faults import fault_point
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
 from ina.service.network import CHECK_S, Network
-from ina.service.policies import Policies
 from ina.service.runs import PROGRESS_S, Runs
 from ina.service.switches import Switches
 from ina.service.threads import Blocking
 
 if TYPE_CHECKING:
     from ina.service.fallback import FallbackServing
+    from ina.service.policies import Policies
 
 LEAST_S = 0.005
 """Shortest time for which the loop waits for something to happen."""

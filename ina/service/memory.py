@@ -15,6 +15,8 @@ class StateInMemory:
 
     folder = Path("/nonexistent")
     """Nothing is kept beside it."""
+    kept = False
+    """Whether it outlives the process."""
     trouble = ""
     last_s = 0.0
 

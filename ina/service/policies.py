@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from controller.core import Core, Log, Rules
-from controller.core.changes import Changes, renewed
-from controller.core.compose import networked, servers_of, setup_of
 from controller.errors import BadSpec
-from controller.policies import registry
 from controller.policies.by_kind import JOINT, SIMPLE, AllocationSettings, default_for
-from controller.policies.family import Setup, SimulationConfig
-from controller.policies.memory.demand import READINGS
-from controller.policies.registry import SCHEDULER, policies_of
+from controller.policies.memory.regions import READINGS
+from controller.policies.scheduling.policy import SCHEDULER, Setup
 from controller.vocabulary import Cluster, Topology, documents
+
+if TYPE_CHECKING:
+    from controller.core.changes import Changes
 
 SHARING = 4
 """Jobs that may take turns on a GPU."""
@@ -92,6 +91,10 @@ class Policies:
 
     def core(self, cluster: Topology) -> Core:
         """Return a fresh core. Raises BadSpec for names that nobody has."""
+        from controller.core.compose import networked  # a service of one command has policies of its own
+        from controller.policies import registry
+        from controller.policies.family import SimulationConfig
+
         self._check_settings()
         servers, allocation = self.servers(cluster), None
         if self.allocation is None:
@@ -103,13 +106,20 @@ class Policies:
 
     def servers(self, cluster: Topology) -> Cluster:
         """Return the servers of a cluster as the scheduler sees them."""
-        return Cluster.of(cluster) if self.allocation is None else servers_of(cluster, self.allocation)
+        if self.allocation is None:
+            return Cluster.of(cluster)
+        from controller.core.compose import servers_of
+
+        return servers_of(cluster, self.allocation)
 
     def take_over(self, core: Core) -> None:
         """Have a core with a network decide by these policies from now on.
 
         Raises as `core` and `Core.decide_by`.
         """
+        from controller.core.compose import servers_of, setup_of
+        from controller.policies.registry import policies_of
+
         allocation = self._of_network()
         self._check_settings()
         assert core.allocation is not None
@@ -124,6 +134,9 @@ class Policies:
 
         Returns what differs. Raises as `changes.renewed` and `Core.change_cluster`.
         """
+        from controller.core.changes import renewed
+        from controller.core.compose import servers_of, setup_of
+
         allocation = self._of_network()
         servers = renewed(core.servers, servers_of(cluster, allocation))
         setup = self._asked(setup_of(servers, self.scheduler, allocation, self.settings))
@@ -136,6 +149,8 @@ class Policies:
 
     def _check_settings(self) -> None:
         if self.settings:
+            from controller.policies import registry
+
             registry.check_known(self.scheduler)
             registry.check_settings(self.settings, [self.scheduler])
 

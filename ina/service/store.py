@@ -87,6 +87,9 @@ class Store:
         generation: How often it was opened.
     """
 
+    kept = True
+    """Whether it outlives the process."""
+
     def __init__(self, folder: Path, *, older: bool = False) -> None:
         """Open the state in a folder, which is made if it is not there.
 

@@ -20,15 +20,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
+from controller.policies.memory.regions import READINGS as READINGS
+from controller.policies.memory.regions import Reading as Reading
 from controller.policies.memory.regions import region_size
 from controller.vocabulary import Job, Switch
 
-Reading = Literal["article", "measured"]
 _MOST = 2.0**62
 """Packets in flight of a job that no link limits."""
-READINGS: tuple[Reading, ...] = ("article", "measured")
 
 
 @dataclass(frozen=True, slots=True)

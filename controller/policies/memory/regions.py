@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Literal
 
 from controller.errors import BadJob, OutOfMemory
 from controller.vocabulary import Region
 from controller.vocabulary.errors import plural
+
+Reading = Literal["article", "measured"]
+"""How the slots that a deadline needs are computed (`demand`)."""
+READINGS: tuple[Reading, ...] = ("article", "measured")
 
 
 class Standing(StrEnum):

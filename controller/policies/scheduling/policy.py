@@ -36,6 +36,8 @@ from typing import Protocol, runtime_checkable
 from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Cluster, Job, Topology
 
+SCHEDULER = "scheduler"
+"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
 SMOOTHING = 0.5
 """Weight of the latest speed that a job reports against those before it."""
 
@@ -388,3 +390,20 @@ class ContendedSpeed(SpeedModel, Protocol):
 
     def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
         """Return the jobs whose speed changes now, and their seconds per iteration (infinite: they stand)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A fresh policy with its speed model and decision interval.
+
+    Attributes:
+        policy: The policy; belongs to one run.
+        speed: Predicts how fast jobs run.
+        interval_s: The policy decides only at multiples of this; 0: at any time.
+        places: The policy chooses the servers of jobs on a network, too: no other may place them.
+    """
+
+    policy: Policy
+    speed: SpeedModel
+    interval_s: float = 0.0
+    places: bool = field(default=False, kw_only=True)

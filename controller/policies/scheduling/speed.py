@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.policies.grouping.efficiency import best, worst
-from controller.policies.scheduling.beliefs import profile
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group
 
@@ -59,6 +57,9 @@ class Interleaved:
         jobs = group.jobs
         if len(jobs) == 1 or not all(job.spec.stages_s for job in jobs):
             return [job.alone_s * (len(jobs) + len(group.neighbours)) for job in jobs]
+        from controller.policies.grouping.efficiency import best, worst
+        from controller.policies.scheduling.beliefs import profile
+
         interleave = worst if self.longest else best
         length_s = interleave([profile(job.spec) for job in jobs]).round_s
         return (length_s * self.contention[len(jobs) - 1],) * len(jobs)
