@@ -479,7 +479,7 @@ class Daemon(ServiceLoop):
 
 @contextlib.contextmanager
 def _told_of(job: Job, at: int, known_as: str = "") -> Iterator[None]:
-    """Have errors about the job at this place of a submission say where, and name it as its owner did."""
+    """Add its place in the submission to errors about a job, and the name that its owner gave it."""
     try:
         yield
     except BadSpec as error:
