@@ -54,10 +54,10 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        for each in map(_Parameter.of, parameters):
-            value = given[each.name]
-            if isinstance(value, float) and not math.isfinite(value):
-                raise Failure(f"{next(iter(each.words))} {value}: want a finite number", USAGE)
+        for each in parameters:
+            if isinstance(value := given[each.name], float) and not math.isfinite(value):
+                word = next(iter(_Parameter.of(each).words))
+                raise Failure(f"{word} {value}: want a finite number", USAGE)
         answer = command(**_arguments(command, given))
         if answer is not None:
             print_reply(answer, json=given["json"])

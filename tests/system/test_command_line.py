@@ -308,9 +308,15 @@ def test_compile_tells_errors_as_json(tmp_path: Path) -> None:
     assert errors[0].keys() == {"file", "line", "column", "severity", "message", "expected"}
 
 
+def basic_tables() -> str:
+    """Return the text of a program, which may be compiled anywhere."""
+    path = ROOT / "tests" / "p4" / "basic_tables" / "program.p4"
+    return path.read_text().replace('#include "', f'#include "{path.parent}/')
+
+
 def test_compile_refuses_ids_that_two_objects_have(tmp_path: Path) -> None:
     source = tmp_path / "t.p4"
-    whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
+    whole = basic_tables()
     source.write_text(re.sub(r"(action (?:flood|mirror)\()", r"@id(7) \1", whole))
     done = ina("compile", source)
     assert (done.returncode, "have the same @id(0x7)" in done.stderr) == (3, True)
@@ -318,7 +324,7 @@ def test_compile_refuses_ids_that_two_objects_have(tmp_path: Path) -> None:
 
 def test_compile_tells_what_depends_on_undefined_behaviour(tmp_path: Path) -> None:
     source = tmp_path / "t.p4"
-    whole = (ROOT / "tests" / "p4" / "basic_tables" / "program.p4").read_text()
+    whole = basic_tables()
     source.write_text(whole.replace("apply {", "apply { bit<8> unset; if (unset == 1) { return; }", 1))
     done = here("compile", source, "--check-undefined", "--json")
     found = json.loads(done.stdout)["metrics"]["findings"]

@@ -106,8 +106,10 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     assert list(Path(os.environ["INA_TESTBEDS"]).iterdir()) == []  # no locks, either
 
 
-@pytest.mark.parametrize("command", ["up", "run"])
-@pytest.mark.parametrize(("role", "elsewhere"), [("fallback", "p1 at s2"), ("worker", "none")])
+@pytest.mark.parametrize(
+    ("command", "role", "elsewhere"),
+    [("up", "fallback", "p1 at s2"), ("run", "fallback", "p1 at s2"), ("run", "worker", "none")],
+)
 def test_a_program_that_shares_slots_needs_a_fallback_server_at_the_root(
     command: str, role: str, elsewhere: str, tmp_path: Path
 ) -> None:

@@ -152,8 +152,13 @@ def up(asked: UpSettings) -> Reply:
     shape, called = asked.links.topology(asked.topology), asked.name or netns.slug(asked.topology)
     if not chosen.own:
         offers = bundle(chosen.name, chosen.lanes).offers()
-        if offers.shared:
+        if offers.shared and shape.servers_for("fallback"):
             server_at_root(shape, offers)
+        elif offers.shared and not asked.json:
+            say(
+                "ina: no host has the role fallback: 'ina topo run' needs one at the root; a controller uses"
+                " any host"
+            )
     testbeds: ModuleType = {"netns": netns, "mininet": mininet}[asked.runner]
     unused_keys = job_files.unused_keys("topo", Path(asked.topology))
     if asked.dry_run:
