@@ -120,6 +120,13 @@ def test_a_program_that_shares_slots_needs_a_fallback_server_at_the_root(
     assert "making namespaces" not in said
 
 
+def test_a_testbed_without_a_fallback_host_is_taken_and_says_which_jobs_need_one(tmp_path: Path) -> None:
+    """Those of a controller do not."""
+    (tmp_path / "far.toml").write_text(FAR.replace("fallback", "worker"))
+    done = topo("up", tmp_path / "far.toml", "--program", "shared", "--dry-run")
+    assert (done.returncode, "'ina topo run' needs one at the root" in done.stderr) == (0, True), done.stderr
+
+
 FAR = """
 root = "s1"
 switch = ["s1", "s2"]
