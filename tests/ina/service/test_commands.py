@@ -299,7 +299,8 @@ def test_a_token_comes_from_a_file_or_the_environment(ina: Run, bed: Bed, tmp_pa
 def test_a_package_that_is_missing_is_named_with_what_to_install(
     ina: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], missing: str
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("ina.service.api", "ina.service.client"))]:
+    anew = ("ina.service.api", "ina.service.client", "ina.cli.service.serving")
+    for name in [name for name in sys.modules if name.startswith(anew)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     code, text = refusal(ina(*arguments))
