@@ -124,7 +124,7 @@ class FabricRuns(Executor):
                 log.write("exit", job=number, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound."""
+        """Set how many packets the jobs of a run, by name, keep in flight at most; 0: no bound."""
         if (run := self._runs.get(number)) is not None:
             run.grant(in_flight)
 
@@ -435,7 +435,7 @@ class AtOnce:
     name = "at-once"
 
     def decide(self, view: View) -> Decision:
-        """Have all of them run."""
+        """Run all of them."""
         groups: dict[int, list[JobState]] = {}
         for job in view.jobs.values():
             groups.setdefault(int(job.spec.extra["first_gpu"]), []).append(job)
@@ -453,7 +453,7 @@ class AtOnce:
 
 
 class _Policies(Policies):
-    """Policies of which no other than `AtOnce` is to be found by its name."""
+    """Policies whose scheduler is `AtOnce`: no registry is imported to find it."""
 
     def core(self, cluster: Topology) -> Core:
         """Return a fresh core."""

@@ -1,4 +1,4 @@
-"""The loop of the service: it takes events in, asks the core, and carries out what is to be."""
+"""The loop of the service: it records events, asks the core, and applies the desired state."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ServiceLoop:
             self._blocking.close()
 
     def _round(self) -> None:
-        """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
+        """Look, decide, and start the effects of it. Raises StoreError, OSError: it cannot be written."""
         self._ledger.keep_time()
         self._runs.see_servers()
         if self._ledger.due_s <= self._ledger.now_s:  # who has ended in time has not missed it
@@ -155,7 +155,7 @@ class ServiceLoop:
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
     async def _settle(self) -> None:
-        """Have nothing run, nor run again, of which the state does not know what became of it meanwhile."""
+        """End runs that a restored state does not know; fail jobs whose progress since is unknown."""
         ledger, executor = self._ledger, self._executor
         strangers = [number for number in executor.known() if number not in ledger.holds]
         for number in strangers:
@@ -244,7 +244,7 @@ class ServiceLoop:
         await self._tell()
 
     async def reload(self, policies: Policies) -> None:
-        """Have other policies decide from now on; what runs runs on until they decide otherwise.
+        """Replace the policies; running jobs go on until the new ones decide otherwise.
 
         Raises Conflict if they cannot follow those that decide now.
         """
