@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ina.cli.declared import print_reply
 from ina.cli.errors import Failure, Interrupted, verdict
@@ -15,8 +15,9 @@ from ina.runtime.fabric import SwitchFabric
 from ina.runtime.launch import JobRun
 from ina.runtime.metrics import Metrics, by_switch, metrics, refusals, total
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
-from ina.service.jobs import first_failure
-from ina.service.live import RunReport, run
+
+if TYPE_CHECKING:
+    from ina.service.live import RunReport
 
 
 def execute(
@@ -42,6 +43,8 @@ def execute(
     """
     with Live({spec.job.name: spec.job.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
+        from ina.service.live import run  # here, for --help and wrong options need no service
+
         report = run(
             fabric,
             specs,
@@ -107,6 +110,8 @@ def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
 
 def _fail(ends: Sequence[JobRun], interrupted: Interrupted | None, elapsed_s: float) -> None:
     """Report the jobs that failed, and fail as the first of them; also report an interrupt."""
+    from ina.service.jobs import first_failure
+
     first = first_failure([end for end in ends if not end.interrupted])
     for end in ends:
         if (end is first and not interrupted) or end.interrupted:
