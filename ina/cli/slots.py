@@ -50,10 +50,9 @@ def slots(
     """List the jobs that a running switch serves, with their slots, leases and holders.
 
     Lists the jobs of all users. Name, user, command, age and goodput come from the holder of a job, such as
-    'ina run', with every renewal of its lease; so they are up to a quarter of the lease, and at most 15 s, old.
-    "Since" is this machine's time less the age. The lease is how long the job
-    stays if its holder is gone: see who still renews with --watch. A job without a lease stays until 'ina
-    remove'.
+    'ina run', with every renewal of its lease: they are up to a quarter of the lease, and at most 15 s, old.
+    "Since" is this machine's time less the age. The lease is how long the job stays if its holder is gone:
+    see who still renews with --watch. A job without a lease stays until 'ina remove'.
 
     Examples:
         ina slots --switch grpc://127.0.0.1:9559
