@@ -257,10 +257,3 @@ class Compiled(Pipeline, Protocol):
     @property
     def state_address(self) -> int:
         """Address of its ``struct p4_pipeline``."""
-
-    @property
-    def one_thread(self) -> str | None:
-        """Why one thread has to process all packets; None: several may."""
-
-    def divide(self, threads: int) -> Sequence[int]:
-        """Return addresses of a ``struct p4_pipeline`` for each thread, its own first."""

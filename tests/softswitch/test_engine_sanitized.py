@@ -124,15 +124,13 @@ def thread_sanitizer_works(directory: Path) -> bool:
     return built.returncode == 0 and subprocess.run([str(probe)], capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_each_packet_sees_the_old_or_the_new_entry(threads: int, tmp_path: Path) -> None:
-    """With the thread sanitizer where there is one; of several threads each has its cells of a register."""
+def test_each_packet_sees_the_old_or_the_new_entry(tmp_path: Path) -> None:
+    """With the thread sanitizer where there is one."""
     if not have_compiler:
         pytest.skip("no C compiler")
     driver = build(tmp_path, TSAN if thread_sanitizer_works(tmp_path) else [])
-    done = subprocess.run([str(driver), str(REPLIES), str(threads)], capture_output=True, text=True)
+    done = subprocess.run([str(driver), str(REPLIES)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    hits, written, handed_over = map(int, done.stdout.split())
-    assert (handed_over > 0) == (threads > 1)
+    hits, written = map(int, done.stdout.split())
     assert 0 < hits < 3 * REPLIES, "packets met the entries in one state only"
     assert written > 0
