@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from softswitch.engine.build import build_engine
+from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.interpreted import InterpretedProgram
 from softswitch.engine.meters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
-from softswitch.engine.pipeline import Compiled, Pipeline
+from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import (
     InterfacePort,
     LinkModel,
@@ -188,7 +189,7 @@ class NativeEngine:
         self._engine: int = self._library.engine_create()
         if not self._engine:
             raise SwitchError("the switch engine cannot start: out of memory or file descriptors")
-        self._pipeline: Compiled | InterpretedProgram | None = None
+        self._pipeline: CompiledPipeline | InterpretedProgram | None = None
         self._failure: BaseException | None = None
         self._meeting = MeetingSockets()
 
@@ -251,12 +252,11 @@ class NativeEngine:
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""
-        served: Compiled | InterpretedProgram | None = None
-        if pipeline is not None:
-            compiled: Compiled = pipeline  # type: ignore[assignment]  # checked on the next line
-            served = (
-                compiled if hasattr(pipeline, "ops_address") else InterpretedProgram(pipeline, self._failed)
-            )
+        served: CompiledPipeline | InterpretedProgram | None = None
+        if isinstance(pipeline, CompiledPipeline):
+            served = pipeline
+        elif pipeline is not None:
+            served = InterpretedProgram(pipeline, self._failed)
         addresses = (None, None) if served is None else (served.ops_address, served.state_address)
         if self._library.engine_load(self._engine, *addresses):
             raise SwitchError("the program was built for another version of the engine, or memory is short")

@@ -245,15 +245,3 @@ class Pipeline(Protocol):
 
     def clone_packet(self, packet: Packet, frame: bytes, field_list: int = -1) -> Packet:
         """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
-
-
-class Compiled(Pipeline, Protocol):
-    """A pipeline whose data plane C code can call directly."""
-
-    @property
-    def ops_address(self) -> int:
-        """Address of its ``struct p4_program``."""
-
-    @property
-    def state_address(self) -> int:
-        """Address of its ``struct p4_pipeline``."""

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from softswitch import compile_source
-from softswitch.engine.build import engine_sources
+from softswitch.engine.build import RUNTIME, engine_sources
 from softswitch.engine.emit_c import emit_c
-from tests.softswitch.script_program import RUNTIME, have_compiler
+from tests.programs import program_of
+from tests.softswitch.script_program import SCRIPT, have_compiler
 
 HERE = Path(__file__).parent
 CC = os.environ.get("CC", "cc")
@@ -39,7 +40,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not _can_sanitize(directory):
         pytest.skip(f"{CC} has no working address sanitizer here")
     target = directory / "engine_fuzz"
-    sources = [*engine_sources(), HERE / "script_program.c", HERE / "engine_fuzz.c"]
+    (directory / "program.c").write_text(emit_c(program_of(SCRIPT)))
+    sources = [*engine_sources(), directory / "program.c", HERE / "engine_fuzz.c"]
     warnings = ["-Wall", "-Wextra", "-Werror"]
     command = [
         CC,

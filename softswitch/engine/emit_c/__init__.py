@@ -23,9 +23,7 @@ from collections.abc import Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import NOWHERE, Unsupported
-from softswitch.compiler.ir.walk import (
-    indirect_meters,
-)
+from softswitch.compiler.ir.walk import indirect_meters
 from softswitch.engine.emit_c.alike_tables import with_joint_decisions
 from softswitch.engine.emit_c.blocks import emit_actions, emit_block, emit_deparser, emit_parser, find_locals
 from softswitch.engine.emit_c.packet import (
