@@ -48,7 +48,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """Number of all these messages, the same at both ends; one without a number is of protocol 1."""
 FROM_WORKER_BYTES: Final = 16 * 1024
 """Longest line of a worker: a report of `MAX_NUMBERS` numbers fits."""
@@ -285,7 +285,9 @@ GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 def notice_its_end(connection: socket.socket) -> None:
-    """Have the kernel ask the far end of a TCP connection whether it is there."""
+    """Have the kernel ask the far end of a connection whether it is there, if that is on a network."""
+    if connection.family != socket.AF_INET:
+        return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         (socket.TCP_KEEPIDLE, SILENT_S - _PROBES),

@@ -25,6 +25,7 @@ from hostlib.meet import (
     encode,
     notice_its_end,
 )
+from hostlib.meet.connections import connected
 
 FAREWELL_S = 1.0
 """Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
@@ -58,11 +59,10 @@ class RendezvousPeers(Peers):
         where = f"job {job}, rank {rank}"
         deadline = time.monotonic() + timeout_s
         try:
-            self._socket = socket.create_connection(parse_address(address), timeout=timeout_s)
+            self._socket = connected(parse_address(address), timeout_s)
         except OSError as error:
             raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_its_end(self._socket)
             join = {"join": rank, "size": size, "job": job, "token": token, "protocol": PROTOCOL}
             self._socket.sendall(encode(join))

@@ -506,7 +506,7 @@ def test_a_member_that_speaks_wrongly_is_gone_and_the_others_hear_why(what: str)
 def test_a_token_alone_does_not_make_a_member() -> None:
     with Rendezvous(job=7, size=2) as meeting:
         for fields, reason in (
-            ({"token": meeting.token}, "it speaks protocol 1, this end 2: install the same ina at both"),
+            ({"token": meeting.token}, "it speaks protocol 1, this end 3: install the same ina at both"),
             (
                 {"token": meeting.token, "protocol": PROTOCOL},
                 "must have the fields job, join, protocol, size, token and no others",
