@@ -205,6 +205,6 @@ def connect(rank: int, size: int, *, host: str, share: Callable[[str], str]) -> 
     token = secrets.token_hex(16)
     path = private_folder() / f"horovod-{token}"
     with contextlib.closing(FirstRank(("", 0) if host else path, range(1, size), size, token)) as first:
-        share(json.dumps([[host, first.address[1]] if host else str(path), token]))
+        share(json.dumps([[host, int(first.address.rpartition(":")[2])] if host else str(path), token]))
         first.gather(CONNECT_S)
         return first.connections

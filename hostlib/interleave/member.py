@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hostlib.addresses import parse_address
 from hostlib.errors import RendezvousError
 from hostlib.interleave.stages import GroupBroken, GroupError, Iteration, Stage, StageTimer, Turns
 from hostlib.meet import TO_WORKER_BYTES, Lines, MessageError, encode
@@ -37,8 +38,7 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
         if "socket" in place:
             path: Place = Path(place["socket"])
         else:
-            host, port = place["address"]
-            path = str(host), int(port)
+            path = parse_address(place["address"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         shown = "an object without these" if "token" in text else repr(text)
         raise GroupError(

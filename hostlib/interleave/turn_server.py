@@ -33,7 +33,7 @@ from hostlib.interleave.member import VARIABLE
 from hostlib.interleave.stages import KEPT, STAGES, GroupError, Iteration
 from hostlib.interleave.turn_order import Member, TurnOrder
 from hostlib.meet import FROM_WORKER_BYTES, Lines, encode
-from hostlib.meet.connections import STRANGERS, Door
+from hostlib.meet.connections import Door
 from hostlib.meet.private_folder import private_folder
 
 PATIENCE_S: Final = 600.0
@@ -45,6 +45,8 @@ _LOOK_S: Final = 0.25
 
 class TurnServer(Door):
     """Serves the turns of one group of jobs; a context manager, with threads of its own."""
+
+    SECRET = VARIABLE
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class TurnServer(Door):
         self._over = threading.Event()
         token = secrets.token_hex(32)
         place = private_folder() / f"group-{secrets.token_hex(16)}" if host is None else (host, 0)
-        super().__init__(place, token, len(self._turns.members) + STRANGERS)
+        super().__init__(place, token, len(self._turns.members))
         where = {"socket": str(place)} if host is None else {"address": self.address}
         self._where = {**where, "token": token}
         threading.Thread(target=self._watch, name="turn server", daemon=True).start()

@@ -19,6 +19,7 @@ A line that was recorded from an earlier connection proves nothing. Ranks connec
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
 import json
@@ -29,17 +30,18 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from hostlib.addresses import Address
 from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, other_protocol
 
 STRANGER_S: Final = 10.0
-"""Longest time for which a connection stays open without a proof."""
+"""Longest time for which a connection stays open without a proof, and for an answer."""
 STRANGERS: Final = 64
 """Connections without a proof beside those that are expected."""
 _RETRY_S: Final = 0.02
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _GREETING_BYTES: Final = 1 << 16
 
 Place = Address | Path
@@ -49,32 +51,47 @@ Place = Address | Path
 class Door:
     """Listens; each connection has a thread, so that one that proves nothing delays no other."""
 
-    def __init__(self, place: Place, secret: str, room: int, hello: Mapping[str, Any] | None = None) -> None:
+    SECRET: ClassVar = "INA_TOKEN"
+    """Where those who connect have the secret from."""
+
+    def __init__(
+        self,
+        place: Place,
+        secret: str,
+        expected: int,
+        hello: Mapping[str, Any] | None = None,
+        *,
+        stranger_s: float = STRANGER_S,
+    ) -> None:
         """Listen.
 
         Args:
             place: Where; port 0 takes a free one. A socket that is at the path is replaced.
             secret: What those know who may come in.
-            room: Connections at a time; more are closed.
+            expected: How many may come at the same time. Beyond these, and `STRANGERS` more, the oldest
+                connection without a proof gives way.
             hello: What to say of this end.
+            stranger_s: Longest time for which a connection stays open without a proof.
 
         Raises OSError.
         """
-        self._secret = secret
+        self._secret, self._stranger_s = secret, stranger_s
         self._hello = {**(hello or {}), "protocol": PROTOCOL}
-        self._place, self._room = place, room
+        self._place, self._most = place, expected + STRANGERS
         self._open = 0
         """Connections that are heard or served."""
+        self._strangers: dict[socket.socket, None] = {}
+        """Those without a proof, the oldest first."""
         self._change = threading.Condition()
         """Held while a connection is admitted."""
-        self._listener = listen(place, room)
+        self._listener = listen(place, self._most)
         threading.Thread(target=self._accept, name=type(self).__name__, daemon=True).start()
 
     @property
-    def address(self) -> Address:
-        """Host and port where it listens."""
+    def address(self) -> str:
+        """``host:port`` where it listens."""
         host, port = self._listener.getsockname()[:2]
-        return host, port
+        return f"{host}:{port}"
 
     def close(self) -> None:
         """Listen no more; the connections stay."""
@@ -86,41 +103,57 @@ class Door:
 
     def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
         """Take in who has proved the secret; return the rest of the welcome. Raises InaError: why not."""
-        raise NotImplementedError
+        return {}
 
     def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
         """Serve one that was admitted; its connection is closed afterwards."""
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
+        while True:
+            try:
                 connection, _ = self._listener.accept()
-                if self._open == self._room:
-                    connection.close()
-                    continue
-                with self._change:
-                    self._open += 1
-                threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    return  # closed
+                self._cut_off_oldest()
+                time.sleep(0.01)  # if none of ours made room, others may: not at full speed
+                continue
+            with self._change:
+                self._open += 1
+                self._strangers[connection] = None
+            if len(self._strangers) > self._most:
+                self._cut_off_oldest()
+            threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
+
+    def _cut_off_oldest(self) -> None:
+        with self._change:
+            if oldest := next(iter(self._strangers), None):
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):  # it has gone by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
 
     def _hear(self, connection: socket.socket) -> None:
         try:
             with connection, contextlib.suppress(OSError, MessageError):
                 challenge = secrets.token_hex(16)
                 connection.sendall(encode({**self._hello, "challenge": challenge}))
-                said = heard(connection, STRANGER_S)
+                said = heard(connection, self._stranger_s)
                 shown = str(said.pop("proof", ""))
                 try:
                     with self._change:
                         self._check(said, shown, challenge)
                         answer = self._admit(said, connection)
+                        self._strangers.pop(connection, None)
+                        connection.settimeout(None)
+                        notice_its_end(connection)
                         connection.sendall(encode({"welcome": True, **answer}))
                 except InaError as error:
                     connection.sendall(encode({"refused": str(error)}))
                     return
-                connection.settimeout(None)
                 self._serve(said, connection)
         finally:
             with self._change:
+                self._strangers.pop(connection, None)
                 self._open -= 1
 
     def _check(self, said: Mapping[str, Any], shown: str, challenge: str) -> None:
@@ -129,7 +162,7 @@ class Door:
         if not hmac.compare_digest(
             shown.encode(errors="replace"), _proof(challenge, said, self._secret).encode()
         ):
-            raise RendezvousError("its INA_TOKEN is another one")
+            raise RendezvousError(f"its {self.SECRET} is another one")
 
 
 def knock(
@@ -157,6 +190,7 @@ def knock(
         if not answer.get("welcome"):
             raise RendezvousError(str(answer.get("refused")))
         connection.settimeout(None)
+        notice_its_end(connection)
         stack.pop_all()
         return connection, {**hello, **answer}
 
@@ -192,7 +226,7 @@ class FirstRank(Door):
         self._others, self._size = others, size
         self._refused = ""
         try:
-            super().__init__(place, secret, size + STRANGERS)
+            super().__init__(place, secret, size)
         except OSError as error:
             raise ConfigError(f"cannot listen at {_shown(place)}: {error.strerror or error}") from error
 
@@ -219,9 +253,8 @@ class FirstRank(Door):
             )
         if type(rank) is not int or rank in self.connections or rank not in self._others:
             raise RendezvousError(f"rank {rank} has come already, or is none of those that are waited for")
-        self.connections[rank] = kept = connection.dup()
-        kept.settimeout(None)
-        notice_its_end(kept)
+        self.connections[rank] = connection.dup()
+        self.connections[rank].settimeout(None)
         self.texts[rank] = str(said.get("text"))
         self._change.notify_all()
         return {}
@@ -261,7 +294,6 @@ def reach(
                 ) from error
             time.sleep(_RETRY_S)
         else:
-            notice_its_end(connection)
             return connection
 
 

@@ -186,7 +186,7 @@ def _serve_machine(asked: FallbackOptions) -> None:
         address = (machine_hosts.reached_at(topology, name), server.serves_fallback_at)
         with FallbackService(process, address, secret, lanes=asked.lanes) as service, swept(topology):
             print(
-                json.dumps({"ready": {"serves": "{}:{}".format(*service.address), "machine": name}}),
+                json.dumps({"ready": {"serves": service.address, "machine": name}}),
                 flush=True,
             )
             if why := wait_until_ended(process, stopped):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hostlib.addresses import parse_address
 from hostlib.interleave import GroupBroken, GroupError, TurnServer, join
 from hostlib.interleave.member import VARIABLE, Membership
 from hostlib.interleave.stages import STAGES
@@ -30,14 +31,14 @@ def train(server: TurnServer, job: str, rank: int, iterations: int, log: list[tu
 
 def member(server: TurnServer, job: str = "a", rank: int = 0, token: str | None = None) -> Membership:
     place = json.loads(server.environment("a")[VARIABLE])
-    at = Path(place["socket"]) if "socket" in place else tuple(place["address"])
+    at = Path(place["socket"]) if "socket" in place else parse_address(place["address"])
     return Membership(at, job, rank, place["token"] if token is None else token)
 
 
 @pytest.mark.parametrize("host", [None, "127.0.0.1"])
 def test_processes_join_here_and_over_tcp_with_the_token(host: str | None) -> None:
     with TurnServer({"a": 0}, {"a": 1}, host=host) as server:
-        with pytest.raises(GroupBroken, match="refused: its INA_TOKEN is another one"):
+        with pytest.raises(GroupBroken, match="refused: its INA_GROUP is another one"):
             member(server, token="")
         train(server, "a", 0, 2, [])
         assert (server.iterations("a"), server.broken) == (2, None)
