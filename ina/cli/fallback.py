@@ -185,7 +185,10 @@ def _serve_machine(asked: FallbackOptions) -> None:
     try:
         address = (machine_hosts.reached_at(topology, name), server.serves_fallback_at)
         with FallbackService(process, address, secret, lanes=asked.lanes) as service, swept(topology):
-            print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
+            print(
+                json.dumps({"ready": {"serves": service.address, "machine": name}}),
+                flush=True,
+            )
             if why := wait_until_ended(process, stopped):
                 raise Failure(why)
     finally:
