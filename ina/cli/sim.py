@@ -111,7 +111,7 @@ class SimulationOptions:
             metavar="NAME",
             rich_help_panel=POLICIES,
             help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, "
-            f"preemptive, preemptive-ending; {OWN} Default: shared, but static where jobs have slots of "
+            f"preemptive; {OWN} Default: shared, but static where jobs have slots of "
             "their own.",
         ),
     ] = None

@@ -45,7 +45,7 @@ class NetworkPolicies:
         Declared(
             metavar="NAME,…",
             help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, "
-            f"preemptive, preemptive-ending; {OWN}",
+            f"preemptive; {OWN}",
         ),
     ] = "shared"
     routing: Annotated[
