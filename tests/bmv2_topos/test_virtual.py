@@ -93,18 +93,6 @@ def test_without_memory_everything_goes_through_the_fallback_servers() -> None:
         assert of.fallback_bytes > 0
 
 
-@pytest.mark.parametrize("slots", [0, 16, 256])
-def test_values_that_leave_the_fixed_scale_are_repaired(slots: int) -> None:
-    settings = dataclasses.replace(SMALL, slots=slots, overflow_every=2)
-    jobs = [job("a", numbers="fixed"), job("b"), job("c", numbers="block8")]
-    report = run(jobs, settings, link=Link("a", "b", loss=0.01))
-    fixed, exponent, block = report.jobs
-    assert block.checked_elements == elements(jobs[2])
-    assert fixed.fallback["repairs"] == 2  # two tensors of the second of three iterations
-    assert exponent.fallback.get("repairs", 0) == 0  # one exponent per packet holds any value
-    assert fixed.checked_elements == elements(job())
-
-
 def test_too_little_memory_makes_collisions_and_an_array_to_take_from_makes_evictions() -> None:
     jobs = [job("low", 4, priority=1), job("high", 4, priority=200, preempt=True)]
     report = run(jobs, dataclasses.replace(SMALL, slots=8, max_age_s=0.5))

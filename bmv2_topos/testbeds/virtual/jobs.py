@@ -41,7 +41,7 @@ from hostlib.core.window import Kernel, Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
 from hostlib.windows import find, is_outside
-from hostlib.wire.encodings import per_lane, why_no_room
+from hostlib.wire.encodings import why_no_room
 from hostlib.wire.tree import Tree
 
 SCALE_BITS = 20
@@ -126,8 +126,6 @@ class RunningJob:
                 numbers=self.entry.numbers,
                 scale_bits=SCALE_BITS,
                 seed=self.settings.seed * 1000 + self.id,
-                # beside such a value the others would lose bits in a block
-                overflow_every=self.settings.overflow_every if per_lane(self.entry.numbers) == 1 else 0,
             )
         return self._gradients
 

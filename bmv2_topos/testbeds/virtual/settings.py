@@ -160,14 +160,8 @@ class VirtualSettings:
     remind_s: float = 0.0001
     """Least wait of a fallback server before it reminds."""
     remind_max_s: float = 0.02
-    fallback_capacity: int = 65536
-    """Memory of a fallback server, packets."""
     forward_share: float = 1 / 3
     """Part of an iteration's computing that is the forward pass: a backward pass costs twice as much."""
-    overflow_every: int = 0
-    """Every so many iterations one rank's tensors hold a value that is too large for a fixed scale, which the
-    fallback server repairs with raw values (numbers fixed, shared slots); jobs in 16, 8 or 4 bits have none.
-    0: never."""
     patience_s: float = 10.0
     """Virtual time without any result to any worker, and without anybody computing, that ends the run."""
     limit_s: float = 3600.0
@@ -238,9 +232,5 @@ class VirtualSettings:
             raise TestbedError(f"coalesce_us is {self.coalesce_us}, must be 1 or more")
         if self.slots < 0:
             raise TestbedError(f"slots is {self.slots}, must be 0 or more")
-        if self.overflow_every and not self.shares:
-            raise TestbedError(
-                "overflow_every needs shared slots: only the fallback server repairs an overflow"
-            )
         if not 0 <= self.forward_share <= 1:
             raise TestbedError(f"forward_share is {self.forward_share:g}, must be a fraction, 0 to 1")
