@@ -25,6 +25,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -32,11 +33,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
+from controller.switches.layout import fallback_udp_port
+from controller.vocabulary import Topology
 from hostlib.launch.sealed import proof
 from hostlib.meet import Lines, MessageError, encode
 from hostlib.version import version
 from ina.runtime.errors import BadRun
 from ina.runtime.fallback_process import Fallback, FallbackProcess
+from ina.runtime.machine_hosts import switch_address
 
 PROTOCOL: Final = 1
 """Number of these messages, the same at both ends: a controller may be upgraded while jobs run on."""
@@ -241,6 +245,43 @@ def received(connection: socket.socket, silence_s: float) -> Iterator[dict[str, 
         if not data:
             raise ConnectionAbortedError("the connection has ended")
         yield from lines.feed(data)
+
+
+@contextlib.contextmanager
+def serving(
+    topology: Topology,
+    server: str,
+    address: tuple[str, int] | Path,
+    secret: str | None,
+    *,
+    lanes: int,
+    options: Sequence[str] = (),
+) -> Iterator[tuple[FallbackProcess, FallbackService, threading.Event]]:
+    """Serve at a server of a topology while the context lasts, for the main thread.
+
+    Args:
+        topology: The switches and servers, with their addresses.
+        server: Name of the server.
+        address: As of `FallbackService`, as are the next two.
+        secret: That clients prove to know.
+        lanes: Values of a packet.
+        options: More of ``ina fallback``.
+
+    Yields the server, its service, and an event that SIGTERM and SIGINT set. Raises BadRun, ProcessFailed.
+    """
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    local = f"{topology.ip(server)}:{fallback_udp_port(topology, server)}"
+    line = ["--transport", "udp", "--switch", switch_address(topology), "--local", local]
+    line += ["--lanes", str(lanes), *options]
+    line += ["--beside-workers"] if topology.server[server].serves_beside_workers else []
+    process = FallbackProcess(topology.port_to(topology.rack_of[server], server), line)
+    try:
+        with FallbackService(process, address, secret, lanes=lanes) as service:
+            yield process, service, stopped
+    finally:
+        process.stop()
 
 
 def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:
