@@ -1,4 +1,4 @@
-"""What the README tells people to type works."""
+"""What the README and the first tutorial tell people to type works."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from ina.bench import mpi
 from tests.system.command import PATIENT, ROOT, good, here, ina, report
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = [
-    line.split("#")[0].strip()
-    for _, block in BLOCKS
-    for line in block.splitlines()
-    if line.startswith("ina ")
-]
+FIRST = README + (ROOT / "docs" / "first-sum.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", FIRST, flags=re.DOTALL)
+COMMANDS = list(
+    dict.fromkeys(
+        line.split("#")[0].strip()
+        for _, block in BLOCKS
+        for line in block.splitlines()
+        if line.startswith("ina ")
+    )
+)
 THREE_JOBS = next(command for command in COMMANDS if "run" in command and "three_jobs" in command)
 TREE = next(command for command in COMMANDS if "--tree" in command)
 SHOWN = {
     "run": "test accuracy 0.9",
     "sim": "all exact",
-    "schedule simulate": "weave-s",
+    "schedule simulate": "muri-s",
     "schedule plan": "group 1, gamma 0.",
 }
 """What a command of the README prints, among other things."""
-TARGETS = re.findall(r"^make (\w+)", README, flags=re.MULTILINE)
+TARGETS = sorted(set(re.findall(r"(?:^|`)make (\w+)", README, flags=re.MULTILINE)))
 
 
 def test_the_readme_has_commands_to_try() -> None:
