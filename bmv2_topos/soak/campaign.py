@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import cache
-from statistics import median, quantiles
+from statistics import median
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
@@ -84,16 +84,6 @@ class Tally:
     def largest_share(self) -> float:
         """The most that a recovery took of the time that it might take."""
         return max((each.share for each in self.recoveries), default=0.0)
-
-    @property
-    def usual_share(self) -> float:
-        """Share of its time that nine in ten recoveries took at most, of what was under way before.
-
-        One that needs the whole time has met with bad luck; when many do, all are repaired too slowly. Of ten
-        at least; 0 for fewer.
-        """
-        shares = [each.share for each in self.recoveries if not each.begun_in_calm]
-        return quantiles(shares, n=10)[-1] if len(shares) >= 10 else 0.0
 
     def note(self, course: Course) -> None:
         """Add what came of a schedule."""

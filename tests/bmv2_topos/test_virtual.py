@@ -6,7 +6,6 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar
 
 import pytest
 
@@ -25,7 +24,7 @@ from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.worker import Training, TrainingWorker
 from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib._native import NativeKernel
-from hostlib.core.congestion import FixedWindow, Limits, Round
+from hostlib.core.congestion import Aimd, Limits, Round
 from hostlib.core.driver import Arrivals
 from hostlib.core.state import NEVER
 from hostlib.wire.encodings import ENCODINGS
@@ -198,26 +197,20 @@ def test_a_packet_takes_as_long_as_its_way() -> None:
     assert took_s == pytest.approx(2 * (2e-6 + 7e-6) + 1e-6)  # the first tick is after a microsecond
 
 
-def test_queues_mark_packets_and_workers_are_told() -> None:
-    class Recorder(FixedWindow):
-        wants_rounds = True
-        rounds: ClassVar[list[Round]] = []
+@pytest.mark.parametrize(("depth", "marks"), [(8, True), (2000, False)])
+def test_queues_mark_packets_and_workers_are_told(
+    depth: int, marks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[Round] = []
 
-        def on_round(self, outcome: Round) -> Limits:
-            self.rounds.append(outcome)
-            return super().on_round(outcome)
+    def on_round(aimd: Aimd, outcome: Round) -> Limits:
+        rounds.append(outcome)
+        return aimd._limits()
 
-    def make(name: str) -> Recorder:
-        assert name == "aimd"
-        return Recorder()
-
-    settings = dataclasses.replace(SMALL, make_congestion=make, slots=0, ecn_depth=8)
-    run([job("a", 8, congestion="aimd")], settings)
-    assert sum(outcome.marked for outcome in Recorder.rounds) > 0
-    Recorder.rounds.clear()
-    run([job("a", 8, congestion="aimd")], dataclasses.replace(settings, ecn_depth=2000))
-    assert sum(outcome.results for outcome in Recorder.rounds) > 0
-    assert sum(outcome.marked for outcome in Recorder.rounds) == 0
+    monkeypatch.setattr(Aimd, "on_round", on_round)
+    run([job("a", 8, congestion="aimd")], dataclasses.replace(SMALL, slots=0, ecn_depth=depth))
+    assert sum(outcome.results for outcome in rounds) > 0
+    assert (sum(outcome.marked for outcome in rounds) > 0) == marks
 
 
 def test_a_rate_limits_and_a_full_queue_drops() -> None:
@@ -323,7 +316,6 @@ def training(layers: int, iterations: int, compute_ns: int) -> Training:
         layers=layers,
         iterations=iterations,
         compute_ns=compute_ns,
-        forward_share=1 / 3,
         jitter=0.0,
         random=random.Random(0),
     )

@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,10 @@ from hostlib.wire.encodings import Encoding
 # that each pass of each rank draws anew. Nothing else takes time at a host.
 
 
+FORWARD_SHARE: Final = 1 / 3
+"""Part of an iteration's computing that is the forward pass: a backward pass costs twice as much."""
+
+
 @dataclass
 class Training:
     """One rank's progress. Times are nanoseconds."""
@@ -46,7 +51,6 @@ class Training:
     iterations: int
     compute_ns: int
     """Both passes of one iteration."""
-    forward_share: float
     jitter: float
     random: random.Random
     done: int = 0
@@ -115,7 +119,7 @@ class Training:
 
     def _enter_pass(self, at: int, *, backward: bool) -> None:
         self._backward = backward
-        self._share = (1 - self.forward_share if backward else self.forward_share) / self.layers
+        self._share = (1 - FORWARD_SHARE if backward else FORWARD_SHARE) / self.layers
         if self.jitter:
             self._share *= 1 + self.random.uniform(-self.jitter, self.jitter)
         self._layer = self.layers - 1 if backward else 0
