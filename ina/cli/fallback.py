@@ -159,10 +159,10 @@ def _serve_machine(asked: FallbackOptions) -> None:
     from controller.switches.layout import fallback_udp_port
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
-    from ina.runtime import machine_hosts
-    from ina.runtime.cluster_fabric import swept
-    from ina.runtime.fallback_process import FallbackProcess
-    from ina.runtime.fallback_service import FallbackService, check_secret, wait_until_ended
+    from ina.fallback.process import FallbackProcess
+    from ina.fallback.service import FallbackService, check_secret, wait_until_ended
+    from ina.launch import machine_hosts
+    from ina.switches.cluster_fabric import swept
 
     secret = os.environ.get("INA_TOKEN", "")
     check_secret(secret)

@@ -44,8 +44,8 @@ from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import SCHEDULER
 from controller.vocabulary import Job, Topology
+from ina.faults import fault_point
 from ina.service.clock import Clock
-from ina.service.faults import fault_point
 from ina.service.holds import HeldRun
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from ina.service.errors import Conflict, StoreError, Unknown
+from ina.errors import Conflict, StoreError, Unknown
 
 FILE = "tokens.json"
 _BYTES = 32

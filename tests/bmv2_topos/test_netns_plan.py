@@ -41,7 +41,7 @@ from controller.errors import Unreachable
 from controller.switches import names
 from controller.switches.programs import P4C
 from controller.vocabulary import Link, Server, Switch, Topology, named, tree
-from ina.runtime.testbed_fabric import hosts_for, opened
+from ina.switches.testbed_fabric import hosts_for, opened
 from softswitch import CompileError, PipelineError
 from tests.programs import P4SRC
 

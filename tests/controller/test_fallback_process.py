@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from hostlib.meet import encode
-from ina.runtime import fallback_process, fallback_service
-from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.fallback_service import FallbackService
-from ina.runtime.remote_fallback import RemoteFallback
+from ina.errors import ProcessFailed
+from ina.fallback import process as fallback_process
+from ina.fallback import service as fallback_service
+from ina.fallback.process import FallbackProcess
+from ina.fallback.remote import RemoteFallback
+from ina.fallback.service import FallbackService
 from tests.hostlib.fallback.packets import LANES, TREES, partial
 from tests.system.command import freeze
 

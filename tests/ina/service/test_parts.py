@@ -16,7 +16,7 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.vocabulary import Region, Tree
 from controller.vocabulary.catalog import leaf_spine
-from ina.service import plain
+from ina.launch import plain
 from ina.service.clock import Clock
 from ina.service.holds import HeldRun
 from ina.service.policies import Policies
