@@ -33,7 +33,7 @@ from ina.cli.run_options import (
 )
 from ina.cli.service.common import CONTROLLER, ControllerOptions, JobOptions
 from ina.launch import machine_hosts
-from ina.launch.job_run import Attendance, attend, met
+from ina.launch.job_run import Attendance, met
 from ina.launch.metrics import metrics
 from ina.launch.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort
 from ina.service.live import serve
@@ -245,8 +245,9 @@ def _serve_given(asked: AdmitSettings) -> JobResult:
 
     text = os.environ.get("INA_GIVEN", "")
     job, first = given_job(text, asked.ranks, [each.split(",") for each in asked.machine or []])
+    job.attendance = ATTENDANCE
     with met(job, asked.listen or first) as rendezvous:
-        return attend(job, rendezvous, ATTENDANCE)
+        return job.run(rendezvous)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from ina.cli.declared import print_reply
 from ina.cli.errors import Failure, Interrupted, verdict
 from ina.cli.live import Live
 from ina.cli.plain import Listing, Reply, Result, count, plural, rate, say, seconds
-from ina.launch.job_run import JobRun
+from ina.launch.job_run import JobEnd
 from ina.launch.metrics import Metrics, by_switch, metrics, refusals, total
 from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
 from ina.switches.fabric import SwitchFabric
@@ -108,7 +108,7 @@ def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
         yield Listing("by switch", ["packets", *switches], rows)
 
 
-def _fail(ends: Sequence[JobRun], interrupted: Interrupted | None, elapsed_s: float) -> None:
+def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
     """Report the jobs that failed, and fail as the first of them; also report an interrupt."""
     from ina.launch.group_run import first_failure
 
@@ -126,11 +126,11 @@ def _fail(ends: Sequence[JobRun], interrupted: Interrupted | None, elapsed_s: fl
         raise Failure(f"{_of(first)}{message}", exit_code=code)
 
 
-def _of(end: JobRun) -> str:
+def _of(end: JobEnd) -> str:
     return "" if end.spec.job.name == NAMELESS else f"job {end.spec.job.name}: "
 
 
-def _what_ended(ends: Sequence[JobRun], interrupted: Interrupted, elapsed_s: float) -> str:
+def _what_ended(ends: Sequence[JobEnd], interrupted: Interrupted, elapsed_s: float) -> str:
     began = [end for end in ends if end.interrupted]
     text = f"interrupted by {interrupted.signal} after {seconds(elapsed_s)}"
     if began:

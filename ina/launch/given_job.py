@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ina.errors import BadRun
 from ina.launch.hosts import UdpHosts
-from ina.launch.job_run import Admitted
+from ina.launch.job_run import JobRun
 from ina.launch.machine_hosts import identified, reached_at, switch_address
 from ina.launch.orders import RunOrder
 from ina.launch.runner import given, launch_spec, topology_of
@@ -16,7 +16,7 @@ from ina.launch.runner import given, launch_spec, topology_of
 
 def given_job(
     text: str, machines: Sequence[Sequence[int]], known_as: Sequence[Sequence[str]]
-) -> tuple[Admitted, str]:
+) -> tuple[JobRun, str]:
     """Return a job whose ranks are there, and the address of the first rank's machine.
 
     Args:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hostlib.launch.launcher import Output, Rendezvous
 from ina.errors import GroupFailed
-from ina.launch.job_run import Admitted, JobRun, met
+from ina.launch.job_run import JobEnd, JobRun, met
 from ina.launch.orders import RunStatus
 from ina.launch.spec import LaunchSpec, Reports
 
@@ -31,17 +31,17 @@ OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
 OnProgress = Callable[[Mapping[str, Reports]], None]
 """Gets the workers' reports by job name, several times per second."""
 
-Meet = Callable[[Admitted], AbstractContextManager[Rendezvous]]
+Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
 """Keeps the meeting point of a job's ranks."""
 
 
-def first_failure(runs: Sequence[JobRun]) -> JobRun | None:
+def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
     """Return the job that failed first."""
     failed = [run for run in runs if run.failure()]
     return min(failed, key=_failed_at_s, default=None)
 
 
-def _failed_at_s(run: JobRun) -> float:
+def _failed_at_s(run: JobEnd) -> float:
     # The other workers of a job that failed take their time to notice.
     return run.result.failure.at_s if run.result and run.result.failure else run.at_s
 
@@ -62,7 +62,7 @@ class GroupRun:
 
     def __init__(
         self,
-        jobs: Sequence[Admitted],
+        runs: Sequence[JobRun],
         offsets: Sequence[int] | None,
         *,
         on_output: OnOutput,
@@ -73,7 +73,7 @@ class GroupRun:
         """Prepare a group. Raises GroupError.
 
         Args:
-            jobs: The jobs.
+            runs: The jobs.
             offsets: The stages at which they start their rounds; None: they take no turns.
             on_output: Called with what workers write.
             on_end: Called after each job's end, in a thread of its own; not of a cancelled job.
@@ -84,10 +84,13 @@ class GroupRun:
         self._stopping = threading.Event()
         self._turns: interleave.TurnServer | None = None
         if offsets is not None:
-            self._turns = _turns(jobs, offsets)
-            jobs = [_with_turns(job, self._turns) for job in jobs]
-        self._jobs = jobs
-        self.runs = [JobRun(job.spec, _for_job(on_output, job.spec)) for job in jobs]
+            self._turns = _turns(runs, offsets)
+            for run in runs:
+                variables = {**run.spec.variables, **self._turns.environment(run.spec.job.name)}
+                run.spec = replace(run.spec, variables=variables)
+        for run in runs:
+            run.on_output = _for_job(on_output, run.spec)
+        self.runs = runs
         self.status = RunStatus()
         self.error: BaseException | None = None
         self.over = threading.Event()
@@ -105,8 +108,8 @@ class GroupRun:
         """
         try:
             with self._turns or contextlib.nullcontext():
-                for run, job in zip(self.runs, self._jobs, strict=True):
-                    threading.Thread(target=self._run, args=(run, job), name=job.spec.job.name).start()
+                for run in self.runs:
+                    threading.Thread(target=self._run, args=(run,), name=run.spec.job.name).start()
                 for run in self.runs:
                     run.over.wait()
         except BaseException as error:
@@ -125,11 +128,6 @@ class GroupRun:
         for run in self.runs:
             if (name := run.spec.job.name) in in_flight:
                 run.grant(in_flight[name])
-
-    def fault(self, reason: str) -> None:
-        """Tell all workers that the jobs cannot continue."""
-        for run in self.runs:
-            run.fault(reason)
 
     def cancel(self) -> None:
         """End the jobs soon."""
@@ -167,11 +165,11 @@ class GroupRun:
         status.hold_s = {name: hold_s for name in names if (hold_s := self._hold_s(name)) is not None}
         return True
 
-    def _run(self, run: JobRun, job: Admitted) -> None:
+    def _run(self, run: JobRun) -> None:
         try:
             if not run.cancelled.is_set():
-                with self._meet(job) as rendezvous:
-                    run.result = run.run(job, rendezvous)
+                with self._meet(run) as rendezvous:
+                    run.result = run.run(rendezvous)
         except BaseException as error:
             run.error = error
         run.at_s = time.monotonic()
@@ -216,7 +214,7 @@ class GroupRun:
         return max((hold_s for hold_s in told if hold_s > 0), default=None)
 
 
-def _turns(jobs: Sequence[Admitted], offsets: Sequence[int]) -> interleave.TurnServer:
+def _turns(jobs: Sequence[JobRun], offsets: Sequence[int]) -> interleave.TurnServer:
     from hostlib import interleave
 
     names = [job.spec.job.name for job in jobs]
@@ -225,8 +223,3 @@ def _turns(jobs: Sequence[Admitted], offsets: Sequence[int]) -> interleave.TurnS
         {job.spec.job.name: job.spec.job.workers for job in jobs},
         host=jobs[0].hosts.group_host,
     )
-
-
-def _with_turns(job: Admitted, turns: interleave.TurnServer) -> Admitted:
-    variables = {**job.spec.variables, **turns.environment(job.spec.job.name)}
-    return replace(job, spec=replace(job.spec, variables=variables))

@@ -32,7 +32,7 @@ from ina.launch import files, plain
 from ina.launch.agents import Agents
 from ina.launch.group_run import GroupRun
 from ina.launch.hosts import Hosts
-from ina.launch.job_run import Admitted
+from ina.launch.job_run import JobRun
 from ina.launch.machine_hosts import MachineHosts, StartAgents
 from ina.launch.orders import GRANTED, JobOrder, RunOrder, RunStatus
 from ina.launch.spec import LaunchSpec
@@ -95,11 +95,11 @@ def topology_of(order: RunOrder) -> Topology:
     return parse_topology(json.dumps(order.cluster), source="order.json")
 
 
-def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> Admitted:
+def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
     """Return a job of an order as its workers have to know it: the daemon has admitted it."""
     tree = next(plain.admission_of(job.admission) for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
-    return Admitted(hosts, spec, tree, offers, order.paced, order.switch)
+    return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
 
 
 class RunProcess:

@@ -122,9 +122,8 @@ class Groups:
         with contextlib.ExitStack() as stack:
             held = self._entered(request)
             stack.callback(self._network.leave, held)
-            job = held.admitted()
-            held.ranks = rendezvous = stack.enter_context(job.rendezvous(self._listen))
-            configs = [job.config(place, rendezvous) for place in range(len(request.ranks))]
+            held.rendezvous = rendezvous = stack.enter_context(held.meeting(self._listen))
+            configs = [held.config(place, rendezvous) for place in range(len(request.ranks))]
             self._groups.append(_Group(request, rendezvous, stack.pop_all()))
             return configs
 

@@ -19,7 +19,7 @@ from hostlib.launch.launcher import Rendezvous
 from ina.errors import WorkerFailed
 from ina.launch import plain
 from ina.launch.hosts import UdpHosts
-from ina.launch.job_run import Admitted, Attendance, attend, met
+from ina.launch.job_run import Attendance, JobRun, met
 from ina.launch.metrics import summed_bytes
 from ina.launch.spec import JobResult, LaunchSpec, Reports
 from ina.service.client import Client, ClientError, Refused
@@ -61,11 +61,11 @@ class ExternalJob:
     listen: str | None = None
 
 
-def _granted(spec: LaunchSpec, grant: JobGrant) -> Admitted:
+def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
     """Return a job that a controller has admitted; nothing of its switches is asked here."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
     tree, hosts = plain.admission_of(grant["switches"]), UdpHosts(grant["address"])
-    return Admitted(hosts, spec, tree, offers, grant["paced"], grant["crosses"])
+    return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=grant["paced"], crosses=grant["crosses"])
 
 
 class Lease:
@@ -163,9 +163,10 @@ def hold(
             with lease.kept():
                 _await(lease, held, on_wait, attendance.starter_left)
                 job = _granted(held.spec, own.grant(held.name))
+                job.attendance = attendance
                 with met(job, held.listen or "127.0.0.1") as rendezvous:
                     lease.follow(rendezvous)
-                    result = attend(job, rendezvous, attendance)
+                    result = job.run(rendezvous)
                 failure = lease.stop or (result.failure.reason if result.failure else "")
         except Exception as error:
             failure = str(error)

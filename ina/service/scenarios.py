@@ -18,7 +18,7 @@ from bmv2_topos.testbeds.netns import NotCarried, Program, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
 from hostlib.launch import command_line
-from ina.launch.job_run import JobRun
+from ina.launch.job_run import JobEnd
 from ina.launch.metrics import metrics
 from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import run
@@ -85,7 +85,7 @@ def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
     return LaunchSpec(job=replace(entry, command=tuple(command)), timeout_s=scenario.limit_s)
 
 
-def _of_end(end: JobRun, said: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
+def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
     spec, failure = end.spec, end.failure()
     times = [_times(said.get((spec.job.name, rank), ())) for rank in range(spec.job.workers)]
     slowest = [max(of_ranks) for of_ranks in zip(*times, strict=False)]

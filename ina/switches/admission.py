@@ -52,8 +52,7 @@ def admitted(
             deployment = _deployment(fabric, spec, _places(fabric, spec, beside, stack), region)
         with fabric.lock:
             tree = fabric.fleet.admit(deployment, ports=_ports(fabric), registration=registered)
-            fabric.jobs[spec.job.name] = tree
-        stack.callback(_remove, fabric, spec.job.name, tree)
+        stack.callback(_remove, fabric, tree)
         if shared:
             from ina.fallback.process import description
 
@@ -179,8 +178,7 @@ def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: in
     return in_flight if offers.salted else window_for(in_flight)
 
 
-def _remove(fabric: SwitchFabric, name: str, tree: TreeAdmission) -> None:
-    fabric.jobs.pop(name, None)
+def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
     if fabric.switch_ended() is not None:
         return
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -41,11 +40,8 @@ from ina.switches.topology import has_slow_links, plan
 if TYPE_CHECKING:
     from ina.fallback.process import Fallback
 
-_log = logging.getLogger(__name__)
 ATTACHED = "s1"
 """Name of the switch of an `Attachment`."""
-RESTARTS = 5
-"""How often the switches of a run are started again, all together."""
 
 
 def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
@@ -102,7 +98,6 @@ class SwitchFabric:
         fallback_at: Starts the fallback server at a port of the root; None: a process of this machine.
         hosts_for: Reserves a host for each of so many ranks, also from other processes; None: from this one.
         fallback: The fallback server of all jobs; None: no job needs one yet.
-        jobs: The jobs that the switches should serve, by name.
         silent: Why a switch did not answer when it was asked last; None: it did.
     """
 
@@ -118,9 +113,7 @@ class SwitchFabric:
     hosts_for: Callable[[int], AbstractContextManager[list[str]]] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     fallback: Fallback | None = field(default=None, init=False)
-    jobs: dict[str, TreeAdmission] = field(default_factory=dict, init=False)
     silent: str | None = field(default=None, init=False)
-    _restarts: int = field(default=0, init=False)
     _offers: SwitchInfo | None = field(default=None, init=False)
     _taken: set[str] = field(default_factory=set, init=False)
 
@@ -135,31 +128,6 @@ class SwitchFabric:
         if self._offers is None:
             self._offers = self.fleet.controllers[self.root].info()
         return self._offers
-
-    def readmit(self) -> str | None:
-        """Put the jobs on their switches again, where these have been restarted; return why not, or None.
-
-        Only jobs that share slots can go on then: their workers and the fallback server have all that a
-        switch may lose. Each sum is made of the same contributions under the same numbers as before, so that
-        what is still on its way may be added to them, and what is lost is sent again (docs/protocol.md).
-        """
-        if not self.offers.shared:
-            return "with exclusive slots the results that ranks have not heard yet are lost with the switch"
-        with self.lock:
-            try:
-                for controller in self.fleet.controllers.values():
-                    if not controller.has_program():
-                        if self.spec.program is None:
-                            return (
-                                "which program it ran is not known here; --program says which to load again"
-                            )
-                        controller.load(programs.bundle(self.spec.program, self.offers.lanes))
-                    if not controller.info().covers(self.offers):
-                        return f"it runs {controller.info().title} now"
-                report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
-            except ControllerError as error:
-                return str(error)
-        return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
 
     @property
     def paced(self) -> bool:
@@ -267,35 +235,9 @@ class SwitchFabric:
         self.topology = topology
         return name
 
-    def ended(self) -> str | None:
-        """Return which part has ended for good, and how; None while all run. Call it often.
-
-        A part that can be started again is.
-        """
-        self.hosts.strangers()
-        if why := self._beyond_repair():
-            return why
-        return self.fallback.check() if self.fallback else None
-
-    def _beyond_repair(self) -> str | None:
-        """Start switches again that have ended; return how one has for good, or None."""
-        for name, switch in self.processes.items():
-            why = switch.ended()
-            if why is None:
-                continue
-            if not isinstance(switch, EmbeddedSwitch) or not self.offers.shared:
-                return why
-            if switch.shares_memory:
-                return f"{why}; with --port-kind udp its jobs could have gone on with another one"
-            if self._restarts == RESTARTS:
-                return f"{why}, after {RESTARTS} restarts"
-            self._restarts += 1
-            _log.warning("%s; restarting it (%d of %d)", why, self._restarts, RESTARTS)
-            if reason := self._restart(name, switch):
-                return f"{why}, and its jobs cannot go on: {reason}"
-        return None
-
-    def _restart(self, name: str, switch: EmbeddedSwitch) -> str | None:
+    def restart(self, name: str) -> str | None:
+        """Start a switch of this process again, without entries; return why it could not be, or None."""
+        switch = self._embedded()[name]
         with self.lock:
             try:
                 switch.restart()
@@ -303,7 +245,7 @@ class SwitchFabric:
                 self.fleet.controllers[name] = control(switch, self.spec)
             except (ProcessFailed, ControllerError) as error:
                 return str(error)
-            return self.readmit()
+        return None
 
     def switch_ended(self) -> str | None:
         """Return how a switch ended, as a text; None while all run."""
