@@ -38,7 +38,7 @@ from ina.service.loop import ServiceLoop
 from ina.service.quotas import Quota, QuotaState, Rates
 from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
 from ina.service.reports import Reports
-from ina.service.service import ClusterState, JobExplanation, JobGrant, LogLine, SlotsChange
+from ina.service.views import JobGrant, LogLine
 from ina.switches.topology import has_slow_links
 
 FORGET_S = 5.0
@@ -149,7 +149,7 @@ class Daemon(ServiceLoop):
         """How many lines the log had when the service began, before it decided anything."""
         return self._ledger.recovered_lines
 
-    def explain(self, name: str) -> JobExplanation:
+    def explain(self, name: str) -> views.ExplanationView:
         """Say why a job stands as it does."""
         return self._reports.explain(name)
 
@@ -158,9 +158,17 @@ class Daemon(ServiceLoop):
         """The switches, servers and links."""
         return self._ledger.topology
 
-    def cluster(self) -> ClusterState:
-        """Return the cluster as it is."""
-        return self._reports.cluster()
+    def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> views.ClusterView:
+        """Return the cluster as it is; see `Reports.cluster`."""
+        return self._reports.cluster(records, operates=operates)
+
+    def servers(self) -> list[views.ServerView]:
+        """Return the servers as they are."""
+        return self._reports.servers()
+
+    def switches(self) -> list[views.SwitchView]:
+        """Return the switches as they are, and who has which of their slots."""
+        return self._reports.switches()
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log later than number `after`."""
@@ -406,7 +414,7 @@ class Daemon(ServiceLoop):
         await self._tell()
         return notes
 
-    async def reallocate(self, name: str = "", *, by: str = "") -> list[SlotsChange]:
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[views.ReallocatedView]:
         """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
 
         Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
@@ -422,17 +430,21 @@ class Daemon(ServiceLoop):
         await self._tell()
         question, answer = allocation.allocator.question, allocation.allocator.answer
         after = ledger.desired().places
-        found = [
-            SlotsChange(
-                each,
-                answer.standing[each],
-                before[each].regions if each in before else {},
-                place.regions,
-                reasons.of_slots(question, answer, each),
+        found: list[views.ReallocatedView] = []
+        for each, place in after.items():
+            if place.tree is None or name not in ("", each) or not question or not answer:
+                continue
+            had = before[each].regions if each in before else {}
+            found.append(
+                {
+                    "job": each,
+                    "standing": answer.standing[each].value,
+                    "changed": dict(had) != dict(place.regions),
+                    "before": views.slots_of(had),
+                    "after": views.slots_of(place.regions),
+                    "why": reasons.of_slots(question, answer, each),
+                }
             )
-            for each, place in after.items()
-            if place.tree is not None and name in ("", each) and question and answer
-        ]
         if name and not found:
             raise Conflict(f"job {name!r} uses no switch memory: {self.record(name).state}")
         return found

@@ -25,8 +25,7 @@ from ina.launch.spec import JobResult, LaunchSpec, Reports
 from ina.service.client import Client, ClientError, Refused
 
 if TYPE_CHECKING:  # all that decides
-    from ina.service.service import JobGrant
-    from ina.service.views import AdmissionView
+    from ina.service.views import AdmissionView, JobGrant
 
 RENEW_S = 2.0
 """Interval at which a lease is renewed."""

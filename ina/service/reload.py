@@ -13,7 +13,7 @@ from ina.errors import Conflict, ServiceError
 from ina.service.daemon import Daemon
 from ina.service.machines import read_cluster
 from ina.service.policies import Policies, read_policies
-from ina.service.service import Reloaded
+from ina.service.views import Reloaded
 
 _log = logging.getLogger(__name__)
 

@@ -241,9 +241,7 @@ class Schedule:
             daemon = self.daemon
             if daemon.ready:
                 continue
-            cluster = daemon.cluster()
-            down = {each.name: each.down for each in cluster.servers}
-            down |= {each.name: each.down for each in cluster.switches}
+            down = {each["name"]: each["down"] for each in (*daemon.servers(), *daemon.switches())}
             for name, why in down.items():
                 if why == "drained":
                     await daemon.drain(name, back=True)
