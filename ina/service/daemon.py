@@ -212,7 +212,10 @@ class Daemon(ServiceLoop):
     # ------------------------------------------------------------------ what people want
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
-        """Take jobs in, all or none. The same `key` of the same tenant again gives the same jobs."""
+        """Take jobs of different names in, all or none.
+
+        The same `key` of the same tenant again gives the same jobs.
+        """
         for at, job in enumerate(jobs):
             with _told_of(job, at):
                 if is_external(job):
@@ -235,12 +238,10 @@ class Daemon(ServiceLoop):
         quota = ledger.quotas.quotas.get(tenant)
         self._rates.check(quota, len(jobs), now_s=now_s)
         events: list[Event] = []
-        names: set[str] = set()
         ids: list[str] = []
         for at, job in enumerate(jobs):
-            if job.name in names or self._unfinished(job.name, tenant):
+            if self._unfinished(job.name, tenant):
                 raise Conflict(f"there is a job {job.name!r} that is not over; give another name")
-            names.add(job.name)
             ids.append(id_of(job.name, ledger.submissions + 1 + at, tenant, ledger.submitted))
             restart_s = max(job.restart_s, START_S)
             arrived = replace(job, name=ids[-1], arrival_s=now_s, restart_s=restart_s)
