@@ -7,8 +7,7 @@ the service's state, also while nobody is connected (`ina.fallback.service`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Server, Topology
@@ -17,24 +16,10 @@ from ina.fallback.process import description
 from ina.fallback.remote import RemoteFallback
 from ina.faults import fault_point
 
+Connect = Callable[[Topology, str, bool], RemoteFallback]
+"""Returns the fallback server at a server of a cluster, started if asked for. Raises RunError: it is gone."""
+
 _log = logging.getLogger(__name__)
-
-
-class FallbackServing(Protocol):
-    """What has fallback servers of a cluster serve jobs. Calls block."""
-
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
-        """Have each server serve these jobs and no others; return when it does. Raises RunError."""
-
-    def lives(self, server: str, cluster: Topology) -> bool:
-        """Return whether a server has served its jobs since it was told of them last."""
-
-
-class Connect(Protocol):
-    """Connects to the fallback server at a server of a cluster."""
-
-    def __call__(self, cluster: Topology, server: str, *, start: bool) -> RemoteFallback:
-        """Return it; `start` it if need be. Raises RunError if it is not there."""
 
 
 class FallbackServers:
@@ -73,6 +58,6 @@ class FallbackServers:
     def _found(self, server: str, cluster: Topology, *, start: bool) -> RemoteFallback:
         _, at = self._at.get(server, (None, None))
         if at is None or at.over:
-            at = self._connect(cluster, server, start=start)
+            at = self._connect(cluster, server, start)
             self._at[server] = cluster.server.get(server), at
         return at

@@ -33,7 +33,7 @@ from ina.service.network import Network
 from ina.service.runs import Runs
 from ina.service.steps import Resize, Start, Step, Stop, steps
 from ina.service.switches import Switches
-from ina.service.threads import Blocking
+from ina.service.threads import Threads
 from ina.service.wiring import Wiring
 from ina.switches.topology import has_slow_links
 
@@ -73,7 +73,7 @@ class Effects:
         network: Network,
         executor: Executor,
         fallback_jobs: FallbackJobs,
-        blocking: Blocking,
+        blocking: Threads,
         runs: Runs,
         switches: Switches,
     ) -> None:

@@ -25,10 +25,10 @@ from ina.service.measures import Measures
 from ina.service.network import CHECK_S, Network
 from ina.service.runs import PROGRESS_S, Runs
 from ina.service.switches import Switches
-from ina.service.threads import Blocking
+from ina.service.threads import Threads
 
 if TYPE_CHECKING:
-    from ina.fallback.servers import FallbackServing
+    from ina.fallback.servers import FallbackServers
     from ina.service.policies import Policies
 
 LEAST_S = 0.005
@@ -53,8 +53,8 @@ class ServiceLoop:
         testbed: str,
         switches: Network,
         executor: Executor,
-        fallbacks: FallbackServing | None,
-        blocking: Blocking,
+        fallbacks: FallbackServers | None,
+        blocking: Threads,
         progress_s: float = PROGRESS_S,
     ) -> None:
         """Make the loop of what a ledger knows.

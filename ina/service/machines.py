@@ -130,7 +130,7 @@ class MachineSite:
         """Return fallback servers that 'ina fallback --serve' runs on its machines."""
         secret = os.environ.get("INA_TOKEN", "")
 
-        def connect(cluster: Topology, server: str, *, start: bool) -> RemoteFallback:
+        def connect(cluster: Topology, server: str, start: bool) -> RemoteFallback:
             if server not in cluster.server:
                 raise ProcessFailed(f"the cluster has no server {server!r} any more")
             address = reached_at(cluster, server), cluster.server[server].fallback_port

@@ -127,7 +127,7 @@ class TestbedSite:
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
         """Return fallback servers that run on its hosts."""
 
-        def connect(cluster: Topology, server: str, *, start: bool) -> TestbedFallback:
+        def connect(cluster: Topology, server: str, start: bool) -> TestbedFallback:
             return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)
 
         return FallbackServers(connect)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed.controller_process import NoFallbacks, NoWorkers, cluster
+from benchmarks.speed.controller_process import NoWorkers, cluster
 from controller import SwitchSession
 from controller.vocabulary import Job
 from ina.errors import Conflict, StoreError
@@ -62,7 +62,7 @@ async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIter
             testbed="none",
             switches=Network(unused_switch, program()),
             executor=executor,
-            fallbacks=NoFallbacks(),
+            fallbacks=None,
             blocking=Threads(),
         )
         running = asyncio.create_task(daemon.run())

@@ -321,7 +321,7 @@ class World:
 
 
 class Inline:
-    """`ina.service.threads.Blocking` in virtual time: calls take a moment, and a dead daemon makes none."""
+    """`ina.service.threads.Threads` in virtual time: calls take a moment, and a dead daemon makes none."""
 
     def __init__(self, world: World) -> None:
         self._world = world
