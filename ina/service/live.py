@@ -9,11 +9,9 @@ import asyncio
 import contextlib
 import itertools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -346,46 +344,31 @@ class RunReport:
     """Of its jobs, in the order of their specs."""
     refused: Mapping[str, int]
     """Packets of no job during the run, by reason; nothing if the switches were gone."""
-    elapsed_s: float
     interrupt: BaseException | None
     """Interrupt that ended the jobs: KeyboardInterrupt or SystemExit, raised in this thread."""
 
 
 def run(
-    fabric_spec: FabricSpec,
+    fabric: SwitchFabric,
     specs: Sequence[LaunchSpec],
     *,
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
-    on_listening: Callable[[str, str], None] = lambda switch, address: None,
-    on_ready: Callable[[], None] = lambda: None,
-    opened: AbstractContextManager[SwitchFabric] | None = None,
 ) -> RunReport:
-    """Run jobs at the same time on switches of their own, or that run already.
+    """Run jobs at the same time, and say what the switches refused meanwhile.
 
     A job that fails is reported; the others continue.
 
     Args:
-        fabric_spec: The switches.
+        fabric: The switches.
         specs: The jobs.
         on_output: Called with the output of workers.
         on_progress: Called with the reports of all ranks.
-        on_listening: Called with name and address of each switch whose P4Runtime others may use, too.
-        on_ready: Called when the switches are there and the jobs start.
-        opened: Switches to use instead of those of `fabric_spec`.
-
-    Raises the errors of `open_fabric`; no job has started then.
     """
-    started = time.monotonic()
-    if opened is None:
-        opened = open_fabric(fabric_spec, [spec.children for spec in specs], on_listening=on_listening)
-    with opened as fabric:
-        # switches of our own have counted from their start on for this run alone
-        before = _refused(fabric) if fabric.lease_s is not None else {}
-        on_ready()
-        ends, interrupt = run_on(fabric, specs, WorkerOptions(on_output=on_output), on_progress)
-        refused = _since(before, _refused(fabric))
-    return RunReport(ends, refused, time.monotonic() - started, interrupt)
+    # switches of our own have counted from their start on for this run alone
+    before = _refused(fabric) if fabric.lease_s is not None else {}
+    ends, interrupt = run_on(fabric, specs, WorkerOptions(on_output=on_output), on_progress)
+    return RunReport(ends, _since(before, _refused(fabric)), interrupt)
 
 
 def run_on(

@@ -308,10 +308,15 @@ def open_fabric(
     jobs: Sequence[int],
     *,
     on_listening: Callable[[str, str], None] = lambda switch, address: None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[SwitchFabric]:
     """Start or find the switches for jobs of these numbers of workers that run at the same time.
 
-    `on_listening` gets name and address of each switch whose P4Runtime others may use, too.
+    Args:
+        spec: The switches.
+        jobs: The number of workers of each job.
+        on_listening: Called with name and address of each switch whose P4Runtime others may use, too.
+        meanwhile: Called while the switches start, before they are waited for.
 
     Raises:
         BadRun: the jobs have no room, or a switch of `FabricSpec.transit` does not exist.
@@ -323,7 +328,7 @@ def open_fabric(
         if spec.attached:
             fabric = _attached(spec, spec.attached, stack)
         else:
-            fabric = _started(spec, jobs, on_listening, stack)
+            fabric = _started(spec, jobs, on_listening, meanwhile, stack)
         stack.callback(fabric.close)
         yield fabric
 
@@ -350,6 +355,7 @@ def _started(
     spec: FabricSpec,
     jobs: Sequence[int],
     on_listening: Callable[[str, str], None],
+    meanwhile: Callable[[], object],
     stack: contextlib.ExitStack,
 ) -> SwitchFabric:
     addresses = HostAddresses()
@@ -360,6 +366,7 @@ def _started(
         topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=offers.shared)
     _check_transit(spec, topology)
     switches = _start(spec, topology, addresses, stack)
+    meanwhile()
     if spec.p4runtime != PRIVATE:
         for name, switch in switches.items():
             on_listening(name, switch.address)
