@@ -22,17 +22,17 @@ from controller.p4runtime_shim.target import connect
 from controller.policies.by_kind import AllocationSettings
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology, fabrics
-from ina.runtime.programs import bundle
+from ina.launch.orders import RunOrder, RunStatus
 from ina.service.api import Address, speaking
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
 from ina.service.network import Network
-from ina.service.orders import RunOrder, RunStatus
 from ina.service.policies import Policies
 from ina.service.store import Store
 from ina.service.threads import Threads
 from ina.service.tokens import Tokens
+from ina.switches.programs import bundle
 
 LANES = 32
 SPINES = 2

@@ -11,10 +11,10 @@ from ina.cli.declared import print_reply
 from ina.cli.errors import Failure, Interrupted, verdict
 from ina.cli.live import Live
 from ina.cli.plain import Listing, Reply, Result, count, plural, rate, say, seconds
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.launch import JobRun
-from ina.runtime.metrics import Metrics, by_switch, metrics, refusals, total
-from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.job_run import JobRun
+from ina.launch.metrics import Metrics, by_switch, metrics, refusals, total
+from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.switches.fabric import SwitchFabric
 
 if TYPE_CHECKING:
     from ina.service.live import RunReport
@@ -110,7 +110,7 @@ def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
 
 def _fail(ends: Sequence[JobRun], interrupted: Interrupted | None, elapsed_s: float) -> None:
     """Report the jobs that failed, and fail as the first of them; also report an interrupt."""
-    from ina.service.jobs import first_failure
+    from ina.launch.group_run import first_failure
 
     first = first_failure([end for end in ends if not end.interrupted])
     for end in ends:

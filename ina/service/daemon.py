@@ -24,23 +24,22 @@ from controller.errors import BadSpec
 from controller.policies.by_kind import JOINT
 from controller.policies.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
-from ina.runtime.errors import BadRun
-from ina.runtime.machine_hosts import identified, switch_address
-from ina.runtime.spec import SHARED_WINDOW
-from ina.runtime.topology import has_slow_links
+from ina.errors import BadRun, Conflict, Unknown
+from ina.launch.executor import Executor
+from ina.launch.machine_hosts import identified, switch_address
+from ina.launch.plain import plain
+from ina.launch.runner import left_behind, log_file
+from ina.launch.spec import SHARED_WINDOW
 from ina.service import views
-from ina.service.errors import Conflict, Unknown
-from ina.service.executor import Executor
 from ina.service.external import ExternalRuns, Holders, is_external
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
-from ina.service.plain import plain
 from ina.service.quotas import Quota, QuotaState, Rates
 from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
 from ina.service.reports import Reports
-from ina.service.runner import left_behind, log_file
 from ina.service.service import ClusterState, JobExplanation, JobGrant, LogLine, SlotsChange
+from ina.switches.topology import has_slow_links
 
 FORGET_S = 5.0
 """Least interval at which jobs that are over are looked at, whether they are to be forgotten."""
@@ -53,7 +52,7 @@ START_S = 10.0
 class Daemon(ServiceLoop):
     """The service. Made and used in the thread of its event loop; jobs are named by their ids.
 
-    Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
+    Raises `ina.errors`: Unknown for names that are not there, Conflict for what contradicts what is
     there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
     """
 

@@ -30,13 +30,13 @@ from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Region
 from hostlib.launch.launcher import JobLog, Rendezvous, WorkerExit
-from ina.runtime.admission import admitted
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.launch import Admitted, JobRun
-from ina.runtime.metrics import goodput_bps, metrics
-from ina.runtime.spec import JobResult, LaunchSpec
+from ina.launch.job_run import Admitted, JobRun
+from ina.launch.metrics import goodput_bps, metrics
+from ina.launch.spec import JobResult, LaunchSpec
 from ina.service.network import Key, Network
 from ina.service.wiring import Wiring
+from ina.switches.admission import admitted
+from ina.switches.fabric import SwitchFabric
 
 _log = logging.getLogger(__name__)
 
@@ -283,7 +283,7 @@ class FabricNetwork(Network):
     def enter(
         self, spec: LaunchSpec, *, region: Region | None = None, beside: Sequence[str | None] = ()
     ) -> FabricJob:
-        """Admit a job; see `ina.runtime.admission.admitted`."""
+        """Admit a job; see `ina.switches.admission.admitted`."""
         fabric = self._fabric
         registered = _registration(fabric, spec)
         with contextlib.ExitStack() as stack:

@@ -22,8 +22,8 @@ from controller.errors import OutOfMemory
 from controller.vocabulary import BadSpec
 from hostlib.launch.launcher import Rendezvous
 from hostlib.meet import GroupRequest
-from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
-from ina.runtime.launch import ONE_PORT_EACH
+from ina.errors import AddressTaken, BadRun, ProcessFailed
+from ina.launch.job_run import ONE_PORT_EACH
 from ina.service.fabric_network import FabricJob, FabricNetwork
 
 _log = logging.getLogger(__name__)

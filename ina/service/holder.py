@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import Rendezvous
-from ina.runtime.errors import WorkerFailed
-from ina.runtime.hosts import UdpHosts
-from ina.runtime.launch import Admitted, Attendance, attend, met
-from ina.runtime.metrics import summed_bytes
-from ina.runtime.spec import JobResult, LaunchSpec, Reports
+from ina.errors import WorkerFailed
+from ina.launch.hosts import UdpHosts
+from ina.launch.job_run import Admitted, Attendance, attend, met
+from ina.launch.metrics import summed_bytes
+from ina.launch.plain import record_of
+from ina.launch.spec import JobResult, LaunchSpec, Reports
 from ina.service.client import Client, ClientError, Refused
-from ina.service.plain import record_of
 
 if TYPE_CHECKING:  # all that decides
     from ina.service.service import JobGrant

@@ -44,10 +44,10 @@ from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import SCHEDULER
 from controller.vocabulary import Job, Topology
+from ina.faults import fault_point
+from ina.launch.plain import plain, record_of
 from ina.service.clock import Clock
-from ina.service.faults import fault_point
 from ina.service.holds import HeldRun, held_run
-from ina.service.plain import plain, record_of
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
 from ina.service.retention import Retention

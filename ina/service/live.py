@@ -26,21 +26,21 @@ from controller.policies.scheduling.policy import Setup
 from controller.policies.scheduling.speed import Exclusive
 from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.launch.launcher import JobLog, Rendezvous
-from ina.runtime.errors import ProcessFailed
-from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.launch import Admitted, Attendance, JobRun
-from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec
+from ina.errors import ProcessFailed
+from ina.launch.executor import Executor
+from ina.launch.group_run import GroupRun, OnOutput, OnProgress
+from ina.launch.job_run import Admitted, Attendance, JobRun
+from ina.launch.orders import RunOrder, RunStatus
+from ina.launch.spec import FabricSpec, JobResult, LaunchSpec
 from ina.service.clock import Clock
-from ina.service.executor import Executor
 from ina.service.fabric_network import FabricNetwork
 from ina.service.groups import Groups
-from ina.service.jobs import GroupRun, OnOutput, OnProgress
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
 from ina.service.memory import StateInMemory
-from ina.service.orders import RunOrder, RunStatus
 from ina.service.policies import Policies
 from ina.service.threads import Threads
+from ina.switches.fabric import SwitchFabric, open_fabric
 
 TICK_S = 0.1
 LOOK_S = 0.1

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from controller.core import Cancelled, Ended, Submitted
 from controller.errors import BadSpec
 from controller.policies.scheduling.errors import BadDecision
+from ina.errors import Conflict, StoreError
+from ina.faults import fault_point
+from ina.launch.executor import Executor
 from ina.service.effects import Effects
-from ina.service.errors import Conflict, StoreError
-from ina.service.executor import Executor
 from ina.service.fallback_jobs import FallbackJobs
-from ina.service.faults import fault_point
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
 from ina.service.network import CHECK_S, Network
@@ -28,7 +28,7 @@ from ina.service.switches import Switches
 from ina.service.threads import Blocking
 
 if TYPE_CHECKING:
-    from ina.service.fallback import FallbackServing
+    from ina.fallback.servers import FallbackServing
     from ina.service.policies import Policies
 
 LEAST_S = 0.005

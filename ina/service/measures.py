@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from controller.core import Measured
 from controller.switches.layout import TreeAdmission
-from ina.service.executor import Executor
+from ina.launch.executor import Executor
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.threads import Blocking

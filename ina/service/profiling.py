@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hostlib import interleave
-from ina.runtime.errors import StagesNotMeasured
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.spec import LaunchSpec
-from ina.service.jobs import OnOutput
+from ina.errors import StagesNotMeasured
+from ina.launch.group_run import OnOutput
+from ina.launch.spec import LaunchSpec
 from ina.service.live import grouped
+from ina.switches.fabric import SwitchFabric
 
 LOOK_S = 0.2
 """Interval at which the progress of the job is looked at."""

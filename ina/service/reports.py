@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core import Over
 from controller.vocabulary.errors import plural
+from ina.errors import Unknown
+from ina.launch.executor import Executor
 from ina.service.effects import Effects
-from ina.service.errors import Unknown
-from ina.service.executor import Executor
 from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent

@@ -18,11 +18,11 @@ from bmv2_topos.testbeds.netns import NotCarried, Program, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
 from hostlib.launch import command_line
-from ina.runtime.launch import JobRun
-from ina.runtime.metrics import metrics
-from ina.runtime.spec import FabricSpec, LaunchSpec
-from ina.runtime.testbeds import live_runner
+from ina.launch.job_run import JobRun
+from ina.launch.metrics import metrics
+from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import run
+from ina.switches.testbeds import live_runner
 
 
 class Processes:

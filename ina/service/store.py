@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from controller.switches.leases import is_running
-from ina.service import files
-from ina.service.errors import StoreError
+from ina.errors import StoreError
+from ina.launch import files
 
 VERSION = 4
 """Of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""

@@ -20,10 +20,10 @@ pytest.importorskip("httpx")
 from benchmarks.service import live
 from benchmarks.service.live import CLUSTER, Bed, Controller, running, until
 from benchmarks.service.mishaps import fallback_servers, left_of_jobs
-from ina.service import executor, files
+from ina.errors import RunnerGone
+from ina.launch import executor, files
+from ina.launch.executor import LocalRuns
 from ina.service.client import Client, Refused
-from ina.service.errors import RunnerGone
-from ina.service.executor import LocalRuns
 from ina.service.views import JobView
 from tests import effort
 from tests.system.clusters import needs_namespaces
@@ -268,7 +268,7 @@ def test_a_worker_that_never_joins_fails_its_job(site: Site) -> None:
 HANGING = """
 import signal, sys, time
 from pathlib import Path
-from ina.service import files
+from ina.launch import files
 with files.alive(Path(sys.argv[1])):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("lives", flush=True)

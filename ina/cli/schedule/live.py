@@ -29,11 +29,11 @@ from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
 from ina.cli.plain import Listing, Reply, Result, say
-from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import LiveJobs, WorkerOptions
 from ina.service.policies import SHARING, Policies
 from ina.service.profiling import measure
+from ina.switches.fabric import SwitchFabric, open_fabric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
+from ina.errors import Unknown
 from ina.service import views
 from ina.service.api import admissions, metrics
 from ina.service.api.access import Gate, as_user, gone, own
@@ -42,7 +43,6 @@ from ina.service.api.history import History, Shared
 from ina.service.api.problems import MAX_JOBS, STREAM, SUBMISSION, TEXT, Problem, refusals, register
 from ina.service.api.streams import EventStream, Streams, event, following, piece
 from ina.service.daemon import Daemon
-from ina.service.errors import Unknown
 from ina.service.quotas import Quota
 from ina.service.records import State
 from ina.service.service import Kind, LogLine, Reload

@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from controller.vocabulary import BadSpec
+from ina.errors import Conflict, StoreError, Unknown
 from ina.service.api import Address, Certificate, speaking
 from ina.service.client import Client, Refused, Unreachable
-from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.tokens import FILE, Role, Tokens
 from tests.ina.service.bed import TIMEOUT_S, USER, Bed, cluster, job, serving, stand
 from tests.ina.service.test_refusals import problem

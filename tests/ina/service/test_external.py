@@ -9,8 +9,8 @@ import pytest
 from controller.core import Measured
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
-from ina.service import faults
-from ina.service.errors import Conflict, TooMany, Unknown
+from ina import faults
+from ina.errors import Conflict, TooMany, Unknown
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from ina.service.records import LEASE_S

@@ -16,9 +16,9 @@ from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
+from ina.launch.plain import plain, record_of
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
-from ina.service.plain import plain, record_of
 from ina.service.policies import Policies, read_policies
 from ina.service.snapshots import program
 from ina.service.store import Store

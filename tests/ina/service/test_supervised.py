@@ -105,7 +105,7 @@ def test_systemd_accepts_the_example(tmp_path: Path) -> None:
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
     made = io.StringIO()
-    log = logging.getLogger("ina.service")
+    log = logging.getLogger("ina")
     before = log.handlers[:], log.level, log.propagate
     yield made
     log.handlers[:], log.level, log.propagate = before
