@@ -26,7 +26,7 @@ from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
 from ina.launch.spec import NAMELESS, LaunchSpec
 from ina.service.live import WorkerOptions, run_one
-from ina.switches.testbed_fabric import opened
+from ina.switches.testbeds import opened
 
 DELAY_S = 2e-6
 WINDOW = 512

@@ -29,7 +29,7 @@ from controller.vocabulary.catalog import star
 from ina.bench.allreduce import Operation
 from ina.launch.spec import NAMELESS, LaunchSpec
 from ina.service.live import WorkerOptions, run_one
-from ina.switches.testbed_fabric import opened
+from ina.switches.testbeds import opened
 
 if TYPE_CHECKING:  # the command needs no torch to say what it needs
     import torch

@@ -22,6 +22,7 @@ from ina.doctor.machine_facts import MachineFacts
 from ina.errors import BadRun, RunError
 from ina.launch.agents import launch_command
 from ina.launch.machine_hosts import reached_at
+from ina.launch.plain import record_of
 from ina.launch.spec import NAMELESS, ClusterSpec, FabricSpec, LaunchSpec
 from ina.service.live import WorkerOptions, run_on
 from ina.switches.cluster_fabric import address_of, opened, server_for
@@ -142,7 +143,7 @@ def _facts(
             argv, capture_output=True, text=True, timeout=LOOK_S, stdin=subprocess.DEVNULL, check=False
         )
         said = done.stdout.strip().splitlines()
-        facts: MachineFacts | Finding = MachineFacts.from_json(said[-1] if said else "")
+        facts: MachineFacts | Finding = record_of(MachineFacts, json.loads(said[-1] if said else ""))
     except OSError as error:
         facts = Finding(machine, f"nothing can be started on it: {error.strerror}", remedy)
     except subprocess.TimeoutExpired:

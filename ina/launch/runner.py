@@ -20,7 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -28,13 +28,14 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import parse_topology
 from hostlib.launch import keeper
-from ina.launch import files, plain
+from ina.launch import files
 from ina.launch.agents import Agents
 from ina.launch.group_run import GroupRun
 from ina.launch.hosts import Hosts
 from ina.launch.job_run import JobRun
 from ina.launch.machine_hosts import MachineHosts, StartAgents
 from ina.launch.orders import GRANTED, JobOrder, RunOrder, RunStatus
+from ina.launch.plain import plain
 from ina.launch.spec import LaunchSpec
 
 RUN = "INA_RUN"
@@ -97,7 +98,7 @@ def topology_of(order: RunOrder) -> Topology:
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
     """Return a job of an order as its workers have to know it: the daemon has admitted it."""
-    tree = next(plain.admission_of(job.admission) for job in order.jobs if job.name == spec.job.name)
+    tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
 
@@ -176,7 +177,7 @@ class RunProcess:
             job.ranks,
             topology_of(self._order),
             self._order.inherited,
-            given=json.dumps(asdict(self._order)),
+            given=json.dumps(plain(self._order)),
             on_output=partial(logs.write, spec),
             stopping=self._stopping,
             on_placed=self._placed,
@@ -235,7 +236,7 @@ class RunProcess:
     def _write(self) -> bool:
         """Say how it goes; return whether that could be written, which it cannot on a full disk."""
         with self._lock, contextlib.suppress(OSError):
-            files.write(self._folder / "status.json", asdict(self._status))
+            files.write(self._folder / "status.json", self._status)
             return True
         return False
 
@@ -259,13 +260,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the order of a folder, unless another process does or has."""
     folder = Path(arguments[0])
     with files.alive(folder) as first:
-        status = files.read(folder / "status.json")
-        if not first or (status is not None and status["over"]):
+        status: RunStatus | None = files.read(folder / "status.json", RunStatus)
+        if not first or (status is not None and status.over):
             return 0
         os.chdir("/")
         keeper.adopt()
         try:
-            RunProcess(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+            RunProcess(folder, files.read(folder / "run.json", RunOrder)).run()
         finally:
             if left := keeper.end_adopted():
                 print(f"its workers left {left} processes in sessions of their own, which are ended")

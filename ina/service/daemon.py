@@ -25,9 +25,9 @@ from controller.policies.by_kind import JOINT
 from controller.policies.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.errors import BadRun, Conflict, Unknown
-from ina.launch import plain
 from ina.launch.executor import Executor
 from ina.launch.machine_hosts import identified, switch_address
+from ina.launch.plain import plain
 from ina.launch.runner import left_behind, log_file
 from ina.launch.spec import SHARED_WINDOW
 from ina.service import views
@@ -323,8 +323,9 @@ class Daemon(ServiceLoop):
         if record.state != "running" or record.run is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
         hold, offers = self._ledger.holds[record.run], self._network.offers
+        tree = hold.admissions[name]
         return JobGrant(
-            switches=plain.of_admission(hold.admissions[name]),
+            switches={**plain(tree.switches), **({"": plain(tree.beside)} if tree.beside else {})},
             crosses=hold.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,

@@ -23,7 +23,6 @@ from controller.switches.model import INA_UDP_PORT, Registration
 from controller.vocabulary import Job
 from ina.errors import EngineError, RunError, RunnerGone, StoreError
 from ina.faults import fault_point
-from ina.launch import plain
 from ina.launch.executor import Executor
 from ina.launch.orders import JobOrder, RunOrder
 from ina.service.fallback_jobs import FallbackJobs
@@ -340,7 +339,7 @@ class Effects:
                     name,
                     _command(said.job),
                     machines,
-                    plain.of_admission(hold.admissions[name]),
+                    hold.admissions[name],
                     offset,
                     str(self._ledger.logs(said)),
                     servers=hosts(servers),

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import Rendezvous
 from ina.errors import WorkerFailed
-from ina.launch import plain
 from ina.launch.hosts import UdpHosts
 from ina.launch.job_run import Attendance, JobRun, met
 from ina.launch.metrics import summed_bytes
+from ina.launch.plain import record_of
 from ina.launch.spec import JobResult, LaunchSpec, Reports
 from ina.service.client import Client, ClientError, Refused
 
@@ -63,7 +64,9 @@ class ExternalJob:
 def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
     """Return a job that a controller has admitted; nothing of its switches is asked here."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
-    tree, hosts = plain.admission_of(grant["switches"]), UdpHosts(grant["address"])
+    beside = grant["switches"].pop("", None)
+    tree = record_of(TreeAdmission, {"switches": grant["switches"], "beside": beside})
+    hosts = UdpHosts(grant["address"])
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=grant["paced"], crosses=grant["crosses"])
 
 

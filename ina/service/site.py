@@ -18,7 +18,7 @@ from ina.fallback.servers import FallbackServers
 from ina.fallback.testbed import TestbedFallback
 from ina.launch.engines import LOCAL_ENGINES, EngineChoice
 from ina.service.network import Network
-from ina.switches.testbed_fabric import program_of
+from ina.switches.testbeds import program_of
 
 
 class Site(Protocol):

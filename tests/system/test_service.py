@@ -27,7 +27,7 @@ from ina.launch.files import process_of
 from ina.service.client import Client
 from ina.service.network import Network
 from ina.service.wiring import Wiring
-from ina.switches.testbed_fabric import program_of
+from ina.switches.testbeds import program_of
 from tests import effort
 from tests.system.clusters import NETNS
 from tests.system.command import ROOT, ended, ina, runs, until
