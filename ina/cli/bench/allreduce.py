@@ -20,7 +20,7 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.live import Live
 from ina.cli.plain import Listing, Reply, Result, parse_size, plural, rate, seconds
 from ina.cli.run_options import PortKind
-from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
 from ina.service.live import run_alone
 
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
