@@ -18,9 +18,11 @@ a process (`FallbackProcess`), which is started again if it dies or hangs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -28,11 +30,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
+from controller.switches.layout import fallback_udp_port
+from controller.vocabulary import Topology
 from hostlib.meet import Lines, MessageError, encode
 from hostlib.meet.connections import Door
 from hostlib.version import version
 from ina.runtime.errors import BadRun
 from ina.runtime.fallback_process import Fallback, FallbackProcess
+from ina.runtime.machine_hosts import switch_address
 
 ASK_S: Final = 0.5
 SILENCE_S: Final = 30.0
@@ -167,6 +172,43 @@ def received(connection: socket.socket, silence_s: float) -> Iterator[dict[str, 
         if not data:
             raise ConnectionAbortedError("the connection has ended")
         yield from lines.feed(data)
+
+
+@contextlib.contextmanager
+def serving(
+    topology: Topology,
+    server: str,
+    address: tuple[str, int] | Path,
+    secret: str | None,
+    *,
+    lanes: int,
+    options: Sequence[str] = (),
+) -> Iterator[tuple[FallbackProcess, FallbackService, threading.Event]]:
+    """Serve at a server of a topology while the context lasts, for the main thread.
+
+    Args:
+        topology: The switches and servers, with their addresses.
+        server: Name of the server.
+        address: As of `FallbackService`, as are the next two.
+        secret: That clients prove to know.
+        lanes: Values of a packet.
+        options: More of ``ina fallback``.
+
+    Yields the server, its service, and an event that SIGTERM and SIGINT set. Raises BadRun, ProcessFailed.
+    """
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    local = f"{topology.ip(server)}:{fallback_udp_port(topology, server)}"
+    line = ["--transport", "udp", "--switch", switch_address(topology), "--local", local]
+    line += ["--lanes", str(lanes), *options]
+    line += ["--beside-workers"] if topology.server[server].serves_beside_workers else []
+    process = FallbackProcess(topology.port_to(topology.rack_of[server], server), line)
+    try:
+        with FallbackService(process, address, secret, lanes=lanes) as service:
+            yield process, service, stopped
+    finally:
+        process.stop()
 
 
 def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:
