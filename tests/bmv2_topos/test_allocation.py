@@ -37,10 +37,11 @@ def run(
     faults: tuple[RemoveJob | RestartJob, ...] = (),
     link: Link | None = None,
     period_s: float = PERIOD_S,
+    shape: tuple[int, ...] = (2, 2),
 ) -> Report:
-    """Run two jobs on two racks, the second of which comes later."""
+    """Run two jobs on two racks, the second of which comes later; switches between only pass packets."""
     jobs = [job("a", 4, iterations=16), job("b", 4, iterations=16, arrival_s=0.0005)]
-    topology, placements = build(jobs, (2, 2), servers=True, link=link)
+    topology, placements = build(jobs, shape, servers=True, link=link, transit=range(1, len(shape) - 1))
     allocation = Reallocation(policy, period_s)
     report = VirtualTestbed(topology, jobs, placements, settings, faults, allocation=allocation).run()
     for entry, of in zip(jobs, report.jobs, strict=True):
@@ -144,6 +145,11 @@ def test_answers_that_cannot_be_end_the_run(
 ) -> None:
     with pytest.raises(error, match=message):
         run(lambda time_s, jobs: answer)
+
+
+def test_a_switch_that_only_passes_packets_has_no_slots_to_give() -> None:
+    with pytest.raises(TestbedError, match="gives 'a' slots of 's2'; it has some at s1, s4, s5"):
+        run(lambda time_s, jobs: {"a": {"s2": Region(0, 0)}}, shape=(2, 1, 2))
 
 
 def test_what_cannot_be_asked_is_refused() -> None:

@@ -151,4 +151,4 @@ class Reallocator:
                     f"the policy gives {name!r} slots of {switch!r}; it has some at {', '.join(now)}"
                 )
             place(self._slots, region)
-        self._fleet.move(job.id, {at: slots for at, slots in wanted.items() if slots != now[at]})
+        self._fleet.move(job.id, wanted)
