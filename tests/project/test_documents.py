@@ -13,7 +13,7 @@ from bmv2_topos.harness.page import END
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]
 WIDTH = 110
 FOLDERS = ("p4src", "softswitch", "controller", "hostlib", "bmv2_topos", "examples", "benchmarks", "tests")
 INSTALL = r"install [^`]*?(?:ina|\.)\\?\[([\w,]+)\\?\]"

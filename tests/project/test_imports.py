@@ -39,7 +39,7 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
     *("hostlib/", "hostlib.fallback", "hostlib.interleave", "hostlib.launch/"),
-    *("hostlib.io.interfaces", "hostlib.meet", "hostlib.wire.encodings"),
+    *("hostlib.io.interfaces", "hostlib.meet", "hostlib.meet.connections", "hostlib.wire.encodings"),
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.policies.memory/"),
