@@ -48,7 +48,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileSettings:
-    """A program, and what is made of it."""
+    """A program, and the output of its compilation."""
 
     source: Annotated[str, Declared(argument=True, help="Compile this .p4 file, or this program of p4src/.")]
     of_source: SourceOptions

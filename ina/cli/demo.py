@@ -20,8 +20,8 @@ from ina.cli.execute import summary
 from ina.cli.live import Live
 from ina.cli.output import err, out
 from ina.cli.plain import Listing, Reply, Result, plural
-from ina.runtime.metrics import metrics
-from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.metrics import metrics
+from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
 from ina.service.live import run_alone
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))
@@ -89,7 +89,7 @@ def _run_here(spec: LaunchSpec, live: Live) -> None:
 
 
 def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:
-    """Compare two saved networks: accuracies, largest weight difference, what is allowed."""
+    """Compare two saved networks: accuracies, largest weight difference, allowed difference."""
     with np.load(switch_file) as switch, np.load(alone_file) as alone:
         names = [name for name in alone.files if name.startswith("arr_")]
         difference = max(float(np.abs(switch[name] - alone[name]).max()) for name in names)

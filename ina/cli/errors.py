@@ -26,7 +26,7 @@ _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, Permission
 
 
 class Failure(Exception):
-    """A command cannot continue; `exit_code` becomes that of the process."""
+    """A command cannot continue; the process exits with `exit_code`."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         self.exit_code = exit_code
@@ -67,7 +67,7 @@ def _told(error: Exception) -> str:
     """Return the message of one of our errors, in terms of the command."""
     # Loaded when something has gone wrong: `ina --help` needs none of it.
     from controller.errors import OtherProgram, TlsFailure
-    from ina.runtime.errors import AddressTaken, BadRun
+    from ina.errors import AddressTaken, BadRun
 
     match error:
         case BadRun(setting=str() as setting) if setting:

@@ -16,17 +16,16 @@ from ina.cli import options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import plural
-from ina.runtime import PRIVATE
-from ina.runtime.job_file import Overrides, specs_of_file
-from ina.runtime.run_log import begin_log
-from ina.runtime.spec import (
+from ina.launch import PRIVATE
+from ina.launch.job_file import Overrides, begin_log, specs_of_file
+from ina.launch.spec import (
     NAMELESS,
     Attachment,
     Captures,
     FabricSpec,
     LaunchSpec,
 )
-from ina.runtime.topology import MAX_CHILDREN
+from ina.switches.topology import MAX_CHILDREN
 
 EMBEDDED = "embedded"
 MEMORY = "Switch memory and windows"
@@ -36,7 +35,7 @@ LINK_FAULTS = "link faults belong to the switch: give them to 'ina switch --impa
 
 
 class PortKind(StrEnum):
-    """Kinds of ports towards workers (`ina.runtime.spec.PortKind`)."""
+    """Kinds of ports towards workers (`ina.launch.spec.PortKind`)."""
 
     AUTO = "auto"
     SHM = "shm"
@@ -133,7 +132,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsToRun:
-    """The jobs of a run: a command, or those of a file."""
+    """The jobs of a run: a command, or the jobs of a file."""
 
     command: Annotated[
         list[str] | None,
@@ -312,7 +311,7 @@ class SwitchOptions:
         return address
 
     def attachment(self, tls: options.TlsOptions, *, cluster: bool) -> Attachment | None:
-        """Return the running switch, or None if switches are started, or are those of a `cluster` file.
+        """Return the running switch, or None if switches are started, or come from a `cluster` file.
 
         Raises Failure for options of the other kind of switch; BadRun.
         """
@@ -359,7 +358,7 @@ class FabricOptions:
 
         Args:
             captures: Captures at the switches' ports; None: none.
-            cluster: They are those of a cluster file, which run.
+            cluster: A cluster file names the switches, which run.
 
         Raises Failure where the options contradict each other.
         """

@@ -44,9 +44,10 @@ from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import SCHEDULER
 from controller.vocabulary import Job, Topology
+from ina.faults import fault_point
+from ina.launch.plain import plain, record_of
 from ina.service.clock import Clock
-from ina.service.faults import fault_point
-from ina.service.holds import HeldRun
+from ina.service.holds import HeldRun, held_run
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
 from ina.service.retention import Retention
@@ -174,11 +175,11 @@ class Ledger:
             return policies, cluster
         from controller.vocabulary.files import parse_topology, topology_document
 
-        first = self._store.fact("policies", json.dumps(policies.plain()))
+        first = self._store.fact("policies", json.dumps(plain(policies)))
         described = self._store.fact("cluster", json.dumps(topology_document(cluster)))
         assert first is not None
         assert described is not None
-        return type(policies).of(json.loads(first)), parse_topology(described, source="cluster.json")
+        return record_of(type(policies), json.loads(first)), parse_topology(described, source="cluster.json")
 
     @property
     def trouble(self) -> str:
@@ -247,6 +248,8 @@ class Ledger:
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
+        if not self._store.kept:
+            return
         from ina.service.snapshots import program, thawed
 
         if self._last and (found := self._store.snapshot_of(program())) is not None:
@@ -258,7 +261,7 @@ class Ledger:
         self.recovered_s = self.core.now_s
         assert self.core.log is not None
         self.recovered_lines = self.core.log.counts.total()
-        self.holds = {number: HeldRun.of(body) for number, body in self._store.holds().items()}
+        self.holds = {number: held_run(body) for number, body in self._store.holds().items()}
         policies, cluster = self._wanted
         if self.topology != cluster:
             self.change_cluster(cluster)
@@ -267,7 +270,7 @@ class Ledger:
 
     def freeze(self) -> None:
         """Keep a snapshot if enough events have come since the last one. Raises StoreError."""
-        if self._last - self._frozen_at < self._snapshot_events:
+        if not self._store.kept or self._last - self._frozen_at < self._snapshot_events:
             return
         from ina.service.snapshots import frozen, program
 
@@ -324,7 +327,7 @@ class Ledger:
                         " placement, or wait until it is over"
                     )
         self._try(policies.take_over)
-        self._record_own(POLICIES, policies=policies.plain())
+        self._record_own(POLICIES, policies=plain(policies))
 
     def change_cluster(self, cluster: Topology) -> tuple[str, ...]:
         """Have another cluster from now on: written down as an event, replayed like all others.
@@ -357,7 +360,7 @@ class Ledger:
     def set_quota(self, quota: Quota) -> None:
         """Have a tenant use so much at most from now on. Raises BadSpec and StoreError."""
         self.quotas.check(quota)
-        self._record_own(QUOTA, quota=quota.plain())
+        self._record_own(QUOTA, quota=plain(quota))
 
     def remove_quota(self, tenant: str) -> None:
         """Have a tenant use as much as all. Raises StoreError."""
@@ -458,7 +461,7 @@ class Ledger:
             case "forgotten":
                 self._forget(body["jobs"])
             case "policies":
-                self.policies = type(self.policies).of(body["policies"])
+                self.policies = record_of(type(self.policies), body["policies"])
                 self.core.handle(Tick(at_s))
                 self.policies.take_over(self.core)
             case "cluster":
@@ -466,7 +469,7 @@ class Ledger:
 
                 self._take_cluster(parse_topology(json.dumps(body["cluster"]), source="cluster.json"), at_s)
             case "quota":
-                self._let_in(self.quotas.grant(Quota(**body["quota"])), at_s)
+                self._let_in(self.quotas.grant(record_of(Quota, body["quota"])), at_s)
             case "no-quota":
                 self._let_in(self.quotas.remove(body["tenant"]), at_s)
             case _:
@@ -552,9 +555,9 @@ class Ledger:
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
         """Have the core know jobs that have waited for their tenant's quota."""
-        from controller.vocabulary.files import check_job
-
         for name in names:
+            from controller.vocabulary.files import check_job
+
             job = self.submitted[name].job
             try:
                 check_job(job, self.topology)
@@ -592,12 +595,14 @@ class Ledger:
 
     def keep(self, *numbers: int) -> None:
         """Write down what is held of runs. Raises StoreError."""
-        self._store.hold({number: self.holds[number].plain() for number in numbers})
+        if self._store.kept:
+            self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
         fault_point("kept")
 
     def let_go(self, number: int) -> None:
         """Write down that nothing is held of a run any more. Raises StoreError."""
-        self._store.let_go(number)
+        if self._store.kept:
+            self._store.let_go(number)
         fault_point("let go")
 
     @property

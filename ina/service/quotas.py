@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.errors import BadSpec
 from controller.vocabulary.errors import plural
-from ina.service.errors import TooMany
+from ina.errors import TooMany
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,6 @@ class Quota:
                 f"tenant {self.tenant!r}: per_minute = {self.per_minute}: want 1 or more",
                 where=("per_minute",),
             )
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as numbers and strings."""
-        return asdict(self)
 
 
 class QuotaState(NamedTuple):
@@ -232,7 +228,7 @@ class Rates:
     >>> limits.check(alice, 3, now_s=10.0)
     Traceback (most recent call last):
         ...
-    ina.service.errors.TooMany: tenant alice may submit 6 jobs a minute; 3 more can be submitted in 10.0 s
+    ina.errors.TooMany: tenant alice may submit 6 jobs a minute; 3 more can be submitted in 10.0 s
     """
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
+from ina.launch.plain import plain, record_of
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies, read_policies
@@ -160,7 +161,7 @@ def test_a_policy_file_says_what_differs_from_the_defaults(tmp_path: Path) -> No
     allocation = AllocationSettings(routing="grid", memory="static", period_s=30)
     found = read_policies(path, defaults)
     assert found == Policies("las", allocation, retries=2, settings=(("quantum_s", 60),))
-    assert Policies.of(json.loads(json.dumps(found.plain()))) == found
+    assert record_of(Policies, json.loads(json.dumps(plain(found)))) == found
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ async def test_a_scheduler_that_places_jobs_is_reached_by_a_reload_and_left_agai
         served.policies = Policies(scheduler, settings)
         await served.daemon.reload(served.policies)
         await served.again()
-        assert served.daemon.cluster().policies["placement"] == placement
+        assert served.daemon.cluster([], operates=True)["policies"]["placement"] == placement
     await served.until(lambda: all(each.over for each in served.daemon.records()), 2000.0)
     assert {each.state for each in served.daemon.records()} == {"completed"}
     assert served.world.completed == {"a": 1, "b": 1, "c": 1}

@@ -12,7 +12,7 @@ from bmv2_topos.testbeds.netns import forwarding
 from controller.vocabulary import Link, Topology
 from controller.vocabulary.catalog import leaf_spine
 from controller.vocabulary.graphs import pinned
-from ina.service.errors import Conflict
+from ina.errors import Conflict
 from ina.service.store import Store
 from ina.service.wiring import Wiring
 from tests import effort
@@ -29,7 +29,7 @@ RANDOM: dict[str, tuple[range, dict[str, object]]] = {
     "": (range(effort.cases(6)), {}),
     "groups that take turns": (
         range(7000, 7000 + effort.cases(6)),
-        {"STAGES_S": STAGES_S, "SCHEDULERS": ("muri-s", "muri-l", "weave-s", "weave-l", "gandiva")},
+        {"STAGES_S": STAGES_S, "SCHEDULERS": ("muri-s", "muri-l", "weave-s")},
     ),
     "the cluster changes": (
         range(9000, 9000 + effort.cases(12)),

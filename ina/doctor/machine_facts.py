@@ -1,0 +1,76 @@
+"""What ``ina doctor`` wants to know of a machine, gathered there: a program, IP PORT of its workers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import resource
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from hostlib.io.interfaces import Interface, interfaces
+from hostlib.version import version
+
+RECEIVE_LIMIT = Path("/proc/sys/net/core/rmem_max")
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """Facts of a machine."""
+
+    version: str
+    time_s: float
+    """Its clock, seconds since 1970."""
+    interfaces: tuple[Interface, ...]
+    port_taken: str
+    """Why the workers' UDP port cannot be had; "": it can."""
+    receive_bytes: int | None
+    """Largest receive buffer of a socket; None: not known."""
+    open_files: int
+    """Most files that a process may open."""
+    shared_bytes: int
+    """Free shared memory."""
+    sealing: bool
+    """Whether the package that seals messages is there."""
+
+    @classmethod
+    def here(cls, ip: str, udp_port: int) -> Self:
+        """Return this machine's, whose workers use this address."""
+        try:
+            receive_bytes = int(RECEIVE_LIMIT.read_text())
+        except (OSError, ValueError):
+            receive_bytes = None
+        try:
+            space = os.statvfs(SHARED_MEMORY)
+            shared_bytes = space.f_bavail * space.f_frsize
+        except OSError:
+            shared_bytes = 0
+        return cls(
+            version(),
+            time.time(),
+            interfaces(),
+            _taken(ip, udp_port),
+            receive_bytes,
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            shared_bytes,
+            importlib.util.find_spec("cryptography") is not None,
+        )
+
+
+def _taken(ip: str, udp_port: int) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((ip, udp_port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(MachineFacts.here(sys.argv[1], int(sys.argv[2])))))
