@@ -90,7 +90,6 @@ PLACEMENTS: Mapping[str, PlacementPolicy] = _Placements(
         "locality": "placement.baselines:locality_first",
         "locality-fast-links": "placement.baselines:locality_on_fast_links",
         "optimus": "placement.baselines:optimus",
-        "exact": "placement.baselines:exact",
     }
 )
 MEMORIES: Mapping[str, Memory] = _ByName(
@@ -110,7 +109,6 @@ ROUTINGS: Mapping[str, Routing] = _ByName(
         "ecmp": "routing.baselines:ecmp",
         "ecmp-everywhere": "routing.baselines:ecmp_everywhere",
         "shortest-path": "routing.baselines:shortest_path",
-        "exact": "routing.baselines:exact",
     }
 )
 _KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
