@@ -105,10 +105,10 @@ MEMORIES: Mapping[str, Memory] = _ByName(
 ROUTINGS: Mapping[str, Routing] = _ByName(
     {
         "grid": "routing.grid:grid",
-        "tor-only": "routing.baselines:tor_only",
-        "ecmp": "routing.baselines:ecmp",
-        "ecmp-everywhere": "routing.baselines:ecmp_everywhere",
-        "shortest-path": "routing.baselines:shortest_path",
+        "tor-only": "routing.policy:tor_only",
+        "ecmp": "routing.policy:ecmp",
+        "ecmp-everywhere": "routing.policy:ecmp_everywhere",
+        "shortest-path": "routing.policy:shortest_path",
     }
 )
 _KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
