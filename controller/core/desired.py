@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
 
+from controller.policies.memory.regions import Standing
 from controller.vocabulary import Region, Tree
-
-if TYPE_CHECKING:
-    from controller.policies.memory.regions import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +117,3 @@ def difference(before: Desired, after: Desired) -> list[Action]:
         if before.places[name] != after.places[name]
     ]
     return [*stops, *changes, *starts]
-
-
-def plain(desired: Desired) -> dict[str, Any]:
-    """Return the state as numbers, strings, lists and dicts; ``next_s`` is None if it is infinite."""
-    found = asdict(desired)
-    found["next_s"] = None if desired.next_s == math.inf else desired.next_s
-    for place in found["places"].values():
-        if place["tree"] is not None:
-            place["tree"]["aggregators"] = sorted(place["tree"]["aggregators"])
-    return found

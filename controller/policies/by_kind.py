@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.errors import BadSpec
+from controller.policies.memory.regions import Reading
 from controller.policies.scheduling.policy import SCHEDULER as SCHEDULER
 
 if TYPE_CHECKING:
     from controller.policies.memory import policy as memory
-    from controller.policies.memory.demand import Reading
     from controller.policies.placement import policy as placement
     from controller.policies.routing import policy as routing
 

@@ -14,6 +14,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+import msgspec
 
 from controller.errors import BadJob, ProgramMismatch
 from controller.vocabulary import Mode, Region
@@ -232,6 +235,10 @@ class RegionChange:
     region: Region
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Measure = Annotated[float, msgspec.Meta(ge=0, lt=1e300)]
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """What the holder of a job states about it, in the metadata of the job's row.
@@ -247,16 +254,16 @@ class Registration:
     _: KW_ONLY
     process: str = ""
     """The same for others on its machine (`controller.switches.leases`)."""
-    lease_s: float | None = None
+    lease_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     """None: the job stays until somebody removes it."""
-    renewals: int = 0
-    age_s: float | None = None
+    renewals: _Count = 0
+    age_s: _Measure | None = None
     """Time since its admission."""
     name: str = ""
     user: str = ""
     command: str = ""
-    priority: int | None = None
-    goodput_bps: float | None = None
+    priority: _Count | None = None
+    goodput_bps: _Measure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from controller.vocabulary.errors import BadSpec, plural
 
@@ -192,7 +192,7 @@ class Job:
     fallback: str | None = None
     aggregate: bool = True
     tree: Tree | None = None
-    extra: Mapping[str, str] = field(default_factory=dict, hash=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         what = f"job {self.name!r}"

@@ -161,7 +161,7 @@ class SimulationOptions:
             min=1,
             metavar="US",
             rich_help_panel=NETWORK,
-            help="Let hosts process arrived packets every so many microseconds.",
+            help="Let hosts process arrived packets at this interval in microseconds.",
         ),
     ] = 5
     flows: Annotated[

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from hostlib.io.interfaces import Interface, interfaces
 from hostlib.version import version
@@ -61,16 +61,6 @@ class MachineFacts:
             shared_bytes,
             importlib.util.find_spec("cryptography") is not None,
         )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what another machine has printed. Raises ValueError."""
-        try:
-            fields: dict[str, Any] = json.loads(text)
-            fields["interfaces"] = tuple(Interface(**each) for each in fields["interfaces"])
-            return cls(**fields)
-        except (TypeError, KeyError) as error:
-            raise ValueError(str(error)) from error
 
 
 def _taken(ip: str, udp_port: int) -> str:

@@ -28,13 +28,14 @@ from ina.runtime.errors import BadRun
 from ina.runtime.machine_hosts import identified, switch_address
 from ina.runtime.spec import SHARED_WINDOW
 from ina.runtime.topology import has_slow_links
-from ina.service import plain, views
+from ina.service import views
 from ina.service.errors import Conflict, Unknown
 from ina.service.executor import Executor
 from ina.service.external import ExternalRuns, Holders, is_external
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
+from ina.service.plain import plain
 from ina.service.quotas import Quota, QuotaState, Rates
 from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
 from ina.service.reports import Reports
@@ -314,8 +315,9 @@ class Daemon(ServiceLoop):
         if record.state != "running" or record.run is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
         hold, offers = self._ledger.holds[record.run], self._network.offers
+        tree = hold.admissions[name]
         return JobGrant(
-            switches=plain.of_admission(hold.admissions[name]),
+            switches={**plain(tree.switches), **({"": plain(tree.beside)} if tree.beside else {})},
             crosses=hold.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,

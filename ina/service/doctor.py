@@ -25,6 +25,7 @@ from ina.runtime.machine_facts import MachineFacts
 from ina.runtime.machine_hosts import reached_at
 from ina.runtime.spec import NAMELESS, ClusterSpec, FabricSpec, LaunchSpec
 from ina.service.live import WorkerOptions, run_on
+from ina.service.plain import record_of
 
 LOOK_S: Final = 30.0
 """Longest time for a machine to tell its facts."""
@@ -142,7 +143,7 @@ def _facts(
             argv, capture_output=True, text=True, timeout=LOOK_S, stdin=subprocess.DEVNULL, check=False
         )
         said = done.stdout.strip().splitlines()
-        facts: MachineFacts | Finding = MachineFacts.from_json(said[-1] if said else "")
+        facts: MachineFacts | Finding = record_of(MachineFacts, json.loads(said[-1] if said else ""))
     except OSError as error:
         facts = Finding(machine, f"nothing can be started on it: {error.strerror}", remedy)
     except subprocess.TimeoutExpired:

@@ -23,7 +23,6 @@ from controller.switches.model import INA_UDP_PORT, Registration
 from controller.vocabulary import Job
 from ina.runtime.errors import RunError
 from ina.runtime.topology import has_slow_links
-from ina.service import plain
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
 from ina.service.fallback_jobs import FallbackJobs
@@ -341,7 +340,7 @@ class Effects:
                     name,
                     _command(said.job),
                     machines,
-                    plain.of_admission(hold.admissions[name]),
+                    hold.admissions[name],
                     offset,
                     str(self._ledger.logs(said)),
                     servers=hosts(servers),

@@ -14,9 +14,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from controller.errors import BadSpec
 from controller.vocabulary import Topology
@@ -96,10 +96,8 @@ class RunFolders(Executor):
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: nobody has started it."""
         folder = self._of(number)
-        found: Mapping[str, Any] | None = files.read(folder / "status.json")
-        if found is not None:
-            return RunStatus(**found)
-        return RunStatus() if (folder / "run.json").exists() else None
+        found: RunStatus | None = files.read(folder / "status.json", RunStatus)
+        return RunStatus() if found is None and (folder / "run.json").exists() else found
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
@@ -130,7 +128,7 @@ class RunFolders(Executor):
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         order = replace(order, inherited=(*order.inherited, *self._passed))
-        files.write(folder / "run.json", asdict(order))
+        files.write(folder / "run.json", order)
         fault_point("ordered")
         return folder
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 from controller.core import Cancelled, Ended
@@ -61,7 +60,7 @@ class ExternalRuns:
         """Note that the workers of a run have ended, with a failure or "". Raises OSError."""
         if self._has(number) and not self._ended(number):
             ends = RunStatus(done=self._done.get(number, {}), ends={job: failure}, over=True, final=True)
-            files.write(self._of(number) / "status.json", asdict(ends))
+            files.write(self._of(number) / "status.json", ends)
 
     def to_stop(self, number: int) -> bool:
         """Return whether the workers of a run have to end."""
@@ -105,8 +104,8 @@ class ExternalRuns:
         """Return the status of a run; None: nobody has started it."""
         if not self._has(number):
             return self._own.status(number)
-        found = files.read(self._of(number) / "status.json")
-        return RunStatus(done=self._done.get(number, {})) if found is None else RunStatus(**found)
+        found: RunStatus | None = files.read(self._of(number) / "status.json", RunStatus)
+        return RunStatus(done=self._done.get(number, {})) if found is None else found
 
     def lives(self, number: int) -> bool:
         """Return whether its holder has it, as far as is known."""

@@ -11,23 +11,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ina.service.plain import plain, record_of
+
 _LOOK_S = 0.5
 """Longer than anybody holds the lock of a folder who only looks."""
 
 
 def write(path: Path, value: Any) -> None:
-    """Write a value as JSON, for this user alone."""
+    """Write a record as JSON, for this user alone."""
     beside = path.with_name(path.name + ".new")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(handle, "w") as file:  # noqa: PTH123 - it takes the mode from os.open
-        json.dump(value, file)
+        json.dump(plain(value), file)
     beside.replace(path)
 
 
-def read(path: Path) -> Any:
-    """Return the value that a file holds; None if it is not there."""
+def read(path: Path, kind: Any = Any) -> Any:
+    """Return the record of a kind that a file holds; None if it is not there. Raises ValueError."""
     try:
-        return json.loads(path.read_text())
+        return record_of(kind, json.loads(path.read_text()))
     except FileNotFoundError:
         return None
 

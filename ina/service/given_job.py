@@ -11,6 +11,7 @@ from ina.runtime.hosts import UdpHosts
 from ina.runtime.launch import Admitted
 from ina.runtime.machine_hosts import identified, reached_at, switch_address
 from ina.service.orders import RunOrder
+from ina.service.plain import record_of
 from ina.service.runner import given, launch_spec, topology_of
 
 
@@ -27,9 +28,9 @@ def given_job(
     Raises BadRun: the text is no order, or the ranks are not where the controller has placed the job.
     """
     try:
-        order = RunOrder.of(json.loads(text))
+        order = record_of(RunOrder, json.loads(text))
         (job,) = order.jobs
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         raise BadRun(f"INA_GIVEN is not as a controller sets it: {error}") from error
     topology = topology_of(order)
     names = [identified(topology, each) for each in known_as]

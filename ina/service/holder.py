@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controller.switches.layout import TreeAdmission
 from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import Rendezvous
 from ina.runtime.errors import WorkerFailed
@@ -21,8 +22,8 @@ from ina.runtime.hosts import UdpHosts
 from ina.runtime.launch import Admitted, Attendance, attend, met
 from ina.runtime.metrics import summed_bytes
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
-from ina.service import plain
 from ina.service.client import Client, ClientError, Refused
+from ina.service.plain import record_of
 
 if TYPE_CHECKING:  # all that decides
     from ina.service.service import JobGrant
@@ -64,7 +65,9 @@ class ExternalJob:
 def _granted(spec: LaunchSpec, grant: JobGrant) -> Admitted:
     """Return a job that a controller has admitted; nothing of its switches is asked here."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
-    tree, hosts = plain.admission_of(grant["switches"]), UdpHosts(grant["address"])
+    beside = grant["switches"].pop("", None)
+    tree = record_of(TreeAdmission, {"switches": grant["switches"], "beside": beside})
+    hosts = UdpHosts(grant["address"])
     return Admitted(hosts, spec, tree, offers, grant["paced"], grant["crosses"])
 
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from controller.core import Place, Run
 from controller.switches.layout import TreeAdmission
-from ina.service import plain
+from ina.service.plain import record_of
 
 ON_NO_SWITCH = 0
 """The id of jobs that no switch has to know of: each is on one server."""
-
+_TREE = ("root", "parents", "aggregators")
 
 Stage = Literal["preparing", "running", "stopping"]
 
@@ -41,31 +41,6 @@ class HeldRun:
     udp_ports: dict[str, tuple[int, ...]] = field(default_factory=dict)
     before: dict[str, float] = field(default_factory=dict)
 
-    def plain(self) -> dict[str, Any]:
-        """Return it as the store keeps it."""
-        return {
-            "run": plain.of_run(self.run),
-            "places": {name: plain.of_place(place) for name, place in self.places.items()},
-            "stage": self.stage,
-            "over": sorted(self.over),
-            "admissions": {name: plain.of_admission(each) for name, each in self.admissions.items()},
-            "udp_ports": {name: list(ports) for name, ports in self.udp_ports.items()},
-            "before": self.before,
-        }
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> HeldRun:
-        """Return the run that `plain` gave this for."""
-        return cls(
-            plain.run_of(found["run"]),
-            {name: plain.place_of(place) for name, place in found["places"].items()},
-            found["stage"],
-            frozenset(found["over"]),
-            admissions={name: plain.admission_of(each) for name, each in found["admissions"].items()},
-            udp_ports={name: tuple(ports) for name, ports in found["udp_ports"].items()},
-            before=found["before"],
-        )
-
     def of_switches(self) -> dict[str, TreeAdmission]:
         """Return the admissions that switches should hold, by job: of those that have not ended."""
         return {
@@ -73,6 +48,20 @@ class HeldRun:
             for name, admission in self.admissions.items()
             if name not in self.over and admission.job != ON_NO_SWITCH
         }
+
+
+def held_run(found: dict[str, Any]) -> HeldRun:
+    """Return the run that the store has kept, written by this version or an earlier one."""
+    if "busy" not in found:  # version 3, or earlier
+        for place in found["places"].values():
+            place["tree"] = place["tree"] and dict(zip(_TREE, place["tree"], strict=True))
+            regions = place["regions"].items()
+            place["regions"] = {switch: {"offset": first, "size": size} for switch, (first, size) in regions}
+        found["admissions"] = {
+            job: {"beside": switches.pop("", None), "switches": switches}
+            for job, switches in found["admissions"].items()
+        }
+    return record_of(HeldRun, found)
 
 
 def hosts(servers: Sequence[str]) -> tuple[str, ...]:

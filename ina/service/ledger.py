@@ -46,7 +46,8 @@ from controller.policies.scheduling.policy import SCHEDULER
 from controller.vocabulary import Job, Topology
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
-from ina.service.holds import HeldRun
+from ina.service.holds import HeldRun, held_run
+from ina.service.plain import plain, record_of
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
 from ina.service.retention import Retention
@@ -174,11 +175,11 @@ class Ledger:
             return policies, cluster
         from controller.vocabulary.files import parse_topology, topology_document
 
-        first = self._store.fact("policies", json.dumps(policies.plain()))
+        first = self._store.fact("policies", json.dumps(plain(policies)))
         described = self._store.fact("cluster", json.dumps(topology_document(cluster)))
         assert first is not None
         assert described is not None
-        return type(policies).of(json.loads(first)), parse_topology(described, source="cluster.json")
+        return record_of(type(policies), json.loads(first)), parse_topology(described, source="cluster.json")
 
     @property
     def trouble(self) -> str:
@@ -258,7 +259,7 @@ class Ledger:
         self.recovered_s = self.core.now_s
         assert self.core.log is not None
         self.recovered_lines = self.core.log.counts.total()
-        self.holds = {number: HeldRun.of(body) for number, body in self._store.holds().items()}
+        self.holds = {number: held_run(body) for number, body in self._store.holds().items()}
         policies, cluster = self._wanted
         if self.topology != cluster:
             self.change_cluster(cluster)
@@ -324,7 +325,7 @@ class Ledger:
                         " placement, or wait until it is over"
                     )
         self._try(policies.take_over)
-        self._record_own(POLICIES, policies=policies.plain())
+        self._record_own(POLICIES, policies=plain(policies))
 
     def change_cluster(self, cluster: Topology) -> tuple[str, ...]:
         """Have another cluster from now on: written down as an event, replayed like all others.
@@ -357,7 +358,7 @@ class Ledger:
     def set_quota(self, quota: Quota) -> None:
         """Have a tenant use so much at most from now on. Raises BadSpec and StoreError."""
         self.quotas.check(quota)
-        self._record_own(QUOTA, quota=quota.plain())
+        self._record_own(QUOTA, quota=plain(quota))
 
     def remove_quota(self, tenant: str) -> None:
         """Have a tenant use as much as all. Raises StoreError."""
@@ -458,7 +459,7 @@ class Ledger:
             case "forgotten":
                 self._forget(body["jobs"])
             case "policies":
-                self.policies = type(self.policies).of(body["policies"])
+                self.policies = record_of(type(self.policies), body["policies"])
                 self.core.handle(Tick(at_s))
                 self.policies.take_over(self.core)
             case "cluster":
@@ -466,7 +467,7 @@ class Ledger:
 
                 self._take_cluster(parse_topology(json.dumps(body["cluster"]), source="cluster.json"), at_s)
             case "quota":
-                self._let_in(self.quotas.grant(Quota(**body["quota"])), at_s)
+                self._let_in(self.quotas.grant(record_of(Quota, body["quota"])), at_s)
             case "no-quota":
                 self._let_in(self.quotas.remove(body["tenant"]), at_s)
             case _:
@@ -592,7 +593,7 @@ class Ledger:
 
     def keep(self, *numbers: int) -> None:
         """Write down what is held of runs. Raises StoreError."""
-        self._store.hold({number: self.holds[number].plain() for number in numbers})
+        self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
         fault_point("kept")
 
     def let_go(self, number: int) -> None:

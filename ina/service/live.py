@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import structs
+
 from controller import ControllerError
 from controller.core import Core, Entry, Log, Submitted
 from controller.policies.scheduling import BadDecision, Decision, Group, JobState, Stuck, Submission, View
@@ -318,7 +320,7 @@ class LiveJobs:
             now_s = loop.now_s
             arrived = []
             while coming and coming[0].at_s <= now_s:
-                arrived.append(coming.popleft()._replace(at_s=now_s))
+                arrived.append(structs.replace(coming.popleft(), at_s=now_s))
             await loop.take_in(arrived)
             self._tell(on_entry)
             self._check(waits=not coming)

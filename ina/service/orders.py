@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Mode
 from controller.vocabulary.job import Encoding
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
@@ -24,7 +25,7 @@ class JobOrder:
         name: The job's name.
         command: What each of its workers runs.
         machines: The ranks on each of its servers.
-        admission: What the switches hold of it (`plain.of_admission`).
+        admission: What the switches hold of it.
         offset: The stage at which it starts a round, in a group.
         logs: The folder for what its ranks write.
         servers: Names of its servers, in the order of `machines`.
@@ -39,7 +40,7 @@ class JobOrder:
     name: str
     command: tuple[str, ...]
     machines: tuple[tuple[int, ...], ...]
-    admission: Mapping[str, Any]
+    admission: TreeAdmission
     offset: int
     logs: str
     servers: tuple[str, ...] = ()
@@ -89,23 +90,6 @@ class RunOrder:
     launch_with: str = ""
     here: str = ""
     inherited: tuple[str, ...] = (*ACCOUNT, *SETTINGS)
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> RunOrder:
-        """Return the order that ``asdict`` gave this for."""
-        jobs = (
-            JobOrder(
-                **{
-                    **job,
-                    "command": tuple(job["command"]),
-                    "machines": tuple(map(tuple, job["machines"])),
-                    "servers": tuple(job["servers"]),
-                }
-            )
-            for job in found["jobs"]
-        )
-        inherited = tuple(found["inherited"])
-        return cls(**{**found, "jobs": tuple(jobs), "inherited": inherited})
 
 
 @dataclass(slots=True)

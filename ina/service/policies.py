@@ -166,17 +166,6 @@ class Policies:
         """The policies by kind."""
         return {"scheduler": self.scheduler, **(self.allocation.names if self.allocation else {})}
 
-    def plain(self) -> dict[str, Any]:
-        """Return them as numbers, strings and dicts."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Policies:
-        """Return the policies for which `plain` gave this."""
-        allocation = found["allocation"] and AllocationSettings(**found["allocation"])
-        settings = tuple((name, value) for name, value in found.get("settings", ()))
-        return cls(**{**found, "allocation": allocation, "settings": settings})
-
 
 def read_policies(path: Path, defaults: Policies) -> Policies:
     """Return the policies of a file; what it leaves out is as in `defaults`.

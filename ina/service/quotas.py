@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.errors import BadSpec
 from controller.vocabulary.errors import plural
@@ -60,10 +60,6 @@ class Quota:
                 f"tenant {self.tenant!r}: per_minute = {self.per_minute}: want 1 or more",
                 where=("per_minute",),
             )
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as numbers and strings."""
-        return asdict(self)
 
 
 class QuotaState(NamedTuple):

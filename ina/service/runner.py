@@ -20,7 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,9 +33,10 @@ from ina.runtime.hosts import Hosts
 from ina.runtime.launch import Admitted
 from ina.runtime.machine_hosts import MachineHosts, StartAgents
 from ina.runtime.spec import LaunchSpec
-from ina.service import files, plain
+from ina.service import files
 from ina.service.jobs import GroupRun
 from ina.service.orders import GRANTED, JobOrder, RunOrder, RunStatus
+from ina.service.plain import plain
 
 RUN = "INA_RUN"
 """The environment variable of workers, and of what they start, with the folder of their run."""
@@ -97,7 +98,7 @@ def topology_of(order: RunOrder) -> Topology:
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> Admitted:
     """Return a job of an order as its workers have to know it: the daemon has admitted it."""
-    tree = next(plain.admission_of(job.admission) for job in order.jobs if job.name == spec.job.name)
+    tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return Admitted(hosts, spec, tree, offers, order.paced, order.switch)
 
@@ -176,7 +177,7 @@ class RunProcess:
             job.ranks,
             topology_of(self._order),
             self._order.inherited,
-            given=json.dumps(asdict(self._order)),
+            given=json.dumps(plain(self._order)),
             on_output=partial(logs.write, spec),
             stopping=self._stopping,
             on_placed=self._placed,
@@ -235,7 +236,7 @@ class RunProcess:
     def _write(self) -> bool:
         """Say how it goes; return whether that could be written, which it cannot on a full disk."""
         with self._lock, contextlib.suppress(OSError):
-            files.write(self._folder / "status.json", asdict(self._status))
+            files.write(self._folder / "status.json", self._status)
             return True
         return False
 
@@ -259,13 +260,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the order of a folder, unless another process does or has."""
     folder = Path(arguments[0])
     with files.alive(folder) as first:
-        status = files.read(folder / "status.json")
-        if not first or (status is not None and status["over"]):
+        status: RunStatus | None = files.read(folder / "status.json", RunStatus)
+        if not first or (status is not None and status.over):
             return 0
         os.chdir("/")
         keeper.adopt()
         try:
-            RunProcess(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+            RunProcess(folder, files.read(folder / "run.json", RunOrder)).run()
         finally:
             if left := keeper.end_adopted():
                 print(f"its workers left {left} processes in sessions of their own, which are ended")

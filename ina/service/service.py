@@ -79,7 +79,7 @@ class JobGrant(TypedDict):
     """What the workers of a job that somebody else has started have to know, once its switches serve it.
 
     Attributes:
-        switches: What each switch of its tree holds of it, as plain data (`ina.service.plain`).
+        switches: What each switch of its tree holds of it, as plain data; "": the worker beside its server.
         crosses: Whether it uses switches: its workers are not all on one server.
         lanes: Values of a packet.
         salted: Packets have a salt (`controller.switches.model.SwitchInfo`).

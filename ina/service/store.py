@@ -27,7 +27,7 @@ from controller.switches.leases import is_running
 from ina.service import files
 from ina.service.errors import StoreError
 
-VERSION = 3
+VERSION = 4
 """Of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
 
 FILE = "state.sqlite"
@@ -50,8 +50,8 @@ _ARCHIVE = """
 CREATE TABLE archive (job INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT NULL);
 CREATE INDEX archive_name ON archive (name);
 """
-_MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE}
-"""What leads from each earlier version to the next."""
+_MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: ""}
+"""What leads from each earlier version to the next. Holds of version 4 have another form (`held_run`)."""
 
 
 class Row(NamedTuple):

@@ -14,11 +14,12 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from ina.service.errors import Conflict, StoreError, Unknown
+from ina.service.plain import plain, record_of
 
 FILE = "tokens.json"
 _BYTES = 32
@@ -115,17 +116,13 @@ class Tokens:
             found = self._path.stat()
             version = (found.st_ino, found.st_mtime_ns, found.st_size)
             if version != self._read[0]:
-                lines = json.loads(self._path.read_text(encoding="utf-8"))
-                grants = [
-                    TokenGrant(line["name"], Role(line["role"]), line["sha256"], line.get("user", ""))
-                    for line in lines
-                ]
+                grants = record_of(list[TokenGrant], json.loads(self._path.read_text(encoding="utf-8")))
                 self._read = (version, {grant.sha256: grant for grant in grants})
         except FileNotFoundError:
             self._read = (None, {})
         except OSError as error:
             raise StoreError(f"{self._path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             raise StoreError(
                 f"{self._path} is damaged; nobody is let in. Remove it, and add the tokens again: 'ina"
                 " controller token add NAME'"
@@ -138,7 +135,7 @@ class Tokens:
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - it takes the mode from os.open
-                json.dump([asdict(grant) for grant in grants], file, indent=1)
+                json.dump(plain(grants), file, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self._path)

@@ -14,11 +14,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+
+import msgspec
 
 from bmv2_topos.testbeds.netns.commands import Program
 from bmv2_topos.testbeds.netns.errors import NoTestbed, Taken
-from controller.vocabulary import Link, Server, Switch, Topology
+from controller.vocabulary import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +55,6 @@ class State:
         beside.write_text(json.dumps(asdict(self), indent=1))
         beside.replace(place)
 
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Self:
-        """Read what `save` wrote."""
-        of = fields.pop("topology")
-        topology = Topology(
-            tuple(Switch(**each | {"runtime": tuple(each["runtime"])}) for each in of["switches"]),
-            tuple(Server(**each | {"commands": tuple(each["commands"])}) for each in of["servers"]),
-            tuple(Link(**each) for each in of["links"]),
-            of["root"],
-            of["name"],
-        )
-        return cls(topology=topology, program=Program(**fields.pop("program")), **fields)
-
 
 def base() -> Path:
     """Return where the folders are."""
@@ -88,7 +76,7 @@ def known() -> list[str]:
 def load(name: str) -> State:
     """Return the stored state of a testbed. Raises NoTestbed."""
     try:
-        return State.from_json(json.loads((folder(name) / "state.json").read_text()))
+        return msgspec.convert(json.loads((folder(name) / "state.json").read_text()), State)
     except FileNotFoundError:
         raise missing(name) from None
 

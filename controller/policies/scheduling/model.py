@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from controller.vocabulary import BadSpec, Job
 
@@ -52,7 +53,7 @@ class Submission:
     vc: str = ""
     batch: int = 0
     deadline_s: float | None = None
-    extra: Mapping[str, str] = field(default_factory=dict, hash=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     once: bool = False
 
     def __post_init__(self) -> None:

@@ -75,8 +75,7 @@ class ClusterSimulation(common.Deciding):
         float,
         Declared(
             metavar="SECONDS",
-            help="Divide memory again every so many seconds, besides at starts and ends of jobs; 0: only "
-            "then.",
+            help="Divide memory again at this interval, besides at starts and ends of jobs; 0: only then.",
         ),
     ] = 60.0
     margin: common.Margin = 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from controller.core import (
     LinkGone,
     Log,
     Measured,
+    Progressed,
     Rules,
     Submitted,
     Tick,
@@ -30,7 +32,7 @@ from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
-from controller.vocabulary import Cluster, Job, fabrics
+from controller.vocabulary import Cluster, Job, Tree, fabrics
 from controller.vocabulary import Topology as Network
 from tests import effort
 from tests.controller.core.machine import Room
@@ -305,3 +307,36 @@ def test_gpus_of_a_job_that_ends_as_the_last_link_comes_back_are_free() -> None:
     core.handle(Submitted(1.0, submission_of(second, NETWORK), second))
     core.handle(Tick(1.0))
     assert [*core.desired().places] == ["b"]
+
+
+def test_events_that_an_earlier_version_stored_are_read() -> None:
+    job = {
+        **{"name": "a", "workers": 2, "command": ["true"], "servers": ["h1", "h2"], "layers_bytes": [64, 32]},
+        "tree": {"root": "s1", "parents": {"s2": "s1"}, "aggregators": ["s1", "s2"]},
+        "extra": {"driver": True},
+    }
+    spec = {"name": "a", "arrival_s": 1, "gpus": 2, "iterations": 100, "stages_s": [0, 0, 1.5, 0]}
+    found = event_of({"kind": "submitted", "at_s": 1, "spec": spec, "job": job})
+    assert isinstance(found, Submitted)
+    assert found.spec.stages_s == (0.0, 0.0, 1.5, 0.0)
+    assert found.job is not None
+    assert found.job.tree == Tree("s1", {"s2": "s1"}, frozenset({"s1", "s2"}))
+    assert (found.job.servers, found.job.extra) == (("h1", "h2"), {"driver": True})
+    assert event_of({"kind": "progressed", "at_s": 2.0, "job": "a", "iteration_s": "inf"}) == Progressed(
+        2.0, "a", None, math.inf
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"kind": "eaten", "at_s": 1.0}, "kind 'eaten': .*want one of submitted, .*server-gone, .*tick"),
+        ({"at_s": 1.0}, "kind None: .*missing required field `kind`"),
+        ({"kind": "ended", "at_s": 1.0}, "kind 'ended': .*missing required field `job`"),
+        ({"kind": "ended", "at_s": 1.0, "job": 3}, r"Expected `str`, got `int` - at `\$.job`"),
+        ({"kind": "tick", "at_s": 1.0, "joob": "a"}, "unknown field `joob`"),
+    ],
+)
+def test_what_is_no_event_is_refused(wrong: dict[str, object], why: str) -> None:
+    with pytest.raises(BadSpec, match=why):
+        event_of(wrong)

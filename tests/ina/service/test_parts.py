@@ -16,9 +16,9 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.vocabulary import Region, Tree
 from controller.vocabulary.catalog import leaf_spine
-from ina.service import plain
 from ina.service.clock import Clock
-from ina.service.holds import HeldRun
+from ina.service.holds import HeldRun, held_run
+from ina.service.plain import plain
 from ina.service.policies import Policies
 from ina.service.steps import Resize, Start, Stop, steps
 from ina.service.store import Store
@@ -165,18 +165,7 @@ def test_how_the_clock_stands_is_written_down_once_and_when_it_was_stepped(
         assert "stepped by +7200 s" in caplog.text
 
 
-def test_runs_and_places_come_back() -> None:
-    run = Run(3, ("a", "b"), (0, 5), (0, 2), "why")
-    assert plain.run_of(json.loads(json.dumps(plain.of_run(run)))) == run
-    tree = Tree("s1", {"s2": "s1"}, frozenset({"s1", "s2"}))
-    for place in (
-        Place(("h1",)),
-        Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, Standing.GRANTED),
-    ):
-        assert plain.place_of(json.loads(json.dumps(plain.of_place(place)))) == place
-
-
-def test_admissions_come_back() -> None:
+def test_a_held_run_comes_back(tmp_path: Path) -> None:
     bare = Admission(
         job=7,
         counter_row=1,
@@ -205,8 +194,57 @@ def test_admissions_come_back() -> None:
         registration=Registration("ina controller", name="a", user="me", command="true", priority=3),
     )
     beside = Member(1, 3, "02:00:00:00:00:03", "10.0.0.3", 42594)
-    for tree in (TreeAdmission({"s1": bare, "s2": full}), TreeAdmission({"s1": bare}, beside)):
-        assert plain.admission_of(json.loads(json.dumps(plain.of_admission(tree)))) == tree
+    tree = Tree("s1", {"s2": "s1"}, frozenset({"s1", "s2"}))
+    place = Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, Standing.GRANTED, 4)
+    held = HeldRun(
+        Run(3, ("a", "b"), (0, 5), (0, 2), "why"),
+        {"a": place, "b": Place(("h1",))},
+        "running",
+        frozenset({"b"}),
+        admissions={"a": TreeAdmission({"s1": bare, "s2": full}), "b": TreeAdmission({"s1": bare}, beside)},
+        udp_ports={"a": (42593, 42594), "b": ()},
+        before={"a": 2.0},
+    )
+    with Store(tmp_path) as store:
+        store.hold({3: plain(held)})
+        (kept,) = store.holds().values()
+    assert held_run(kept) == held
+
+
+def test_what_version_3_kept_of_a_run_is_read() -> None:
+    registration = {"holder": "ina controller", "process": "", "lease_s": None, "renewals": 0, "age_s": None}
+    member = {"rank": 0, "port": 1, "mac": "02:00:00:00:00:01", "ip": "10.0.0.1", "udp_port": 42593}
+    admission = {
+        **{"job": 7, "counter_row": 1, "region": {"offset": 0, "size": 8}, "generation": 9, "group": 1},
+        "members": [{**member, "bitmap": 1, "below": [0, 2]}],
+        **{"fan_in": 1, "window": 4, "uplink": None, "result_bitmap": 1, "change": None},
+        "registration": registration,
+    }
+    place = {
+        "servers": ["h1", "h2"],
+        "tree": ["s1", {"s2": "s1"}, ["s1"]],
+        "fallback": "h3",
+        "regions": {"s1": [8, 16]},
+        "standing": "granted",
+    }
+    kept = {
+        "run": {"number": 3, "jobs": ["a"], "gpus": [0], "offsets": [0], "reason": "why"},
+        "places": {"a": place, "b": {**place, "tree": None, "regions": {}, "standing": None}},
+        "stage": "running",
+        "over": ["b"],
+        "admissions": {"a": {"s1": admission, "": {**member, "bitmap": 2, "below": [0, 0]}}},
+        "udp_ports": {"a": [42593]},
+        "before": {"a": 2.0},
+    }
+    held = held_run(json.loads(json.dumps(kept)))
+    tree = Tree("s1", {"s2": "s1"}, frozenset({"s1"}))
+    assert held.places["a"] == Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, Standing.GRANTED)
+    assert held.places["b"].tree is None
+    assert held.over == {"b"}
+    below = Member(0, 1, "02:00:00:00:00:01", "10.0.0.1", 42593, 1, range(2))
+    assert held.admissions["a"].switches["s1"].members == (below,)
+    assert held.admissions["a"].beside == Member(0, 1, "02:00:00:00:00:01", "10.0.0.1", 42593, 2)
+    assert held.admissions["a"].switches["s1"].registration == Registration("ina controller")
 
 
 BED = leaf_spine(2, 2, 1, servers=2)

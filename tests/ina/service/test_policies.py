@@ -18,6 +18,7 @@ from controller.policies.scheduling.policy import Decision, Group, ReportedJob, 
 from controller.vocabulary import Job, fabrics
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
+from ina.service.plain import plain, record_of
 from ina.service.policies import Policies, read_policies
 from ina.service.snapshots import program
 from ina.service.store import Store
@@ -160,7 +161,7 @@ def test_a_policy_file_says_what_differs_from_the_defaults(tmp_path: Path) -> No
     allocation = AllocationSettings(routing="grid", memory="static", period_s=30)
     found = read_policies(path, defaults)
     assert found == Policies("las", allocation, retries=2, settings=(("quantum_s", 60),))
-    assert Policies.of(json.loads(json.dumps(found.plain()))) == found
+    assert record_of(Policies, json.loads(json.dumps(plain(found)))) == found
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from controller import Fleet, SwitchSession
 from controller.p4runtime_shim.ports import PortEnds, SwitchReport
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
-from ina.service import plain
 from ina.service.errors import RunnerGone
 from ina.service.orders import RunOrder, RunStatus
 from tests.ina.service.reached import reached, summed
@@ -80,7 +79,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.in_flight = {job.name: job.in_flight for job in self.order.jobs}
-        self.admissions = {job.name: plain.admission_of(job.admission) for job in self.order.jobs}
+        self.admissions = {job.name: job.admission for job in self.order.jobs}
 
 
 class Fallbacks:
