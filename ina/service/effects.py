@@ -21,6 +21,7 @@ from controller.policies.memory.regions import Standing
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.vocabulary import Job
+from hostlib.launch.launcher import account
 from ina.errors import EngineError, RunError, RunnerGone, StoreError
 from ina.faults import fault_point
 from ina.launch.executor import Executor
@@ -390,6 +391,6 @@ def _command(job: Job) -> tuple[str, ...]:
     return (
         *("setpriv", "--reuid", str(entry.pw_uid), "--regid", str(entry.pw_gid), "--init-groups"),
         *("--inh-caps=-all", "--no-new-privs"),
-        *("env", f"HOME={entry.pw_dir}", f"USER={user}", f"LOGNAME={user}", f"SHELL={entry.pw_shell}"),
+        *("env", "-u", "TMPDIR", *(f"{name}={text}" for name, text in account(entry).items())),
         *command,
     )
