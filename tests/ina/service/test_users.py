@@ -161,7 +161,7 @@ def test_a_command_runs_as_its_user_in_its_folder(monkeypatch: pytest.MonkeyPatc
     told = Job(
         name="a",
         workers=1,
-        command=("sh", "-c", "id -u; id -g; pwd; echo $USER; echo ${TMPDIR-none}; grep NoNewPrivs /proc/self/status"),
+        command=("sh", "-c", "id -u; id -g; pwd; echo $USER ${TMPDIR-none}; grep NoNewPrivs /proc/self/status"),
         extra={"user": "nobody", "folder": "/tmp"},
     )
     found = subprocess.run(_command(told), capture_output=True, text=True, check=True)
