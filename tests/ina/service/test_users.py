@@ -161,12 +161,12 @@ def test_a_command_runs_as_its_user_in_its_folder(monkeypatch: pytest.MonkeyPatc
     told = Job(
         name="a",
         workers=1,
-        command=("sh", "-c", "id -u; id -g; pwd; echo $USER ${TMPDIR-none}; grep NoNewPrivs /proc/self/status"),
+        command=("sh", "-c", "id -u; id -g; pwd; echo $USER ${TMPDIR-no}; grep NoNewPrivs /proc/self/status"),
         extra={"user": "nobody", "folder": "/tmp"},
     )
     found = subprocess.run(_command(told), capture_output=True, text=True, check=True)
     gid = pwd.getpwnam("nobody").pw_gid
-    assert found.stdout.split() == [str(NOBODY), str(gid), "/tmp", "nobody", "none", "NoNewPrivs:", "1"]
+    assert found.stdout.split() == [str(NOBODY), str(gid), "/tmp", "nobody", "no", "NoNewPrivs:", "1"]
 
 
 def test_a_commands_environment_names_its_folder() -> None:
