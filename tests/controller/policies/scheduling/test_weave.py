@@ -221,7 +221,6 @@ def test_average_and_slowdown_are_better_than_muris(trace: str, rules: str) -> N
         measure(make(rules + name, SimulationConfig(cluster)).run(jobs, cluster))
         for name in ("weave-s", "muri-s")
     )
-    assert ours.avg_slowdown < theirs.avg_slowdown
-    # the one exception is on the page of results
-    allowed = 1.06 if (trace, rules) == ("trace3", "benchmarks.replicas.muri:") else 1.0
-    assert ours.avg_jct_s < allowed * theirs.avg_jct_s
+    assert ours.avg_jct_s < theirs.avg_jct_s
+    # where all jobs come at once short ones pay: the page of results says so
+    assert ours.avg_slowdown < (1.4 if trace == "trace3_pr" else 1.0) * theirs.avg_slowdown
