@@ -145,6 +145,16 @@ def test_the_relaxation_is_no_less_than_any_tree() -> None:
     assert least >= score(question.evaluate(best_trees(question)))[0] * (1 - 1e-6)
 
 
+@pytest.mark.parametrize("name", ["ecmp", "ecmp-everywhere"])
+def test_jobs_are_spread_over_paths_of_equal_length(name: str) -> None:
+    topology = fabrics.leaf_spine(4, 2, 8)
+    question = Question(
+        topology, tuple(job(f"j{n}", f"h{n + 1}", f"h{n + 9}", fallback="h8") for n in range(7))
+    )
+    used = {switch for tree in ROUTINGS[name](question).values() for switch in tree.switches}
+    assert len(used - {"leaf1", "leaf2"}) > 1
+
+
 def test_where_few_switches_sum_grid_finds_them_and_shortest_paths_do_not() -> None:
     spines = fabrics.leaf_spine(3, 3, 2, fabrics.Parts(trunk_bps=25e9, slots=4096))
     some = {"leaf1", "spine3"}

@@ -136,11 +136,12 @@ def test_preemption_waits_for_the_boundary_and_takes_the_one_served_most() -> No
     assert ends["second"] == (400, 5400)
 
 
-def test_jobs_of_one_level_do_not_preempt_each_other() -> None:
+@pytest.mark.parametrize("packer", [None, Packer(LAW, least_gain=9.0)], ids=["alone", "no partner gains"])
+def test_jobs_of_one_level_do_not_preempt_each_other(packer: Packer | None) -> None:
     specs = [spec("old", lasts_s=3000), spec("new", at=100, lasts_s=200)]
     starts = {}
     for first in (1000, 5000):
-        ends, _ = run(specs, ONE, packer=None, interval_s=700, ledger=Charges(first=first))
+        ends, _ = run(specs, ONE, packer=packer, interval_s=700, ledger=Charges(first=first))
         starts[first] = ends["new"][0]
     assert starts == {1000: 1400, 5000: 3000}
 
