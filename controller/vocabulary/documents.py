@@ -13,12 +13,17 @@ import stat
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from controller.vocabulary.errors import BadSpec
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FORMATS = (".toml", ".json", ".yaml", ".yml")
 MAX_CHARACTERS = 1 << 27
@@ -32,6 +37,16 @@ Where = tuple[str | int, ...]
 
 Check = Callable[[Any], str | None]
 """Returns the description of a valid value; None: the value is valid."""
+
+
+def said_of(record: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a record that are not as by default, as plain data."""
+    usual = {
+        each.name: each.default if each.default_factory is MISSING else each.default_factory()
+        for each in fields(record)
+    }
+    values = msgspec.to_builtins(record).items()
+    return {name: value for name, value in values if getattr(record, name) != usual[name]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,9 @@ from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
 from ina.service.plain import plain
 from ina.service.quotas import Quota, QuotaState, Rates
-from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
+from ina.service.records import Audit, Discrepancy, JobRecord, LogLine, Said, id_of
 from ina.service.reports import Reports
 from ina.service.runner import left_behind, log_file
-from ina.service.service import ClusterState, JobExplanation, JobGrant, LogLine, SlotsChange
 
 FORGET_S = 5.0
 """Least interval at which jobs that are over are looked at, whether they are to be forgotten."""
@@ -150,7 +149,7 @@ class Daemon(ServiceLoop):
         """How many lines the log had when the service began, before it decided anything."""
         return self._ledger.recovered_lines
 
-    def explain(self, name: str) -> JobExplanation:
+    def explain(self, name: str) -> views.ExplanationView:
         """Say why a job stands as it does."""
         return self._reports.explain(name)
 
@@ -159,9 +158,9 @@ class Daemon(ServiceLoop):
         """The switches, servers and links."""
         return self._ledger.topology
 
-    def cluster(self) -> ClusterState:
-        """Return the cluster as it is."""
-        return self._reports.cluster()
+    def cluster(self, records: Iterable[JobRecord] = (), *, operates: bool = True) -> views.ClusterView:
+        """Return the cluster as it is, with the states of these jobs, for one who `operates` it or not."""
+        return self._reports.cluster(records, operates=operates)
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log later than number `after`."""
@@ -309,14 +308,14 @@ class Daemon(ServiceLoop):
         self._holders.renew(name, done)
         return self._to_stop(record)
 
-    def grant(self, name: str) -> JobGrant:
+    def grant(self, name: str) -> views.JobGrant:
         """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
         record = self._held(name)
         if record.state != "running" or record.run is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
         hold, offers = self._ledger.holds[record.run], self._network.offers
         tree = hold.admissions[name]
-        return JobGrant(
+        return views.JobGrant(
             switches={**plain(tree.switches), **({"": plain(tree.beside)} if tree.beside else {})},
             crosses=hold.places[name].tree is not None,
             lanes=offers.lanes,
@@ -408,8 +407,8 @@ class Daemon(ServiceLoop):
         await self._tell()
         return notes
 
-    async def reallocate(self, name: str = "", *, by: str = "") -> list[SlotsChange]:
-        """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
+    async def reallocate(self, name: str = "", *, by: str = "") -> views.ReallocationView:
+        """Divide memory now; return what the jobs that use it, or this one alone, have got.
 
         Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
         """
@@ -424,20 +423,22 @@ class Daemon(ServiceLoop):
         await self._tell()
         question, answer = allocation.allocator.question, allocation.allocator.answer
         after = ledger.desired().places
-        found = [
-            SlotsChange(
-                each,
-                answer.standing[each],
-                before[each].regions if each in before else {},
-                place.regions,
-                reasons.of_slots(question, answer, each),
-            )
+        had = {each: place.regions for each, place in before.items()}
+        found: list[views.ReallocatedView] = [
+            {
+                "job": each,
+                "standing": answer.standing[each].value,
+                "changed": dict(had.get(each, {})) != dict(place.regions),
+                "before": views.slots_of(had.get(each, {})),
+                "after": views.slots_of(place.regions),
+                "why": reasons.of_slots(question, answer, each),
+            }
             for each, place in after.items()
             if place.tree is not None and name in ("", each) and question and answer
         ]
         if name and not found:
             raise Conflict(f"job {name!r} uses no switch memory: {self.record(name).state}")
-        return found
+        return {"at_s": self.now_s, "jobs": found}
 
     def quotas(self) -> list[QuotaState]:
         """Return the tenants that have quotas, and how far these are used."""

@@ -12,7 +12,7 @@ from ina.runtime.launch import Admitted
 from ina.runtime.machine_hosts import identified, reached_at, switch_address
 from ina.service.orders import RunOrder
 from ina.service.plain import record_of
-from ina.service.runner import given, launch_spec, topology_of
+from ina.service.runner import given, topology_of
 
 
 def given_job(
@@ -40,9 +40,13 @@ def given_job(
             f"{', '.join(job.servers)}: want a rank or more on each of these"
         )
     ranks = dict(zip(names, machines, strict=True))
-    here = replace(job, machines=tuple(tuple(ranks[server]) for server in job.servers))
-    spec = launch_spec(here, switch=order.switch, places=job.servers)
+    spec = replace(
+        job.spec,
+        job=replace(job.spec.job, workers=sum(map(len, machines))),
+        machines=tuple(tuple(ranks[server]) for server in job.servers),
+        places=job.servers,
+        # Ranks are not in the order of servers: each server counts as one worker, whichever ranks it has.
+        hierarchical=True,
+    )
     first = next(name for name in names if 0 in ranks[name])
-    # Ranks are not in the order of servers: each server counts as one worker, whichever ranks it has.
-    hierarchical = replace(spec, hierarchical=True)
-    return given(order, hierarchical, UdpHosts(switch_address(topology))), reached_at(topology, first)
+    return given(order, spec, UdpHosts(switch_address(topology))), reached_at(topology, first)

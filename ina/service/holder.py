@@ -26,8 +26,7 @@ from ina.service.client import Client, ClientError, Refused
 from ina.service.plain import record_of
 
 if TYPE_CHECKING:  # all that decides
-    from ina.service.service import JobGrant
-    from ina.service.views import AdmissionView
+    from ina.service.views import AdmissionView, JobGrant
 
 RENEW_S = 2.0
 """Interval at which a lease is renewed."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Literal, Protocol, TextIO
 
-from ina.service.service import LogLine
+from ina.service.records import LogLine
 
 KINDS = ("text", "json")
 FIELDS = ("decision", "event", "jobs", "switch", "run")

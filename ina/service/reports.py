@@ -14,14 +14,16 @@ from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
 from ina.service.network import Network
-from ina.service.records import JobRecord, Said, State
-from ina.service.service import (
-    ClusterState,
-    JobExplanation,
-    LogLine,
-    ServerState,
-    Share,
-    SwitchState,
+from ina.service.records import JobRecord, LogLine, Said, State
+from ina.service.views import (
+    ClusterView,
+    ExplanationView,
+    ServerView,
+    ShareView,
+    SwitchView,
+    covered,
+    of_decision,
+    of_job,
 )
 
 _KNOWN_S = 1e-9
@@ -149,10 +151,9 @@ class Reports:
             late=due_s is not None and now_s + left_s > due_s,
         )
 
-    def explain(self, name: str) -> JobExplanation:
+    def explain(self, name: str) -> ExplanationView:
         """Say why a job stands as it does."""
         record = self.record(name)
-        about = tuple(each for each in self.decisions() if name in each.entry.jobs)
         advice = [record.reason] if record.reason and not record.over else []
         if record.late and not record.over:
             due_s = record.submitted.job.due_s
@@ -164,7 +165,12 @@ class Reports:
                 advice.append(f"it will miss its deadline by about {past_s + (record.left_s or 0.0):.1f} s")
         if why := self._why_fallback(record):
             advice.append(why)
-        return JobExplanation(record, about, tuple(advice))
+        return {
+            "now_s": self._ledger.now_s,
+            "job": of_job(record, self._ledger.now_s),
+            "decisions": [of_decision(each) for each in self.decisions() if name in each.entry.jobs],
+            "advice": advice,
+        }
 
     def _why_fallback(self, record: JobRecord) -> str:
         """Return whose slots had a job's packets go to the fallback server; "": they did not, or too few."""
@@ -187,41 +193,60 @@ class Reports:
             held = f"{slots} are also those of {', '.join(others)}"
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
-    def cluster(self) -> ClusterState:
-        """Return the cluster as it is."""
-        gpus = self._gpus_used()
+    def cluster(self, records: Iterable[JobRecord], *, operates: bool = True) -> ClusterView:
+        """Return the cluster as it is, with the states of these jobs, for one who `operates` it or not."""
+        ledger, gpus = self._ledger, self._gpus_used()
         used: dict[str, list[str]] = {}
-        shares: dict[str, list[Share]] = {}
-        for hold in self._ledger.holds.values():
+        shares: dict[str, list[ShareView]] = {}
+        for hold in ledger.holds.values():
             for name, place in hold.places.items():
                 for server in place.servers:
                     used.setdefault(server, []).append(name)
-                for switch, region in place.regions.items():
-                    if name not in hold.over:
-                        shares.setdefault(switch, []).append(Share(name, region, place.standing))
-        servers = tuple(
-            ServerState(
-                each.name,
-                each.gpus,
-                min(each.gpus, gpus[each.name]),
-                tuple(dict.fromkeys(used.get(each.name, ()))),
-                self._ledger.drained.get(each.name, "") or self._ledger.lost.get(each.name, ""),
-            )
-            for each in self._ledger.topology.servers
-        )
-        switches = tuple(
-            SwitchState(
-                each.name,
-                self._network.addresses.get(each.name, ""),
-                each.slots,
-                tuple(shares.get(each.name, ())),
-                self._ledger.drained.get(each.name, "") or self._ledger.down.get(each.name, ""),
-            )
-            for each in self._ledger.topology.switches
-        )
-        return ClusterState(
-            self._ledger.topology, self._ledger.policies.names, servers, switches, dict(self._ledger.cut)
-        )
+                for switch, region in place.regions.items() if name not in hold.over else ():
+                    shares.setdefault(switch, []).append(
+                        {
+                            "job": name,
+                            "first": region.offset,
+                            "slots": region.size,
+                            "standing": place.standing and place.standing.value,
+                        }
+                    )
+        servers: list[ServerView] = [
+            {
+                "name": each.name,
+                "role": each.role,
+                "gpus": each.gpus,
+                "used": min(each.gpus, gpus[each.name]),
+                "jobs": list(dict.fromkeys(used.get(each.name, ()))),
+                "down": ledger.drained.get(each.name, "") or ledger.lost.get(each.name, ""),
+            }
+            for each in ledger.topology.servers
+        ]
+        switches: list[SwitchView] = [
+            {
+                "name": each.name,
+                "address": self._network.addresses.get(each.name, ""),
+                "slots": each.slots,
+                "free": each.slots - covered(shares.get(each.name, ())),
+                "shares": shares.get(each.name, []),
+                "down": ledger.drained.get(each.name, "") or ledger.down.get(each.name, ""),
+            }
+            for each in ledger.topology.switches
+        ]
+        return {
+            "now_s": ledger.now_s,
+            "began_at": ledger.began_at,
+            "operates": operates,
+            "name": ledger.topology.name,
+            "root": ledger.topology.root,
+            "policies": ledger.policies.names,
+            "jobs": dict(Counter(record.state for record in records)),
+            "servers": servers,
+            "switches": switches,
+            "links": [
+                {"a": each.a, "b": each.b, "rate_bps": each.rate_bps} for each in ledger.topology.links
+            ],
+        }
 
     def _gpus_used(self) -> Counter[str]:
         """Return the GPUs in use by server; jobs of a run take turns on theirs."""

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.switches.model import SwitchInfo
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import Topology
 from controller.vocabulary.files import parse_topology
 from hostlib.launch import keeper
 from ina.runtime.agents import Agents
@@ -35,7 +35,7 @@ from ina.runtime.machine_hosts import MachineHosts, StartAgents
 from ina.runtime.spec import LaunchSpec
 from ina.service import files
 from ina.service.jobs import GroupRun
-from ina.service.orders import GRANTED, JobOrder, RunOrder, RunStatus
+from ina.service.orders import GRANTED, RunOrder, RunStatus
 from ina.service.plain import plain
 
 RUN = "INA_RUN"
@@ -76,21 +76,6 @@ def log_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.log"
 
 
-def launch_spec(order: JobOrder, *, switch: bool, places: Sequence[str] = ()) -> LaunchSpec:
-    """Return the launch of a job, with an engine at `places`: ranks of one server are summed there first."""
-    workers = sum(map(len, order.machines))
-    job = Job(
-        name=order.name,
-        workers=workers,
-        command=order.command,
-        congestion=order.congestion,
-        numbers=order.numbers,
-        priority=order.priority,
-    )
-    shared = not switch or len(order.machines) < workers
-    return LaunchSpec(job=job, machines=order.machines, hierarchical=shared, places=tuple(places))
-
-
 def topology_of(order: RunOrder) -> Topology:
     """Return the cluster of an order for an engine."""
     return parse_topology(json.dumps(order.cluster), source="order.json")
@@ -128,11 +113,8 @@ class RunProcess:
                     given(
                         order,
                         replace(
-                            launch_spec(
-                                job,
-                                switch=order.switch,
-                                places=() if order.engine == "local" else job.servers,
-                            ),
+                            job.spec,
+                            places=() if order.engine == "local" else job.servers,
                             inherited=order.inherited,
                             variables={RUN: str(self._folder)},
                         ),
@@ -171,14 +153,13 @@ class RunProcess:
 
         (job,) = self._order.jobs
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
-        spec = launch_spec(job, switch=self._order.switch)
         end, self._status.lost = ray_driver.drive(
-            job.command,
+            job.spec.job.command or (),
             job.ranks,
             topology_of(self._order),
             self._order.inherited,
             given=json.dumps(plain(self._order)),
-            on_output=partial(logs.write, spec),
+            on_output=partial(logs.write, job.spec),
             stopping=self._stopping,
             on_placed=self._placed,
         )

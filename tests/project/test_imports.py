@@ -160,7 +160,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
-        *("controller.vocabulary/", "ina.service.errors", "ina.service.records", "ina.service.service"),
+        *("controller.vocabulary/", "ina.service.errors", "ina.service.records"),
         *(
             "ina.service",
             "ina.service.daemon",

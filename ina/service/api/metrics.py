@@ -8,7 +8,6 @@ from typing import get_args
 
 from ina.service.daemon import Daemon
 from ina.service.records import State
-from ina.service.views import covered, shares_of
 from softswitch import metric_family, metric_labels
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -21,7 +20,7 @@ def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
     late = sum(record.late and not record.over for record in records)
     done_late = sum(record.late and record.state == "completed" for record in records)
     found_none = [(each.name, each.fallback_share) for each in records]
-    servers, switches = cluster.servers, cluster.switches
+    servers, switches = cluster["servers"], cluster["switches"]
     gauges: list[tuple[str, str, dict[str, float]]] = [
         ("start_time_seconds", "When the service was first started.", {"": service.began_at}),
         (
@@ -38,27 +37,31 @@ def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
             "Part of a running job's packets that found no slot lately.",
             _by("job", ((name, share) for name, share in found_none if share is not None)),
         ),
-        ("server_gpus", "GPUs.", _by("server", ((each.name, each.gpus) for each in servers))),
+        ("server_gpus", "GPUs.", _by("server", ((each["name"], each["gpus"]) for each in servers))),
         (
             "server_gpus_used",
             "GPUs in use by jobs.",
-            _by("server", ((each.name, each.used) for each in servers)),
+            _by("server", ((each["name"], each["used"]) for each in servers)),
         ),
         (
             "server_usable",
             "Whether jobs may start on the server: 1, or 0.",
-            _by("server", ((each.name, float(not each.down)) for each in servers)),
+            _by("server", ((each["name"], float(not each["down"])) for each in servers)),
         ),
-        ("switch_slots", "Aggregator slots.", _by("switch", ((each.name, each.slots) for each in switches))),
+        (
+            "switch_slots",
+            "Aggregator slots.",
+            _by("switch", ((each["name"], each["slots"]) for each in switches)),
+        ),
         (
             "switch_slots_held",
             "Aggregator slots in use by jobs.",
-            _by("switch", ((each.name, covered(shares_of(each))) for each in switches)),
+            _by("switch", ((each["name"], each["slots"] - each["free"]) for each in switches)),
         ),
         (
             "switch_up",
             "Whether the switch is used: 1, or 0.",
-            _by("switch", ((each.name, float(not each.down)) for each in switches)),
+            _by("switch", ((each["name"], float(not each["down"])) for each in switches)),
         ),
         ("http_streams", "Streams of events that are open.", {"": streams}),
     ]

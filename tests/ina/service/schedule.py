@@ -242,8 +242,8 @@ class Schedule:
             if daemon.ready:
                 continue
             cluster = daemon.cluster()
-            down = {each.name: each.down for each in cluster.servers}
-            down |= {each.name: each.down for each in cluster.switches}
+            down = {each["name"]: each["down"] for each in cluster["servers"]}
+            down |= {each["name"]: each["down"] for each in cluster["switches"]}
             for name, why in down.items():
                 if why == "drained":
                     await daemon.drain(name, back=True)

@@ -211,17 +211,17 @@ async def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(ser
     await daemon.admit(urgent, holder="")
     for name in ("share", "urgent"):
         await served.state(name, "running")
-    nothing = await daemon.reallocate()
-    assert [(each.job, each.changed) for each in nothing] == [("share", False), ("urgent", False)]
-    assert nothing[0].why.endswith("shared with nobody: it has no deadline")
+    nothing = (await daemon.reallocate())["jobs"]
+    assert [(each["job"], each["changed"]) for each in nothing] == [("share", False), ("urgent", False)]
+    assert nothing[0]["why"].endswith("shared with nobody: it has no deadline")
     daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
-    (found,) = await daemon.reallocate("urgent", by="alice")
-    assert found.changed
-    assert sum(region.size for region in found.after.values()) > sum(
-        region.size for region in found.before.values()
+    (found,) = (await daemon.reallocate("urgent", by="alice"))["jobs"]
+    assert found["changed"]
+    assert sum(region["slots"] for region in found["after"].values()) > sum(
+        region["slots"] for region in found["before"].values()
     )
-    assert "of its own" in found.why
-    assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found.why
+    assert "of its own" in found["why"]
+    assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found["why"]
     assert any("asked for by alice" in each.entry.text for each in daemon.decisions())
     for name in ("share", "urgent"):
         await daemon.leave(name)

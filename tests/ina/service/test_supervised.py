@@ -18,7 +18,7 @@ import pytest
 from controller.vocabulary import jobs_of
 from controller.vocabulary.documents import Document
 from ina.service import logs, notify
-from ina.service.service import LogLine
+from ina.service.records import LogLine
 from tests.ina.service.bed import TIMEOUT_S, cluster, job, stand
 
 UNIT = Path(__file__).parents[3] / "examples" / "controller" / "ina-controller.service"
