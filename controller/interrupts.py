@@ -1,31 +1,66 @@
-"""Interrupts while the processes of a pool start."""
+"""Signals that have to wait for the end of a block, or that end it in good order."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Delay interrupts to the end of the block; processes started in it never see one.
+def interrupts_held(numbers: Collection[int] = (signal.SIGINT,), *, blocked: bool = True) -> Iterator[None]:
+    """Delay these signals to the end of the block, which has to be short.
 
     An interrupt reaches all processes of a terminal, also those that are still importing; the parent stops
-    them. Blocked here, it may still reach another thread, such as a progress bar's, and then this one is
-    interrupted: between a process and what it is to be told.
+    them. A signal that this thread has blocked may still reach another one, such as a progress bar's or
+    NumPy's, and then Python interrupts the main thread all the same: so handlers only note it, too.
+
+    Args:
+        numbers: Numbers of the signals; those without a handler in Python are not delayed by noting them.
+        blocked: Block them as well: processes that are started in the block never see one.
     """
-    held: list[int] = []
-    handler = None
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    if threading.current_thread() is threading.main_thread():
-        handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    came: list[int] = []
+    before = {}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers if blocked else ())
     try:
+        if threading.current_thread() is threading.main_thread():  # handlers run nowhere else
+            for number in numbers:
+                if callable(handler := signal.getsignal(number)):
+                    before[number] = handler
+                    signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
-        if held:
-            signal.raise_signal(signal.SIGINT)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP raise SystemExit in the block, so that what it holds is given back.
+
+    By themselves they end a process at once. Other handlers stay, as those of ``ina``; a second signal of the
+    same number ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise SystemExit(128 + number)
+
+    numbers = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    try:
+        for number in numbers:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

@@ -58,13 +58,8 @@ def init(
     place = None if config else launched_rank()
     if place is None or place.size == 1:
         _join(config, limits)
-    elif place.local_size == place.size:
-        from hostlib.launch import hosting  # most ranks come with a job
-
-        with hosting.meeting(place.rank, place.size, place.launch, settings) as found:
-            _join(found, limits)
     else:
-        from hostlib.launch import machines
+        from hostlib.launch import machines  # most ranks come with a job
 
         _join(machines.launched(place, settings), limits)
 

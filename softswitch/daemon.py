@@ -111,8 +111,6 @@ class SwitchSettings:
         tls: Files for TLS; None: no encryption.
         impairments: Impairments by port.
         seed: Of impairments and of the program's random numbers.
-        threads: How many threads process packets, where program and ports let several do; else one does, with
-            a warning.
         backend: How programs run; see `softswitch.load`.
         undefined: The choice for undefined values in all programs that are loaded.
         architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
@@ -138,7 +136,6 @@ class SwitchSettings:
     tls: Tls | None = None
     impairments: Mapping[int, PortImpairments] | None = None
     seed: int = 0
-    threads: int = 1
     backend: Backend = "auto"
     undefined: Choice | None = None
     architecture: str | None = None
@@ -164,9 +161,7 @@ def run_switch(asked: SwitchSettings) -> None:
     source = preprocess_once(asked.program, defines=asked.defines) if asked.program else None
     with contextlib.ExitStack() as stack:
         address = asked.address or stack.enter_context(private_socket())
-        switch = stack.enter_context(
-            Switch(asked.ports, seed=asked.seed, impairments=asked.impairments, threads=asked.threads)
-        )
+        switch = stack.enter_context(Switch(asked.ports, seed=asked.seed, impairments=asked.impairments))
         service = serve(
             switch,
             source=source,

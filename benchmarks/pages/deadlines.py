@@ -24,7 +24,6 @@ POLICIES: Final = (
     "static",
     SHARED,
     "preemptive",
-    "preemptive-ending",
     "earliest",
     "deadline",
     "deadline-lazy",

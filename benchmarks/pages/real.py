@@ -25,7 +25,7 @@ from hostlib.launch import command_line
 from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
 from ina.runtime.spec import NAMELESS, LaunchSpec
-from ina.runtime.testbed_fabric import opened
+from ina.runtime.testbeds import opened
 from ina.service.live import WorkerOptions, run_one
 
 DELAY_S = 2e-6

@@ -30,7 +30,6 @@ SIMPLE: Final[Sequence[Names]] = (
     ("edf", FAST, "shared", STRAIGHT),
     ("edf", "netpack", "shared", STRAIGHT),
     ("edf", "netpack", "shared", "ecmp-everywhere"),
-    ("edf", FAST, "preemptive-ending", STRAIGHT),
     ("edf", FAST, "earliest", STRAIGHT),
     ("on-time", "netpack", "shared", STRAIGHT),
     ("on-time", "netpack", "shared", "ecmp-everywhere"),

@@ -62,7 +62,7 @@ TRACES = tuple(f"trace{number}{suffix}" for number in (3, 1, 2, 4) for suffix in
 LONG = ("trace1", "trace2", "trace4")
 """Prefixes of the names of traces of more than a thousand jobs."""
 
-SLOW = ("muri-l", "weave-l", "gandiva")
+SLOW = ("muri-l",)
 """Policies that take minutes on them: without durations they decide at every event."""
 
 JOB_TYPES = ("job_type_1", "job_type_2", "job_type_3")

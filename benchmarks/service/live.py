@@ -16,10 +16,10 @@ from pathlib import Path
 import httpx
 
 from bmv2_topos.testbeds import netns
-from bmv2_topos.testbeds.netns.interrupts import unwinding
 from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
 from bmv2_topos.testbeds.netns.namespaces import existing
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
+from controller.interrupts import unwinding
 from ina.service.client import Client
 
 ROOT = Path(__file__).parents[2]

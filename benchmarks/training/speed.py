@@ -28,7 +28,7 @@ from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
 from ina.bench.allreduce import Operation
 from ina.runtime.spec import NAMELESS, LaunchSpec
-from ina.runtime.testbed_fabric import opened
+from ina.runtime.testbeds import opened
 from ina.service.live import WorkerOptions, run_one
 
 if TYPE_CHECKING:  # the command needs no torch to say what it needs

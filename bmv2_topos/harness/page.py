@@ -14,7 +14,6 @@ from typing import Any
 
 from bmv2_topos.harness.model import Experiment
 from bmv2_topos.harness.rows import ResultRow
-from bmv2_topos.wrap import wrap
 from controller.figures import PlotsMissing
 
 _log = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ def with_tables(page: str, tables: str, part: str = "") -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"the page needs the lines {mark} and {END}, between which the tables go")
-    return wrap(f"{before}{mark}\n{tables}\n{END}{after}")
+    return f"{before}{mark}\n{tables}\n{END}{after}"
 
 
 def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:
@@ -103,7 +102,7 @@ def _fresh(experiment: Experiment, rows: Sequence[ResultRow], results: str, comm
             f" [{experiment.name}.json]({experiment.name}.json).",
         ),
     ]
-    return wrap("\n\n".join(part for part in parts if part)) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _section(title: str, text: str) -> str:

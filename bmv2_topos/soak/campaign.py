@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from statistics import median, quantiles
+from functools import cache
+from statistics import median
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
@@ -20,6 +21,7 @@ from bmv2_topos.soak.programs import offers
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, SoakBed
+from bmv2_topos.testbeds.virtual.network import Trace
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.interrupts import interrupts_held
 from controller.vocabulary import Mode
@@ -83,16 +85,6 @@ class Tally:
         """The most that a recovery took of the time that it might take."""
         return max((each.share for each in self.recoveries), default=0.0)
 
-    @property
-    def usual_share(self) -> float:
-        """Share of its time that nine in ten recoveries took at most, of what was under way before.
-
-        One that needs the whole time has met with bad luck; when many do, all are repaired too slowly. Of ten
-        at least; 0 for fewer.
-        """
-        shares = [each.share for each in self.recoveries if not each.begun_in_calm]
-        return quantiles(shares, n=10)[-1] if len(shares) >= 10 else 0.0
-
     def note(self, course: Course) -> None:
         """Add what came of a schedule."""
         self.counts.update(course.happened)
@@ -145,6 +137,7 @@ def soak_seeds(
     *,
     bed: SoakBed | None = None,
     cores: Cores = COMPILED,
+    trace: Trace | None = None,
 ) -> Tally:
     """Run the schedules of a range of seeds, all of one bed; stop at the first that fails.
 
@@ -154,6 +147,7 @@ def soak_seeds(
         racks: The switches of this process.
         bed: The bed; None: that of the seeds.
         cores: Implementations of the cores.
+        trace: Told of every packet; None: no trace.
 
     Returns:
         The tally.
@@ -165,7 +159,7 @@ def soak_seeds(
             schedule = draw_schedule(seed, bed)
             tally.schedules += 1
             try:
-                tally.note(run_schedule(schedule, built, cores=cores))
+                tally.note(run_schedule(schedule, built, trace, cores=cores))
             except ScheduleFailed as failed:
                 tally.failures.append(Failure(seed, failed.reason, schedule.describe(), racks.own))
                 break
@@ -183,16 +177,10 @@ def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Ta
     `own` is the path of a program of one's own. Raises as `bmv2_topos.soak.programs.offers`.
     """
     racks, log = Racks(own), PacketLog(packets)
-    schedule = draw_schedule(seed, draw_bed(seed // BED_SEEDS, racks.offers))
-    tally = Tally(1)
     try:
-        with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
-            tally.note(run_schedule(schedule, built, log))
-    except ScheduleFailed as failed:
-        tally.failures.append(Failure(seed, failed.reason, schedule.describe(), racks.own))
+        return soak_seeds(seed, seed, racks, trace=log), log.lines()
     finally:
         racks.close()
-    return tally, log.lines()
 
 
 def soak(
@@ -264,10 +252,8 @@ def _over(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-_racks: dict[str | None, Racks] = {}
+_racks_of = cache(Racks)
 
 
 def _soak_bed(first: int, last: int, own: str | None) -> Tally:
-    if own not in _racks:
-        _racks[own] = Racks(own)
-    return soak_seeds(first, last, _racks[own])
+    return soak_seeds(first, last, _racks_of(own))

@@ -28,7 +28,6 @@ from bmv2_topos.soak.schedule import (
     SoakSchedule,
     end_us,
 )
-from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
@@ -36,6 +35,7 @@ from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES, window_for
 from hostlib.core.state import Pattern
 from hostlib.wire.encodings import BLOCKS, Encoding
+from softswitch import Impairments
 
 _MAX_DEPTH = 2
 _MOVING = 2
@@ -128,13 +128,13 @@ def draw_schedule(seed: int, bed: SoakBed | None = None) -> SoakSchedule:
     least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
     least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
     least = max(least, len(bed.placements) * len(bed.topology.switches))
-    faults, coalesce_us = _draw_faults(draw, bed.topology), draw.choice((0, 0, 3, 20))
+    links, coalesce_us = _draw_links(draw, bed.topology), draw.choice((0, 0, 3, 20))
     draw.random(), draw.random()  # nothing is made of these: a seed stands for what it stood for with them
     schedule = SoakSchedule(
         seed,
         bed,
         jobs,
-        faults,
+        links,
         coalesce_us,
         least + draw.choice((0, 2, 8, 200)),
         draw.choice((draw.randrange(2**32), 2**32 - draw.randint(1, 3000))),
@@ -249,12 +249,12 @@ def _draw_collective(draw: random.Random, ranks: int, *, shared: bool) -> Collec
     )
 
 
-def _draw_faults(draw: random.Random, topology: Topology) -> tuple[LinkFaults, ...]:
+def _draw_links(draw: random.Random, topology: Topology) -> tuple[Impairments, ...]:
     """All links alike, one bad link, or every link by itself."""
     profile = draw.choice(("none", "all", "all", "one", "each"))
     common = _draw_link(draw)
     bad = draw.randrange(len(topology.links))
-    faults = []
+    links = []
     for number in range(len(topology.links)):
         delay_us = draw.choice((1, 2, 2, 5, 20))
         if profile == "all" or (profile == "one" and number == bad):
@@ -264,8 +264,12 @@ def _draw_faults(draw: random.Random, topology: Topology) -> tuple[LinkFaults, .
         else:
             chosen = (0.0, 0.0, 0.0, 0.0, 100)
         loss, duplicate, reorder, corrupt, reorder_us = chosen
-        faults.append(LinkFaults(loss, duplicate, reorder, corrupt, delay_us, reorder_us))
-    return tuple(faults)
+        links.append(
+            Impairments(
+                *(loss, duplicate, reorder, corrupt), delay_s=delay_us / 1e6, reorder_s=reorder_us / 1e6
+            )
+        )
+    return tuple(links)
 
 
 def _draw_link(draw: random.Random) -> tuple[float, float, float, float, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,74 +26,28 @@ _NO_LANES = _HEADER + wire.INA_BYTES
 _ADDRESSES = wire.ETHERNET_BYTES + 12
 """Offset of the IPv4 addresses: 8 bytes, every one of which the header checksum protects."""
 
-Packet = NDArray[Any]
-"""One packet of `wire.packet_dtype`."""
-
-
-def _epoch(packet: Packet) -> None:
-    packet["epoch"] ^= 0x55
-
-
-def _rank(packet: Packet) -> None:
-    packet["bitmap"] = 0x8000_0001
-
-
-def _nobody(packet: Packet) -> None:
-    packet["bitmap"] = 0
-
-
-def _node(packet: Packet) -> None:
-    packet["node"] += 1
-
-
-def _fan_in(packet: Packet) -> None:
-    packet["fan_in"] += 1
-
-
-def _version(packet: Packet) -> None:
-    packet["version_kind"] = wire.KIND_GRADIENT
-
-
-def _kind(packet: Packet) -> None:
-    packet["version_kind"] = wire.version_kind(wire.KIND_REMINDER + 1)
-
-
-def _lanes(packet: Packet) -> None:
-    packet["lanes"] -= 1
-
-
-def _valid(packet: Packet) -> None:
-    packet["valid"] = packet["lanes"] + 1
-
-
-def _job(packet: Packet) -> None:
-    packet["job"] = 0xFFF0
-
-
-def _direction(packet: Packet) -> None:
-    packet["version_kind"] = wire.version_kind(wire.KIND_STATUS)
-    packet["lanes"] = packet["valid"] = 0
-
-
-_CHANGES: dict[str, tuple[str, Callable[[Packet], None]]] = {
-    "another epoch": ("wrong_epoch", _epoch),
-    "bits of two ranks": ("wrong_rank", _rank),
-    "no rank": ("wrong_rank", _nobody),
-    "another node": ("wrong_rank", _node),
-    "another fan-in": ("wrong_fan_in", _fan_in),
-    "another version": ("bad_version", _version),
-    "no such kind": ("bad_kind", _kind),
-    "too few lanes": ("bad_lanes", _lanes),
-    "too many valid": ("bad_length", _valid),
-    "another job": ("unknown_job", _job),
-    "an order from below": ("wrong_direction", _direction),
+_CHANGES: Final[Mapping[str, tuple[str, Mapping[str, int], Mapping[str, int]]]] = {
+    "another epoch": ("wrong_epoch", {}, {"epoch": 0x55}),
+    "bits of two ranks": ("wrong_rank", {"bitmap": 0x8000_0001}, {}),
+    "no rank": ("wrong_rank", {"bitmap": 0}, {}),
+    "another node": ("wrong_rank", {}, {"node": 1}),
+    "another fan-in": ("wrong_fan_in", {}, {"fan_in": 1}),
+    "another version": ("bad_version", {"version_kind": wire.KIND_GRADIENT}, {}),
+    "no such kind": ("bad_kind", {"version_kind": wire.version_kind(wire.KIND_REMINDER + 1)}, {}),
+    "too few lanes": ("bad_lanes", {"lanes": LANES - 1}, {}),
+    "too many valid": ("bad_length", {"valid": LANES + 1}, {}),
+    "another job": ("unknown_job", {"job": 0xFFF0}, {}),
+    "an order from below": (
+        *("wrong_direction", {"version_kind": wire.version_kind(wire.KIND_STATUS), "lanes": 0, "valid": 0}),
+        {},
+    ),
 }
-
+"""By kind, what a frame is counted as, the fields that are set, and what is added to others."""
 FROM_ELSEWHERE = "another port"
 KINDS = (FROM_ELSEWHERE, *_CHANGES, "cut off", "too long", "damaged address")
 
 
-def forge(kind: str, frame: bytes, lanes: int) -> tuple[bytes, str]:
+def forge(kind: str, frame: bytes) -> tuple[bytes, str]:
     """Return a frame made from a contribution, and the outcome that it has to be counted as.
 
     A frame of the kind `FROM_ELSEWHERE` is unchanged: it has to enter at a port of no member.
@@ -106,13 +60,13 @@ def forge(kind: str, frame: bytes, lanes: int) -> tuple[bytes, str]:
         return frame + b"\0", "bad_length"
     if kind == "damaged address":
         return damaged(frame, 5), "bad_checksum"
-    outcome, change = _CHANGES[kind]
-    packet = np.frombuffer(frame, wire.packet_dtype(lanes, framed=True)).copy()
-    change(packet)
-    changed = packet.tobytes()
-    if kind == "an order from below":
-        changed = _shortened(packet)
-    return changed, outcome
+    outcome, fields, added = _CHANGES[kind]
+    packet = np.frombuffer(frame, wire.packet_dtype(LANES, framed=True)).copy()
+    for name, value in fields.items():
+        packet[name] = value
+    for name, value in added.items():
+        packet[name] += value
+    return _shortened(packet) if outcome == "wrong_direction" else packet.tobytes(), outcome
 
 
 def damaged(frame: bytes, which: int) -> bytes:
@@ -121,7 +75,7 @@ def damaged(frame: bytes, which: int) -> bytes:
     return frame[:at] + bytes([frame[at] ^ 1 << which % 8]) + frame[at + 1 :]
 
 
-def _shortened(packet: Packet) -> bytes:
+def _shortened(packet: NDArray[Any]) -> bytes:
     """Return the frame without its lanes, with lengths and checksum to fit."""
     packet["udp_length"] = wire.UDP_BYTES + wire.INA_BYTES
     packet["ip_total_len"] = wire.IPV4_BYTES + wire.UDP_BYTES + wire.INA_BYTES
@@ -181,7 +135,7 @@ class BedNetwork(Network):
     """A network with the links of a schedule: calm in the end, and damaged headers are among the faults."""
 
     def __init__(self, schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None) -> None:
-        super().__init__(schedule.faults, seed=f"links {schedule.seed}", start=START_NS)
+        super().__init__(schedule.links, seed=f"links {schedule.seed}", start=START_NS)
         self.trace = trace
         self.coalesce_us = schedule.coalesce_us
         self.calm_from = START_NS + schedule.calm_us * 1000

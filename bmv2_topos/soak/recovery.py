@@ -92,8 +92,8 @@ def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
     topology = schedule.bed.topology
     placement = schedule.bed.placements[job - 1]
     delays_us = {
-        frozenset((link.a, link.b)): faults.delay_us
-        for link, faults in zip(topology.links, schedule.faults, strict=True)
+        frozenset((link.a, link.b)): round(does.delay_s * 1e6)
+        for link, does in zip(topology.links, schedule.links, strict=True)
     }
 
     def to_root_us(node: str) -> int:

@@ -330,7 +330,7 @@ class _Run:
         if admitted is None or int(packet["epoch"][0]) != admitted.epoch:
             return
         for kind in event.kinds:
-            forged, outcome = forge(kind, frame, LANES)
+            forged, outcome = forge(kind, frame)
             if self.schedule.bed.tofino:
                 outcome = tofino.OUTCOMES.get(outcome, outcome)
             enters = port
@@ -344,20 +344,18 @@ class _Run:
 
     def _summary(self, recoveries: Sequence[Recovery]) -> Counter[str]:
         """Return how often what happened, by names for people."""
+        begun = ("begun in the calm" if each.begun_in_calm else "under way before it" for each in recoveries)
+        groups = {
+            "event": self.happened,
+            "link": self.network.counts,
+            "switch": sum(self.outcomes.values(), Counter[str]()),
+            "worker": self.of_workers,
+            "server": self.of_servers,
+            "recovery": Counter(begun),
+        }
         told: Counter[str] = Counter()
-        for name, value in self.happened.items():
-            told[f"event: {name}"] += value
-        for name, value in self.network.counts.items():
-            told[f"link: {name}"] += value
-        for found in self.outcomes.values():
-            for name, value in found.items():
-                told[f"switch: {name}"] += value
-        for name, value in self.of_workers.items():
-            told[f"worker: {name}"] += value
-        for name, value in self.of_servers.items():
-            told[f"server: {name}"] += value
-        for recovery in recoveries:
-            told[f"recovery: {'begun in the calm' if recovery.begun_in_calm else 'under way before it'}"] += 1
+        for group, found in groups.items():
+            told.update({f"{group}: {name}": value for name, value in found.items()})
         told["packets into switches"] = sum(switch.arrived for switch in self.network.switches.values())
         told.update(traits(self.schedule))
         told["kind: PSNs wrapped"] += sum(job.wrapped for job in self.jobs.values())

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bmv2_topos.faults import Timed
-from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.switches.model import Feature
 from controller.vocabulary import Mode, Region, Topology
@@ -15,6 +14,7 @@ from hostlib import wire
 from hostlib.core.congestion import CongestionName
 from hostlib.core.state import Pattern
 from hostlib.wire.encodings import Encoding
+from softswitch import Impairments
 
 Dtype = Literal["int32", "float32"]
 
@@ -155,6 +155,17 @@ class JobPlan:
         return "\n".join(lines)
 
 
+def _described(link: Impairments) -> str:
+    shown = [
+        f"{name} {getattr(link, name):.1%}"
+        for name in ("loss", "duplicate", "reorder", "corrupt")
+        if getattr(link, name)
+    ]
+    if link.reorder:
+        shown.append(f"held back up to {link.reorder_s * 1e6:.0f} µs")
+    return ", ".join([*shown, f"delay {link.delay_s * 1e6:.0f} µs"])
+
+
 def end_us(event: Timed) -> int:
     """Return when an event is over."""
     lasts_s: float = getattr(event, "down_s", 0.0) + getattr(event, "for_s", 0.0)
@@ -168,8 +179,8 @@ class SoakSchedule:
     seed: int
     bed: SoakBed
     jobs: tuple[JobPlan, ...]
-    faults: tuple[LinkFaults, ...]
-    """By link of the topology, in its order."""
+    links: tuple[Impairments, ...]
+    """What each link of the topology does to packets, either way, in its order."""
     coalesce_us: int
     """Hosts take in together what came within this time."""
     server_capacity: int
@@ -183,13 +194,13 @@ class SoakSchedule:
     @property
     def settled_us(self) -> int:
         """Time from which nothing is held back any more that was sent before the calm."""
-        return self.calm_us + max(faults.reorder_us if faults.reorder else 0 for faults in self.faults)
+        return self.calm_us + max(round(link.reorder_s * 1e6) if link.reorder else 0 for link in self.links)
 
     def describe(self) -> str:
         """Say it in lines for people."""
         lines = [f"schedule {self.seed} on {self.bed.describe()}", "links:"]
-        for number, (link, faults) in enumerate(zip(self.bed.topology.links, self.faults, strict=True)):
-            lines.append(f"  {number}: {link.a}-{link.b}: {faults.describe()}")
+        for number, (link, does) in enumerate(zip(self.bed.topology.links, self.links, strict=True)):
+            lines.append(f"  {number}: {link.a}-{link.b}: {_described(does)}")
         lines.append(
             f"fallback server's memory {self.server_capacity} packets; hosts look every"
             f" {self.coalesce_us} µs; switches' clock {self.clock_us} µs; jobs:"

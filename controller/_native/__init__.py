@@ -15,18 +15,6 @@ from controller.errors import NativeMissing
 
 REMEDY = "run `python -m controller._native.build`"
 
-MEMBERS = 4
-"""Most members of a group, ``WEAVE_MEMBERS`` of weave.h."""
-
-MISSING = 256
-"""Lengths of rounds that are asked for at a time, ``WEAVE_MISSING``."""
-
-BEHIND, LAST = -1, -2
-"""What stands behind a group's members, and behind the last group."""
-
-DONE, ASKS = 0, 1
-"""What a function returns: it is done, or it asks for lengths of rounds, and is to be called again then."""
-
 
 class WaterfillFlows(ctypes.Structure):
     """``struct waterfill_flows`` of waterfill.h."""
@@ -61,19 +49,6 @@ def _load(path: Path) -> ctypes.CDLL:
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "matching_of": (ctypes.c_int, [i32, pointer, i32, pointer, pointer]),
         "waterfill": (ctypes.c_int, [pointer] * 5),
-        "weave_rounds_new": (pointer, [i32]),
-        "weave_rounds_free": (None, [pointer]),
-        "weave_rounds_put": (ctypes.c_int, [pointer, pointer, i32, ctypes.c_double]),
-        "weave_rounds_counted": (ctypes.c_int64, [pointer]),
-        "weave_rounds_missing": (i32, [pointer, pointer]),
-        "weave_group": (
-            ctypes.c_int,
-            [pointer, i32, pointer, pointer, pointer, pointer, i32, ctypes.c_int, pointer],
-        ),
-        "weave_ends": (
-            ctypes.c_int,
-            [pointer, i32, *[pointer] * 5, i32, i32, pointer, pointer],
-        ),
     }
     try:
         for name, (result, arguments) in signatures.items():

@@ -100,7 +100,6 @@ MEMORIES: Mapping[str, Memory] = _ByName(
         "static": "memory.policy:static",
         "shared": "memory.policy:common",
         "preemptive": "memory.deadline:preemptive",
-        "preemptive-ending": "memory.deadline:preemptive_ending",
         "earliest": "memory.deadline:earliest",
     }
 )

@@ -36,7 +36,7 @@ from hostlib.errors import (
     PeerTimeout,
     SumOverflow,
 )
-from hostlib.io.machine import RankGone
+from hostlib.meet.machine import RankGone
 
 _NEWS_S: Final = 1.0
 """Longest wait for the reason why a rank is gone, once its connection has ended."""

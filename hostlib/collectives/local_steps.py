@@ -1,8 +1,8 @@
 """A step of ranks that are summed on their machine first: the part of its first rank, and that of the others.
 
-`hostlib.collectives.local_ranks` describes the step. Ranks talk through `hostlib.io.machine`: each posts what
-it has to the first, which tells all what came of it. The memory that they share has a room for the result,
-one for the machine's sum, and one for each rank but the first.
+`hostlib.collectives.local_ranks` describes the step. Ranks talk through `hostlib.meet.machine`: each posts
+what it has to the first, which tells all what came of it. The memory that they share has a room for the
+result, one for the machine's sum, and one for each rank but the first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -33,7 +34,7 @@ from hostlib.errors import (
     RanksDisagree,
     SumOverflow,
 )
-from hostlib.io.machine import FirstEnd, OtherEnd
+from hostlib.meet.machine import FirstEnd, OtherEnd
 from hostlib.meet.private_folder import private_folder
 from hostlib.wire import MAX_FAN_IN
 
@@ -60,7 +61,10 @@ class First:
         self._ranks = config.hosts[config.worker]
         self._library = _native.load()
         try:
-            self._end = FirstEnd(_meeting_point(config), self._ranks[1:], _memory_bytes(len(self._ranks)))
+            memory_bytes = (1 + len(self._ranks)) * _ROOM_BYTES
+            self._end = FirstEnd(
+                _meeting_point(config), self._ranks[1:], config.size, config.token or "", memory_bytes
+            )
         except BaseException:
             inner.close()
             raise
@@ -162,7 +166,9 @@ class Other:
         self._config = config
         ranks = config.hosts[config.worker]
         self._first = ranks[0]
-        self._end = OtherEnd(_meeting_point(config), config.rank, self._first)
+        self._end = OtherEnd(
+            _meeting_point(config), config.rank, config.size, config.token or "", self._first
+        )
         self._rooms = _rooms(self._end.memory)
         self._own = self._rooms[1 + ranks.index(config.rank)]
 
@@ -239,17 +245,13 @@ def _error(told: Mapping[str, Any], job: int) -> JobBroken:
     return _KINDS[told["kind"]](told["text"], job=job, psns=psns, missing=told["missing"])
 
 
-def _memory_bytes(ranks: int) -> int:
-    return (1 + ranks) * _ROOM_BYTES
-
-
 def _rooms(memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the rooms: the result, the machine's sum, and the part of each rank but the first."""
     return memory.reshape(-1, _ROOM_BYTES)
 
 
-def _meeting_point(config: JobConfig) -> Any:
-    """Return the name of the first rank's socket: only this user's processes can reach it."""
+def _meeting_point(config: JobConfig) -> Path:
+    """Return the path of the first rank's socket: only this user's processes can reach it."""
     import hashlib  # most jobs have no ranks that sum among themselves
 
     key = json.dumps([config.token, config.job, config.epoch, config.transport.switch, config.worker])

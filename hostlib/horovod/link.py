@@ -1,4 +1,4 @@
-"""How requests come to rank 0, and announcements back: lines of `hostlib.meet`, a connection for each rank.
+"""How requests come to rank 0, and announcements back, over connections of `hostlib.meet.connections`.
 
 ==============================  =================================================================
 ``{"request": fields}``         this rank submits a collective (`Request`)
@@ -15,7 +15,6 @@ when the interpreter ends.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import logging
 import queue
@@ -25,11 +24,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
-from hostlib.errors import RendezvousError
 from hostlib.horovod.negotiation import Announcement, Coordinator, Request
-from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, other_protocol
+from hostlib.meet import Lines, MessageError, encode
+from hostlib.meet.connections import FirstRank, reach
 from hostlib.meet.private_folder import private_folder
 
 CONNECT_S: Final = 60.0
@@ -37,9 +37,6 @@ CONNECT_S: Final = 60.0
 
 _log = logging.getLogger("hostlib.horovod")
 _LOOK_S: Final = 0.25
-_GREETING_S: Final = 5.0
-_GREETING: Final = 1024
-"""Bytes of a greeting."""
 _LONGEST: Final = 1 << 30
 """Bytes of a message of a rank: of as many tensors as it likes."""
 
@@ -199,54 +196,15 @@ def connect(rank: int, size: int, *, host: str, share: Callable[[str], str]) -> 
         host: The address of rank 0's machine; "": all ranks are on it.
         share: Returns rank 0's text, at all ranks, each of which calls it once.
 
-    Raises OSError if they cannot be made within `CONNECT_S`, RendezvousError for a rank of another protocol.
+    Raises RendezvousError if they cannot be made within `CONNECT_S`, or for a rank of another protocol.
     """
     if rank:
         place, token = json.loads(share(""))
-        family = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
-        connection = socket.socket(family)
-        connection.settimeout(CONNECT_S)
-        connection.connect(place if isinstance(place, str) else tuple(place))
-        connection.sendall(encode({"token": token, "rank": rank, "protocol": PROTOCOL}))
-        return {0: _ready(connection)}
+        at = Path(place) if isinstance(place, str) else (str(place[0]), int(place[1]))
+        return {0: reach(at, rank, size, token, CONNECT_S)}
     token = secrets.token_hex(16)
     path = private_folder() / f"horovod-{token}"
-    with socket.socket(socket.AF_INET if host else socket.AF_UNIX) as listener:
-        listener.bind(("", 0) if host else str(path))
-        listener.listen(size)
-        share(json.dumps([[host, listener.getsockname()[1]] if host else str(path), token]))
-        try:
-            return _accept(listener, size, token)
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _accept(listener: socket.socket, size: int, token: str) -> dict[int, socket.socket]:
-    found: dict[int, socket.socket] = {}
-    until_s = time.monotonic() + CONNECT_S
-    while len(found) < size - 1:
-        listener.settimeout(max(0.001, until_s - time.monotonic()))
-        connection, _ = listener.accept()
-        connection.settimeout(_GREETING_S)
-        greeting: dict[str, Any] = {}
-        with connection.makefile("rb", buffering=0) as file, contextlib.suppress(OSError, MessageError):
-            (greeting,) = Lines(_GREETING).feed(file.readline(_GREETING)) or [{}]  # the rest is the `Link`'s
-        rank = greeting.get("rank")
-        knows = hmac.compare_digest(str(greeting.get("token")).encode(), token.encode())
-        if not (isinstance(rank, int) and 0 < rank < size and knows):  # a stranger
-            connection.close()
-        elif other := other_protocol(greeting):
-            with connection:
-                connection.sendall(encode({"end": True, "why": f"rank {rank}: {other}"}))
-            raise RendezvousError(f"rank {rank}: {other}")
-        else:
-            found[rank] = _ready(connection)
-    return found
-
-
-def _ready(connection: socket.socket) -> socket.socket:
-    connection.settimeout(None)
-    if connection.family == socket.AF_INET:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        notice_its_end(connection)
-    return connection
+    with contextlib.closing(FirstRank(("", 0) if host else path, range(1, size), size, token)) as first:
+        share(json.dumps([[host, int(first.address.rpartition(":")[2])] if host else str(path), token]))
+        first.gather(CONNECT_S)
+        return first.connections

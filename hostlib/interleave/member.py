@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from hostlib.addresses import parse_address
+from hostlib.errors import RendezvousError
 from hostlib.interleave.stages import GroupBroken, GroupError, Iteration, Stage, StageTimer, Turns
-from hostlib.meet import PROTOCOL, TO_WORKER_BYTES, Lines, encode
+from hostlib.meet import TO_WORKER_BYTES, Lines, MessageError, encode
+from hostlib.meet.connections import Place, knock
 
+CONNECT_S: Final = 60.0
+"""Longest wait for the turn server's answers."""
 VARIABLE: Final = "INA_GROUP"
 """The environment variable in which a launcher leaves where the group is, and the job's name in it."""
 
@@ -29,16 +34,15 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
         return StageTimer()
     try:
         place = json.loads(text)
-        job, token = str(place["job"]), str(place.get("token", ""))
+        job, token = str(place["job"]), str(place["token"])
         if "socket" in place:
-            path: str | tuple[str, int] = str(place["socket"])
+            path: Place = Path(place["socket"])
         else:
-            host, port = place["address"]
-            path = str(host), int(port)
+            path = parse_address(place["address"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         shown = "an object without these" if "token" in text else repr(text)
         raise GroupError(
-            f'{VARIABLE} is {shown}; it must be a JSON object with "job", and "socket" or "address"'
+            f'{VARIABLE} is {shown}; it must be a JSON object with "job", "token", and "socket" or "address"'
         ) from error
     return StageTimer(Membership(path, job, rank, token))
 
@@ -46,33 +50,24 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
 class Membership(Turns):
     """The connection to a group's turn server; for one thread only."""
 
-    def __init__(self, place: str | tuple[str, int], job: str, rank: int, token: str = "") -> None:
+    def __init__(self, place: Place, job: str, rank: int, token: str) -> None:
         """Join.
 
         Args:
             place: Path of the group's Unix socket, or its TCP address.
             job: Name of the job in the group.
             rank: Of this process in the job.
-            token: Of the group, over TCP.
+            token: Of the group.
 
         Raises GroupBroken if there is no such group, or it refuses this process.
         """
-        family = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
-            if family == socket.AF_INET:
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.connect(place)
-        except OSError as error:
-            self._socket.close()
+            self._socket, _ = knock(place, {"job": job, "rank": rank}, token, CONNECT_S)
+        except RendezvousError as error:
+            raise GroupBroken(f"refused: {error}") from error
+        except (OSError, MessageError) as error:
             raise GroupBroken(f"job {job}, rank {rank}: cannot join the group at {place}: {error}") from error
         self._heard = Lines(TO_WORKER_BYTES).heard(self._socket)
-        try:
-            self._send({"job": job, "rank": rank, "token": token, "protocol": PROTOCOL})
-            self._await("welcome")
-        except GroupBroken:
-            self._socket.close()
-            raise
 
     def take(self, stage: Stage) -> None:
         """Return when it is this job's turn. Raises GroupBroken if that will never be."""

@@ -1,51 +1,32 @@
-"""Jobs without `ina run`: the first rank has the job admitted, and the others learn their places from it.
+"""Jobs without `ina run`: the first rank has the job admitted by ``ina admit``.
 
-The ranks are started by somebody else (torchrun, mpirun, srun), all on this machine
-(`hostlib.launch.machines` has those of several). Rank 0 starts ``ina admit``, a process of its own that
-starts or finds a switch, admits the job, and serves it until its ranks have left. The configurations, with
-the token of the job, reach the other ranks by a file that only this user can read, and that is removed once
-all have joined. A launcher's own channels (torch's TCP store, say) are open to all who can connect, and carry
-no token.
-
-The file's name is a digest of the launcher's own identifiers, which all ranks of a launch have. Rank 0 writes
-it as soon as it comes, with its process, and again when the job was admitted or refused; so the others need
-not wait for a first rank that has died, or that does not come.
+That is a process of its own, which starts or finds a switch, admits the job, and serves it until its ranks
+have left. `hostlib.launch.machines` tells the other ranks.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
-import os
 import re
 import secrets
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hostlib.config import JobConfig
 from hostlib.errors import RendezvousError
-from hostlib.io.interfaces import known_as
 from hostlib.launch import command_line
-from hostlib.meet.private_folder import private_folder, publish
 from hostlib.settings import EMBEDDED, Settings
 
 MEETING_S: Final = 300.0
-"""Longest wait for the first rank: the first use of a switch program has it compiled."""
-
-HERE_S: Final = 60.0
-"""Longest wait for the first rank to come; an older refusal is one of an earlier launch."""
+"""Longest wait for the first rank's answer: the first use of a switch program has it compiled."""
 
 FINISH_S: Final = 2.0
 """Longest wait at the end of a job for the others to leave it, too."""
-
-_LOOK_S: Final = 0.02
 
 
 @dataclass(slots=True)
@@ -83,43 +64,6 @@ class _Admission:
 
 
 _running: list[_Admission] = []
-
-
-@contextlib.contextmanager
-def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobConfig]:
-    """Have a job of `size` ranks on this machine admitted, and give each rank its configuration.
-
-    Keep the context open until the rank has joined.
-
-    Args:
-        rank: of this process.
-        size: number of ranks of the job.
-        key: text that the ranks of this job have in common, and no others on this machine.
-        settings: of this process.
-
-    Raises:
-        ConfigError: the settings are wrong.
-        RendezvousError: the job was not admitted, or the first rank is not there.
-    """
-    file = private_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    if rank:
-        yield _config(_await(file, rank, size), rank)
-        return
-    here = {"process": os.getpid(), "began": _began(os.getpid()), "size": size}
-    with contextlib.ExitStack() as stack:
-        stack.callback(file.unlink, missing_ok=True)
-        publish(file, json.dumps(here))
-        try:
-            # at a port of a cluster's switch there is one worker
-            of_cluster = settings.cluster or settings.given or settings.controller
-            hierarchical = bool(settings.hierarchical or of_cluster)
-            configs = admit(settings, [range(size)], [known_as()], hierarchical=hierarchical)
-        except RendezvousError as error:
-            publish(file, json.dumps({**here, "failed": str(error)}))
-            stack.pop_all()  # for the others to read
-            raise
-        publish(file, json.dumps({**here, "configs": configs}))
-        yield _config(configs, 0)
 
 
 def admit(
@@ -223,63 +167,3 @@ def _name() -> str:
     """Return a name for this job that no other has: the program's, and a random number."""
     program = re.sub(r"[^A-Za-z0-9_.-]", "-", Path(sys.argv[0]).stem).lstrip("-._") or "job"
     return f"{program[:100]}-{secrets.token_hex(4)}"
-
-
-def _await(file: Path, rank: int, size: int) -> Sequence[Any]:
-    """Wait for what the first rank says. Raises RendezvousError."""
-    began = time.monotonic()
-    first: tuple[int, str] | None = None
-    while (waited_s := time.monotonic() - began) < MEETING_S:
-        told = _read(file)
-        if told is not None:
-            if told["size"] != size:
-                raise RendezvousError(
-                    f"rank {rank} of {size}: rank 0 of a launch of {told['size']} ranks has the same "
-                    f"identifiers ({file}): start one after the other"
-                )
-            if "failed" in told:
-                raise RendezvousError(
-                    f"rank {rank}: rank 0 could not have the job admitted: {told['failed']}"
-                )
-            if "configs" in told:
-                configs: Sequence[Any] = told["configs"]
-                return configs
-            first = told["process"], told["began"]
-        elif first and _began(first[0]) != first[1]:
-            raise RendezvousError(
-                f"rank {rank}: rank 0, process {first[0]}, ended before it had the job admitted; its own "
-                "output says why"
-            )
-        elif first is None and waited_s > HERE_S:
-            found = "is of a process that has ended" if file.exists() else "is not there"
-            raise RendezvousError(
-                f"rank {rank}: rank 0 has not come within {HERE_S:g} s: it has ended or not called init(), "
-                "or runs as another user, in another container, or with another XDG_RUNTIME_DIR or TMPDIR "
-                f"({file} {found})"
-            )
-        time.sleep(_LOOK_S)
-    raise RendezvousError(f"rank {rank}: rank 0 has not had the job admitted within {MEETING_S:g} s")
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    """Return the text that this launch's first rank wrote; None before, or if it is of an earlier launch."""
-    try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        age_s = time.time() - file.stat().st_mtime
-    except FileNotFoundError:
-        return None
-    lives = _began(told["process"]) == told["began"]
-    return told if lives or ("failed" in told and age_s < HERE_S) else None
-
-
-def _config(configs: Sequence[Any], rank: int) -> JobConfig:
-    return JobConfig.from_json(json.dumps(configs[rank]))
-
-
-def _began(process: int) -> str:
-    """Return when a process began, in clock ticks since the machine did; nothing if it has ended."""
-    try:
-        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    return "" if state in "ZX" else fields[18]

@@ -1,21 +1,21 @@
-"""Ranks of several machines that somebody else has started come to a job of a switch that all of them reach.
+"""Ranks that torchrun, mpirun or srun have started come to a job that the first of them has admitted.
 
 Each rank tells the first one which machine it is on, and a random challenge. The first one has ``ina admit``
-admit the job, with its ranks by machine, and publishes the configurations with all challenges, sealed with
-the secret of ``INA_TOKEN``: what carries them, such as torch's store, is open to all who can connect. A rank
-refuses an answer without its challenge, which is one of an earlier launch.
+admit the job (`hostlib.launch.hosting`), with its ranks by machine, and answers with the configurations and
+all challenges. On one machine the answer takes a Unix socket of this user alone, whose name is a digest of
+the launcher's own identifiers: all ranks of a launch have these. On several it is sealed with the secret of
+``INA_TOKEN``: what carries it, such as torch's store, is open to all who can connect. A rank refuses an
+answer without its challenge, which is one of an earlier launch.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
+import hashlib
 import json
 import os
 import secrets
 import socket
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,21 +27,28 @@ from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.io.interfaces import known_as
 from hostlib.launch.hosting import MEETING_S, admit
 from hostlib.launch.launched_rank import LaunchedRank, slurm_meeting
-from hostlib.launch.sealed import proof, require, seal, unseal
+from hostlib.launch.sealed import require, seal, unseal
+from hostlib.meet import MessageError, encode
+from hostlib.meet.connections import FirstRank, MissingRanks, Place, heard, reach
+from hostlib.meet.private_folder import private_folder
 from hostlib.settings import EMBEDDED, Settings
 from hostlib.version import version
 
 LEAST_SECRET: Final = 16
-_LINE_BYTES: Final = 1 << 20
-_STRANGER_S: Final = 10.0
-_MOST_STRANGERS: Final = 64
-_RETRY_S: Final = 0.05
+HERE_S: Final = 60.0
+"""Longest wait for ranks of this machine to come."""
+_ANSWER_BYTES: Final = 1 << 24
 _CANNOT_SEAL: Final = "cannot seal"
 """The first rank's answer where it has no secret to seal one with, so that the others do not wait for it."""
 
 
 class Channel(Protocol):
     """Carries a text from each rank to the first, and one back."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether others could read the text, and write one."""
+        ...
 
     def gather(self, text: str) -> Sequence[str]:
         """Give this rank's text; return those of all ranks at the first one, nothing at others."""
@@ -135,7 +142,7 @@ def meet(
         rank: of this process.
         own: what this rank has told the first one.
         arrivals: of all ranks, in their order; used at the first one only.
-        listen: address of the first rank's machine where ranks meet; used at the first one only.
+        listen: address of the first rank's machine where ranks of several meet; used at the first one only.
         settings: of this process.
 
     Raises:
@@ -143,11 +150,12 @@ def meet(
         RendezvousError: the job was not admitted, or a rank has another token.
     """
     if rank:
-        check(settings, first=False)
+        if channel.is_open:
+            check(settings, first=False)
         answer = channel.spread("")
         if answer == _CANNOT_SEAL:
             raise RendezvousError(f"rank {rank}: rank 0 cannot seal its message; its own error says why")
-        told = json.loads(unseal(answer, settings.token))
+        told = json.loads(unseal(answer, settings.token) if channel.is_open else answer)
         if told["challenges"][rank : rank + 1] != [own.challenge]:
             raise RendezvousError(
                 f"rank {rank}: the first rank's message answers another launch than this one: somebody has "
@@ -158,32 +166,42 @@ def meet(
         return JobConfig.from_json(json.dumps(told["configs"][rank]))
 
     try:
-        check(settings, first=True)
+        if channel.is_open:
+            check(settings, first=True)
     except ConfigError:
         channel.spread(_CANNOT_SEAL)
         raise
-
-    def publish(**told: Any) -> None:
-        challenges = [each.challenge for each in arrivals]
-        channel.spread(seal(json.dumps({"challenges": challenges, **told}), settings.token))
-
+    challenges = [each.challenge for each in arrivals]
     try:
-        machines = by_machine([each.machine for each in arrivals])
-        several = any(len(ranks) > 1 for ranks in machines)
-        if several and settings.hierarchical is False:
-            raise ConfigError(
-                "INA_HIERARCHICAL is 0, and a machine of several has several ranks: a switch's port has one "
-                "worker, so these have to be summed there first"
-            )
+        machines = by_machine([each.machine if channel.is_open else "" for each in arrivals])
         _check_versions(own, arrivals)
-        hierarchical = several or bool(settings.hierarchical)
         names = [arrivals[ranks[0]].known_as for ranks in machines]
-        configs = admit(settings, machines, names, hierarchical=hierarchical, listen=_address(listen))
+        hierarchical = _is_hierarchical(machines, settings)
+        address = _address(listen) if channel.is_open else None
+        configs = admit(settings, machines, names, hierarchical=hierarchical, listen=address)
     except InaError as error:
-        publish(failed=str(error))
+        _answer(channel, settings, challenges, failed=str(error))
         raise
-    publish(configs=configs)
+    _answer(channel, settings, challenges, configs=configs)
     return JobConfig.from_json(json.dumps(configs[0]))
+
+
+def _answer(channel: Channel, settings: Settings, challenges: Sequence[str], **told: Any) -> None:
+    text = json.dumps({"challenges": challenges, **told})
+    channel.spread(seal(text, settings.token) if channel.is_open else text)
+
+
+def _is_hierarchical(machines: Sequence[Sequence[int]], settings: Settings) -> bool:
+    """Return whether the ranks of a machine are summed there first. Raises ConfigError."""
+    crowded = len(machines) > 1 and any(len(ranks) > 1 for ranks in machines)
+    if crowded and settings.hierarchical is False:
+        raise ConfigError(
+            "INA_HIERARCHICAL is 0, and a machine of several has several ranks: a switch's port has one "
+            "worker, so these have to be summed there first"
+        )
+    # at a port of a cluster's switch there is one worker
+    of_cluster = len(machines) == 1 and (settings.cluster or settings.given or settings.controller)
+    return bool(settings.hierarchical or crowded or of_cluster)
 
 
 def _check_versions(own: RankArrival, arrivals: Sequence[RankArrival]) -> None:
@@ -196,20 +214,42 @@ def _check_versions(own: RankArrival, arrivals: Sequence[RankArrival]) -> None:
 
 
 def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
-    """Do as `meet`, for a launcher's ranks: they find each other at ``INA_MEETING``."""
+    """Have a launcher's ranks meet, on one machine or at ``INA_MEETING``; for errors see `meet`."""
+    if place.local_size == place.size:
+        return here(place.rank, place.size, place.launch, settings)
     check(settings, first=place.rank == 0)
     address = meeting_place(place, settings)
-    found = TcpChannel(place.rank, place.size, address, settings.token, settings.meeting_s)
-    with contextlib.closing(found) as channel:
+    try:
+        found = RankChannel(place.rank, place.size, address, settings.token, settings.meeting_s)
+    except ConfigError as error:
+        raise ConfigError(f"INA_MEETING: {error}") from error
+    return _met(found, place.rank, address[0], settings)
+
+
+def here(rank: int, size: int, key: str, settings: Settings) -> JobConfig:
+    """Have ranks of this machine meet; for errors see `meet`.
+
+    Args:
+        rank: Of this process.
+        size: Number of ranks of the job.
+        key: Text that the ranks of this job have in common, and no others on this machine.
+        settings: Of this process.
+    """
+    path = private_folder() / f"launch-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+    return _met(RankChannel(rank, size, path, key, HERE_S), rank, None, settings)
+
+
+def _met(channel: RankChannel, rank: int, listen: str | None, settings: Settings) -> JobConfig:
+    with contextlib.closing(channel):
         own = RankArrival.here()
         try:
             texts = channel.gather(own.to_text())
         except MissingRanks as error:
-            here = [text and RankArrival.from_text(text).challenge for text in error.arrived]
-            channel.spread(seal(json.dumps({"challenges": here, "failed": str(error)}), settings.token))
+            challenges = [text and RankArrival.from_text(text).challenge for text in channel.arrived]
+            _answer(channel, settings, challenges, failed=str(error))
             raise
         arrivals = [RankArrival.from_text(text) for text in texts]
-        return meet(channel, place.rank, own, arrivals, address[0], settings)
+        return meet(channel, rank, own, arrivals, listen, settings)
 
 
 def meeting_place(place: LaunchedRank, settings: Settings) -> Address:
@@ -235,142 +275,64 @@ def _address(listen: str | None) -> str:
         ) from error
 
 
-class MissingRanks(RendezvousError):
-    """Some ranks have not come to the meeting place in time."""
+class RankChannel:
+    """A channel of ranks that have none, by connections to the first of them."""
 
-    def __init__(self, arrived: Sequence[str], patience_s: float) -> None:
-        """`arrived` is what each rank has said; nothing if it has not come."""
-        self.arrived = arrived
-        missing = [str(rank) for rank, text in enumerate(arrived) if not text]
-        ranks = f"rank {missing[0]} has" if len(missing) == 1 else f"ranks {', '.join(missing)} have"
-        super().__init__(f"{ranks} not come to INA_MEETING within {patience_s:g} s, of {len(arrived)} ranks")
-
-
-class TcpChannel:
-    """A channel of ranks that have none: the first one listens, and hears only those who know the secret.
-
-    It sends each that connects a random challenge, and hears one line that is proved with the secret and that
-    challenge: a line recorded from an earlier connection proves nothing.
-    """
-
-    def __init__(
-        self, rank: int, size: int, address: Address, secret: str, patience_s: float = MEETING_S
-    ) -> None:
+    def __init__(self, rank: int, size: int, place: Place, secret: str, patience_s: float) -> None:
         """Listen, if this is the first rank.
 
         Args:
             rank: Of this process.
             size: Number of ranks.
-            address: One of the first rank's machine.
+            place: Where the first rank listens.
             secret: That all ranks have.
             patience_s: Longest wait for ranks to come.
 
         Raises ConfigError if the first rank cannot listen there.
         """
-        self._patience_s = patience_s
-        self._rank = rank
-        self._size = size
-        self._address = address
-        self._secret = secret
-        self._said: dict[int, str] = {}
-        self._connections: list[socket.socket] = []
-        self._changed = threading.Condition()
-        self._listener: socket.socket | None = None
-        if rank == 0:
-            try:
-                self._listener = socket.create_server(address, backlog=size + _MOST_STRANGERS)
-            except OSError as error:
-                host, port = address
-                raise ConfigError(f"INA_MEETING: cannot listen at {host}:{port}: {error.strerror}") from error
+        self.is_open = not isinstance(place, Path)
+        self._rank, self._size, self._place = rank, size, place
+        self._secret, self._patience_s = secret, patience_s
+        self._own = ""
+        self._connection: socket.socket | None = None
+        self._first = None if rank else FirstRank(place, range(1, size), size, secret)
+
+    @property
+    def arrived(self) -> Sequence[str]:
+        """At the first rank what each has told; "": it has not come."""
+        assert self._first is not None
+        return [self._own, *(self._first.texts.get(rank, "") for rank in range(1, self._size))]
 
     def gather(self, text: str) -> Sequence[str]:
         """Give this rank's text. Raises MissingRanks if some do not come, RendezvousError."""
-        if self._listener is None:
-            self._say(text)
+        if self._first is None:
+            place, secret, patience_s = self._place, self._secret, self._patience_s
+            self._connection = reach(place, self._rank, self._size, secret, patience_s, text=text)
             return []
-        self._said[0] = text
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self._said) == self._size, self._patience_s):
-                raise MissingRanks([self._said.get(rank, "") for rank in range(self._size)], self._patience_s)
-        return [self._said[rank] for rank in range(self._size)]
+        self._own = text
+        self._first.gather(self._patience_s)
+        return self.arrived
 
     def spread(self, text: str) -> str:
         """Return the first rank's text. Raises RendezvousError if it is gone."""
-        if self._listener is not None:
-            for connection in self._connections:
+        if self._first is not None:
+            for connection in self._first.connections.values():
                 with contextlib.suppress(OSError):
-                    connection.sendall(text.encode() + b"\n")
+                    connection.sendall(encode({"text": text}))
             return text
+        assert self._connection is not None
         try:
-            return _line(self._connections[0], self._patience_s + MEETING_S)
-        except OSError as error:
+            answer = heard(self._connection, self._patience_s + MEETING_S, longest=_ANSWER_BYTES)
+        except (OSError, MessageError) as error:
             raise RendezvousError(
-                f"rank {self._rank}: rank 0 is gone, or does not answer: {error}"
+                f"rank {self._rank}: rank 0 is gone, or does not answer ({error}); its own output says why"
             ) from error
+        return str(answer.get("text"))
 
     def close(self) -> None:
         """Leave."""
-        for each in (*self._connections, *filter(None, [self._listener])):
-            each.close()
-
-    def _say(self, text: str) -> None:
-        deadline = time.monotonic() + self._patience_s
-        said = json.dumps([self._rank, self._size, text])
-        while True:
-            try:
-                with contextlib.ExitStack() as stack:
-                    connection = socket.create_connection(self._address, timeout=_STRANGER_S)
-                    stack.enter_context(connection)
-                    challenge = _line(connection, _STRANGER_S)
-                    shown = proof(challenge + said, self._secret)
-                    connection.sendall(json.dumps([said, shown]).encode() + b"\n")
-                    stack.pop_all()
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    host, port = self._address
-                    why = f"rank {self._rank}: nobody listens at INA_MEETING, {host}:{port}: {error}"
-                    raise RendezvousError(why) from error
-                time.sleep(_RETRY_S)
-            else:
-                self._connections = [connection]
-                return
-
-    def _accept(self, listener: socket.socket) -> None:
-        room = threading.Semaphore(self._size + _MOST_STRANGERS)
-        with contextlib.suppress(OSError):  # closed
-            while len(self._said) < self._size:
-                connection, _ = listener.accept()
-                room.acquire()
-                threading.Thread(target=self._hear, args=(connection, room), daemon=True).start()
-
-    def _hear(self, connection: socket.socket, room: threading.Semaphore) -> None:
-        try:
-            challenge = secrets.token_hex(16)
-            connection.sendall(challenge.encode() + b"\n")
-            said, shown = json.loads(_line(connection, _STRANGER_S))
-            if not hmac.compare_digest(shown, proof(challenge + said, self._secret)):
-                raise ValueError("another secret")
-            rank, size, text = json.loads(said)
-            with self._changed:
-                if size != self._size or rank in self._said:
-                    raise ValueError("another job")
-                self._connections.append(connection)
-                self._said[rank] = text
-                self._changed.notify_all()
-        except (OSError, ValueError, TypeError):
-            connection.close()
-        finally:
-            room.release()
-
-
-def _line(connection: socket.socket, timeout_s: float) -> str:
-    """Return a line that the other end says in time. Raises OSError."""
-    deadline = time.monotonic() + timeout_s
-    data = b""
-    while not data.endswith(b"\n"):
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        if not (more := connection.recv(1 << 16)) or len(data) > _LINE_BYTES:
-            raise ConnectionAbortedError("the connection has ended")
-        data += more
-    return data.decode(errors="replace").rstrip("\n")
+        if self._first is not None:
+            self._first.close()
+        for each in (*(self._first.connections.values() if self._first else ()), self._connection):
+            if each is not None:
+                each.close()

@@ -9,8 +9,6 @@ sealed must name what it answers, as in `hostlib.launch.machines`.
 from __future__ import annotations
 
 import functools
-import hashlib
-import hmac
 import importlib
 import secrets
 from typing import Any, Final
@@ -59,11 +57,6 @@ def unseal(sealed: str, secret: str) -> str:
             "the first rank's message was sealed with another INA_TOKEN than this rank's, or was changed"
         ) from error
     return opened.decode()
-
-
-def proof(text: str, secret: str) -> str:
-    """Return a text, in hexadecimal digits, that shows knowledge of the secret and authenticates `text`."""
-    return hmac.new(secret.encode(), b"said " + text.encode(), hashlib.sha256).hexdigest()
 
 
 @functools.lru_cache(maxsize=4)

@@ -5,8 +5,8 @@
 told so in words that peers of all versions show.
 
 ===========  =========================================================  ==================================
-from worker  ``{"join": rank, "size": n, "job": id, "token": text,      once, first
-             "protocol": n}``
+from worker  ``{"join": rank, "size": n, "job": id}``                    once, first, with its proof
+             (`hostlib.meet.connections`)
              ``{"report": {name: number}}``                              progress, any time
              ``{"group": key, "ranks": [rank, …]}``                      it wants a job of these ranks; all
                                                                          of them ask, with the same key
@@ -15,8 +15,7 @@ from worker  ``{"join": rank, "size": n, "job": id, "token": text,      once, fi
              ``{"bye": n}``                                              it has the results of its n
                                                                          collectives, and begins no other; an
                                                                          orderly close follows
-to worker    ``{"refused": reason}``                                     and the connection is closed
-             ``{"go": true}``                                            all ranks have joined
+to worker    ``{"go": true}``                                            all ranks have joined
              ``{"gone": {rank: reason}}``                                these ranks died
              ``{"left": {rank: n}}``                                     these ranks said farewell, after n
                                                                          collectives
@@ -48,7 +47,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """Number of all these messages, the same at both ends; one without a number is of protocol 1."""
 FROM_WORKER_BYTES: Final = 16 * 1024
 """Longest line of a worker: a report of `MAX_NUMBERS` numbers fits."""
@@ -119,26 +118,6 @@ def other_protocol(message: Mapping[str, Any]) -> str:
     if spoken == PROTOCOL:
         return ""
     return f"it speaks protocol {str(spoken)[:20]}, this end {PROTOCOL}: install the same ina at both"
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """The first message of a worker."""
-
-    rank: int
-    size: int
-    job: int
-    token: str = field(repr=False)
-
-    @classmethod
-    def parse(cls, message: Mapping[str, Any]) -> Self:
-        """Read the message. Raises MessageError."""
-        _check_fields(message, {"join", "size", "job", "token", "protocol"})
-        token = message["token"]
-        if not isinstance(token, str):
-            raise MessageError("token must be a text")
-        rank, size, job = (_whole(name, message[name]) for name in ("join", "size", "job"))
-        return cls(rank, size, job, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +205,6 @@ def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRe
 class News:
     """Message of the meeting point to a worker; fields that it does not speak of are empty."""
 
-    refused: str | None = None
     go: bool = False
     gone: Mapping[int, str] = field(default_factory=dict)
     left: Mapping[int, int] = field(default_factory=dict)
@@ -244,7 +222,6 @@ class News:
         if not isinstance(left, dict) or not all(rank.isdecimal() for rank in left):
             raise MessageError("left must be an object of numbers by rank")
         return cls(
-            refused=_reason("refused", message),
             go=message.get("go") is True,
             gone={int(rank): why for rank, why in gone.items()},
             left={int(rank): _whole("left", number) for rank, number in left.items()},
@@ -285,7 +262,9 @@ GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 def notice_its_end(connection: socket.socket) -> None:
-    """Have the kernel ask the far end of a TCP connection whether it is there."""
+    """Have the kernel ask the far end of a connection whether it is there, if that is on a network."""
+    if connection.family != socket.AF_INET:
+        return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         (socket.TCP_KEEPIDLE, SILENT_S - _PROBES),

@@ -34,11 +34,3 @@ def _temporary() -> str:
     import tempfile  # most ranks ask for no such folder, and this takes a tenth of their imports
 
     return tempfile.gettempdir()
-
-
-def publish(file: Path, text: str) -> None:
-    """Write a file that others see whole or not at all, and that only this user can read."""
-    draft = file.with_suffix(f".{os.getpid()}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writer:
-        writer.write(text)
-    draft.replace(file)

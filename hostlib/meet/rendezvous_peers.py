@@ -14,7 +14,6 @@ from hostlib.core import Peers
 from hostlib.errors import RendezvousError
 from hostlib.meet import (
     GONE,
-    PROTOCOL,
     SILENT_S,
     TO_WORKER_BYTES,
     GroupAnswer,
@@ -23,8 +22,8 @@ from hostlib.meet import (
     MessageError,
     News,
     encode,
-    notice_its_end,
 )
+from hostlib.meet.connections import knock
 
 FAREWELL_S = 1.0
 """Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
@@ -57,15 +56,15 @@ class RendezvousPeers(Peers):
         self._answers: dict[str, GroupAnswer] = {}
         where = f"job {job}, rank {rank}"
         deadline = time.monotonic() + timeout_s
+        said = {"join": rank, "size": size, "job": job}
         try:
-            self._socket = socket.create_connection(parse_address(address), timeout=timeout_s)
-        except OSError as error:
+            self._socket, news = knock(parse_address(address), said, token, timeout_s)
+        except RendezvousError as error:
+            raise RendezvousError(f"{where}: refused: {error}") from error
+        except (OSError, MessageError) as error:
             raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            notice_its_end(self._socket)
-            join = {"join": rank, "size": size, "job": job, "token": token, "protocol": PROTOCOL}
-            self._socket.sendall(encode(join))
+            self._note(News.parse(news))
             self._await_go(where, deadline, timeout_s)
         except RendezvousError:
             self._socket.close()
@@ -160,8 +159,13 @@ class RendezvousPeers(Peers):
         self._socket.close()
 
     def _await_go(self, where: str, deadline: float, timeout_s: float) -> None:
-        heard = waited = False
-        while True:
+        waited = released = False
+        while not released:
+            if self._gone or self._fault:
+                missing = ", ".join(f"{rank} ({why})" for rank, why in self._gone.items())
+                raise RendezvousError(
+                    f"{where}: " + (self._fault or f"missing ranks before the job began: {missing}")
+                )
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             try:
                 data = self._socket.recv(65536)
@@ -176,23 +180,10 @@ class RendezvousPeers(Peers):
                 self._socket.sendall(encode({"waited": timeout_s}))
                 continue
             if not data:
-                raise RendezvousError(
-                    f"{where}: {self._launcher} went away before all had joined"
-                    + ("" if heard else ", or the token in INA_JOB is not the job's")
-                )
-            heard = True
-            all_news = [News.parse(message) for message in self._lines.feed(data)]
-            for news in all_news:
-                if news.refused is not None:
-                    raise RendezvousError(f"{where}: refused: {news.refused}")
-                self._note(news)
-            if any(news.go for news in all_news):
-                return  # what came along with it, a death even, has been noted
-            if self._gone or self._fault:
-                missing = ", ".join(f"{rank} ({why})" for rank, why in self._gone.items())
-                raise RendezvousError(
-                    f"{where}: " + (self._fault or f"missing ranks before the job began: {missing}")
-                )
+                raise RendezvousError(f"{where}: {self._launcher} went away before all had joined")
+            for news in map(News.parse, self._lines.feed(data)):
+                self._note(news)  # what comes along with it, a death even
+                released |= news.go
 
     def _listen(self) -> None:
         while True:

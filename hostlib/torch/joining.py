@@ -18,8 +18,7 @@ import hostlib
 from hostlib.collectives.communicator import Communicator
 from hostlib.config import JobConfig
 from hostlib.errors import ConfigError, RendezvousError
-from hostlib.launch.hosting import meeting
-from hostlib.launch.machines import RankArrival, by_machine, meet
+from hostlib.launch.machines import RankArrival, here, meet
 from hostlib.settings import Settings
 
 SEVERAL: Final = "several machines"
@@ -131,18 +130,20 @@ def _join_admitted(
     """Have rank 0 have a job admitted, and join it; all ranks are on one machine, or on several."""
     own = RankArrival.here()
     arrivals = [RankArrival.from_text(text) for text in channel.gather(own.to_text())]
-    machines = by_machine([each.machine for each in arrivals])
-    key = channel.spread(SEVERAL if len(machines) > 1 else secrets.token_hex(16))
+    several = len({each.machine for each in arrivals}) > 1
+    key = channel.spread(SEVERAL if several else secrets.token_hex(16))
     if key == SEVERAL:
         listen = os.environ.get("MASTER_ADDR") or (settings.meeting and settings.meeting[0])
-        hostlib.init(_patient(meet(channel, rank, own, arrivals, listen, settings), timeout))
-        return
-    with meeting(rank, size, key, settings) as found:
-        hostlib.init(_patient(found, timeout))
+        config = meet(channel, rank, own, arrivals, listen, settings)
+    else:
+        config = here(rank, size, key, settings)
+    hostlib.init(_patient(config, timeout))
 
 
 class _StoreChannel:
     """A `hostlib.launch.machines.Channel` by torch's store."""
+
+    is_open = True
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         self._store = store

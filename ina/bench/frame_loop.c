@@ -93,14 +93,14 @@ static inline __attribute__((always_inline)) uint64_t process(const struct p4_pr
                                                               struct p4_pipeline *state,
                                                               const struct bench_run *run,
                                                               const struct scratch *scratch,
-                                                              const struct p4_arrival *arrival, uint64_t now_us)
+                                                              const struct bench_frame *frame, uint64_t now_us)
 {
     struct p4_packet *packet = scratch->packet, *twin = scratch->twin;
     uint8_t *out = scratch->out;
     struct p4_verdict verdict, last;
     uint64_t sent = 0;
-    program->ingress(state, packet, arrival->frame, arrival->length, arrival->port, P4_NORMAL, now_us, NULL, -1,
-                     &verdict);
+    program->ingress(state, packet, run->frames + frame->offset, frame->length, frame->port, P4_NORMAL, now_us, NULL,
+                     -1, &verdict);
     if (verdict.dropped)
         return 0;
     uint16_t again = verdict.mcast_grp_2;
@@ -145,12 +145,11 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
         raise_numbers(run->frame, run->frame_count, run->frames, run->number_offset, run->number_step);
         for (uint32_t n = 0; n < run->frame_count; n++) {
             const struct bench_frame *frame = &run->frame[n];
-            struct p4_arrival arrival = {run->frames + frame->offset, frame->length, frame->port};
             if (ahead && n + P4_AHEAD < run->frame_count) {
                 const struct bench_frame *later = frame + P4_AHEAD;
                 program->ahead(state, run->frames + later->offset, later->length, later->port);
             }
-            sent += process(program, state, run, &scratch, &arrival, pass);
+            sent += process(program, state, run, &scratch, frame, pass);
         }
     }
     run->nanoseconds = now() - start;

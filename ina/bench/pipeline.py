@@ -11,27 +11,20 @@ from __future__ import annotations
 
 import ipaddress
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 import softswitch
+from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.errors import ProgramMismatch
 from controller.switches import names, tofino_rows
 from controller.switches.capabilities import capabilities
-from controller.switches.model import (
-    ALL_RANKS,
-    COLUMNS,
-    OUTCOMES,
-    Admission,
-    Member,
-    Uplink,
-    ipv4_to_int,
-    mac_to_int,
-)
+from controller.switches.jobs import job_row, supporting_rows
+from controller.switches.model import COLUMNS, OUTCOMES, Admission, Member, Uplink
 from controller.switches.programs import objects
-from controller.switches.target import Range, TableEntry
+from controller.switches.target import Entry, TableEntry
 from controller.vocabulary import Region
 from hostlib import wire
 from ina.bench.by_hand import ByHand, HandWorker
@@ -223,28 +216,57 @@ def is_shared(program: ir.Program) -> bool:
 
 def admit_jobs(pipeline: Pipeline, traffic: Traffic) -> None:
     """Install the table entries of all jobs: worker r is child r of the root, which is this switch."""
-    if pipeline.program.tofino:
-        _admit_on_tofino(pipeline, traffic)
-        return
+    program = pipeline.program
+    described = objects(softswitch.p4info(program))
+    with softswitch.Switch({}) as switch:
+        target = PipelineTarget(program.name, switch, pipeline, described)
+        for index in range(traffic.jobs):
+            admission = _admission(traffic, index, shared=is_shared(program))
+            found: Iterable[Entry] = (*supporting_rows(admission), job_row(admission))
+            if program.tofino:
+                found = _on_tofino(admission, traffic)
+            target.write("INSERT", [row for row in found if isinstance(row, TableEntry)])
+
+
+def _admission(traffic: Traffic, index: int, *, shared: bool) -> Admission:
     contributors = traffic.contributors
-    full = (1 << contributors) - 1
-    for index in range(traffic.jobs):
-        job, row, generation, group = (FIRST_JOB + index, *[1 + index] * 3)
-        region = (0, traffic.region_slots)
-        tree = (contributors, full, group, wire.ROOT_NODE, full)
-        role, preempt, ageing = (1, 0), 1, 1  # the root, not transit
-        policy = (*role, preempt, ageing, 2 * traffic.burst, MAX_AGE_PASSES)
-        set_job = (names.SET_JOB, (row, *region, generation, *tree, *policy))
-        _insert(pipeline, names.JOB, (job,), set_job)
-        set_uplink = (names.SET_UPLINK, (UPLINK_PORT, 0, 0, 0, row, 0, contributors))
-        _insert(pipeline, names.UPLINK, (job,), set_uplink)
-        upwards = (names.PASS_ON, (*_address(SWITCH_MAC, SWITCH_IP), ALL_RANKS.start, len(ALL_RANKS)))
-        _insert(pipeline, names.RECEIVER, (job, 0), upwards)
-        for rank in range(contributors):
-            member = (names.SET_MEMBER, (1 << rank, 0, 0))
-            _insert(pipeline, names.MEMBER, (job, traffic.port(index, rank)), member)
-            deliver = (names.DELIVER, (*_address(_worker_mac(index, rank), _worker_ip(index, rank)), rank))
-            _insert(pipeline, names.RECEIVER, (job, 1 + rank), deliver)
+    members = tuple(
+        Member(
+            rank,
+            traffic.port(index, rank),
+            _worker_mac(index, rank),
+            _worker_ip(index, rank),
+            wire.INA_UDP_PORT,
+        )
+        for rank in range(contributors)
+    )
+    return Admission(
+        job=FIRST_JOB + index,
+        counter_row=1 + index,
+        region=Region(0, traffic.region_slots),
+        generation=1 + index,
+        group=1 + index,
+        members=members,
+        fan_in=contributors,
+        window=2 * traffic.burst,
+        uplink=Uplink(UPLINK_PORT, SWITCH_MAC, SWITCH_IP) if shared else None,
+        result_bitmap=(1 << contributors) - 1,
+        preempt=shared,
+        ageing=1,
+        max_age_us=MAX_AGE_PASSES,
+    )
+
+
+def _on_tofino(admission: Admission, traffic: Traffic) -> Iterator[TableEntry]:
+    """Yield a job's rows where results are addressed by port: for the ports of `replicas`, too."""
+    ports = {
+        member.port: port for member, (port, _) in zip(admission.members, traffic.replicas(), strict=True)
+    }
+    for row in tofino_rows.rows(admission, shared=admission.uplink is not None):
+        yield row
+        port = row.match.get(tofino_rows.EGRESS_PORT)
+        if isinstance(port, int) and ports.get(port, port) != port:
+            yield replace(row, match={**row.match, tofino_rows.EGRESS_PORT: ports[port]})
 
 
 def admit_by_hand(traffic: Traffic, lanes: int) -> ByHand:
@@ -254,61 +276,6 @@ def admit_by_hand(traffic: Traffic, lanes: int) -> ByHand:
         for rank in range(traffic.contributors)
     ]
     return ByHand(FIRST_JOB, workers, lanes=lanes, slots=traffic.region_slots)
-
-
-def _admit_on_tofino(pipeline: Pipeline, traffic: Traffic) -> None:
-    """The same for a program for Tofino, whose results are addressed by port: those of `replicas`, too."""
-    contributors, shared = traffic.contributors, is_shared(pipeline.program)
-    for index in range(traffic.jobs):
-        members = tuple(
-            Member(rank, traffic.port(index, rank), _worker_mac(index, rank), _worker_ip(index, rank), 1)
-            for rank in range(contributors)
-        )
-        admission = Admission(
-            job=FIRST_JOB + index,
-            counter_row=1 + index,
-            region=Region(0, traffic.region_slots),
-            generation=1 + index,
-            group=1 + index,
-            members=members,
-            fan_in=contributors,
-            window=2 * traffic.burst,
-            uplink=Uplink(UPLINK_PORT, SWITCH_MAC, SWITCH_IP) if shared else None,
-            result_bitmap=(1 << contributors) - 1,
-            preempt=shared,
-        )
-        ports = {member.port: port for member, (port, _) in zip(members, traffic.replicas(), strict=True)}
-        for row in tofino_rows.rows(admission, shared=shared):
-            _insert_row(pipeline, row)
-            port = row.match.get(tofino_rows.EGRESS_PORT)
-            if isinstance(port, int) and port in ports and ports[port] != port:
-                match = {**row.match, tofino_rows.EGRESS_PORT: ports[port]}
-                _insert_row(pipeline, replace(row, match=match))
-
-
-def _insert_row(pipeline: Pipeline, row: TableEntry) -> None:
-    params = [param.name for param in pipeline.program.actions[row.action].params]
-    patterns = []
-    for key in pipeline.program.tables[row.table].keys:
-        value = row.match.get(key.name)
-        match value:
-            case int():
-                patterns.append(ir.Pattern("exact", value))
-            case Range(low, high):
-                patterns.append(ir.Pattern("range", low, high))
-            case _:
-                patterns.append(ir.Pattern("any"))
-    action = ir.Invocation(row.action, tuple(row.params[name] for name in params))
-    pipeline.insert(row.table, ir.ConstEntry(tuple(patterns), action, row.priority))
-
-
-def _address(mac: str, ip: str) -> tuple[int, int, int]:
-    return mac_to_int(mac), ipv4_to_int(ip), wire.INA_UDP_PORT
-
-
-def _insert(pipeline: Pipeline, table: str, key: Sequence[int], action: tuple[str, tuple[int, ...]]) -> None:
-    patterns = tuple(ir.Pattern("exact", value) for value in key)
-    pipeline.insert(table, ir.ConstEntry(patterns, ir.Invocation(*action), 0))
 
 
 def _frame(lanes: int, contributors: int, job: int, rank: int, psn: int) -> bytes:

@@ -320,7 +320,7 @@ def _asks_controller(asked: AdmitSettings) -> bool:
 
 
 def _admitted(asked: AdmitSettings) -> JobResult:
-    """Have a controller admit the job, and hold it until its ranks left. Raises Failure, WorkerFailed."""
+    """Ask a controller to admit the job, and hold it until its ranks left. Raises Failure, WorkerFailed."""
     switches = asked.fabric.switches
     given = {
         "--program": asked.fabric.program,

@@ -88,7 +88,7 @@ def counters(asked: WantedCells) -> Reply:
     """Read the counters of the program that a running switch has.
 
     Without a name, lists all counters with their totals. A direct counter counts for each entry of its
-    table; other counters have numbered cells. Shows what is not zero, unless --all is given. Works with any
+    table; other counters have numbered cells. Shows values other than zero, or all with --all. Works with any
     P4Runtime switch, BMv2 included, and changes nothing.
 
     Examples:
@@ -220,7 +220,7 @@ def _list_registers(cells: CellReader, switch: str) -> Reply:
 
 
 def _kind(register: Register) -> tuple[str, int, int]:
-    """Return a register's name without the number at its end, and its sizes: those of lanes are one row."""
+    """Return a register's name without its last number, and its sizes: registers of lanes are one row."""
     return re.sub(r"\d+$", "", register.name), register.size, register.bits
 
 

@@ -57,7 +57,7 @@ def cluster_of(
 
 
 def required(path: Path | None, option: str) -> Path:
-    """Return the cluster file that an option needs: the given one, or that of INA_CLUSTER. Raises Failure."""
+    """Return the cluster file that an option needs: the given one, or INA_CLUSTER's. Raises Failure."""
     found = path or os.environ.get("INA_CLUSTER")
     if not found:
         raise Failure(f"{option} needs a cluster file: give --cluster, or set INA_CLUSTER", exit_code=USAGE)

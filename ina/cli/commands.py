@@ -136,7 +136,7 @@ def _checked(annotation: Any, context: Any, parameter: Any, value: Any) -> Any:
 
 
 def unfold(docstring: str) -> str:
-    """Return a docstring without the line breaks of the source, which are not those of a terminal."""
+    """Return a docstring without the line breaks of the source: a terminal has its own."""
     paragraphs = inspect.cleandoc(docstring).replace("Examples:\n", "Examples:\n\n").split("\n\n")
     return "\n\n".join(
         ("  " if paragraph.startswith(" ") else "") + " ".join(paragraph.split()) for paragraph in paragraphs
@@ -374,7 +374,7 @@ _COMMANDS: Final = (
         _SERVE,
         "undrain",
         "service.cluster:undrain",
-        "Let servers or switches that were drained be used again.",
+        "Undrain servers or switches: jobs may use them again.",
     ),
     (_SERVE, "quota", "service.cluster:quota", "Show, set or remove quotas and reservations of tenants."),
     (
@@ -387,7 +387,7 @@ _COMMANDS: Final = (
         _SERVE,
         "reload",
         "service.cluster:reload",
-        "Have a controller read its --cluster and --policies files again, and print what differs.",
+        "Reload a controller's --cluster and --policies files, and print the differences.",
     ),
     (
         _SERVE,

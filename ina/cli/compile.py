@@ -48,7 +48,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileSettings:
-    """A program, and what is made of it."""
+    """A program, and the output of its compilation."""
 
     source: Annotated[str, Declared(argument=True, help="Compile this .p4 file, or this program of p4src/.")]
     of_source: SourceOptions
@@ -94,7 +94,7 @@ class CompileSettings:
         bool,
         Declared(
             "--explain",
-            help="Show how registers lie in memory, how tables are looked up, and what threads divide by.",
+            help="Show how registers lie in memory, how tables are looked up, and how lanes are repeated.",
         ),
     ] = False
     packets: Annotated[
@@ -224,7 +224,6 @@ def _layout(layout: softswitch.Explanation) -> list[Listing | str]:
         Listing("registers that lie together", columns, rows),
         Listing("tables", ["", "bits of key", "entries", "look-up"], tables),
         f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them for vectors",
-        f"threads: {layout.threads}",
     ]
 
 

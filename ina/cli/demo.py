@@ -89,7 +89,7 @@ def _run_here(spec: LaunchSpec, live: Live) -> None:
 
 
 def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:
-    """Compare two saved networks: accuracies, largest weight difference, what is allowed."""
+    """Compare two saved networks: accuracies, largest weight difference, allowed difference."""
     with np.load(switch_file) as switch, np.load(alone_file) as alone:
         names = [name for name in alone.files if name.startswith("arr_")]
         difference = max(float(np.abs(switch[name] - alone[name]).max()) for name in names)

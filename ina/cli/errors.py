@@ -26,7 +26,7 @@ _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, Permission
 
 
 class Failure(Exception):
-    """A command cannot continue; `exit_code` becomes that of the process."""
+    """A command cannot continue; the process exits with `exit_code`."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         self.exit_code = exit_code

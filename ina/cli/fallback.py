@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -156,37 +154,29 @@ def _serve_machine(asked: FallbackOptions) -> None:
     Raises Failure, BadRun.
     """
     # Imported here: half of the start of a server that serves one switch, which needs none of it.
-    from controller.switches.layout import fallback_udp_port
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
-    from ina.runtime import machine_hosts
     from ina.runtime.cluster_fabric import swept
-    from ina.runtime.fallback_process import FallbackProcess
-    from ina.runtime.fallback_service import FallbackService, check_secret, wait_until_ended
+    from ina.runtime.fallback_service import check_secret, serving, wait_until_ended
+    from ina.runtime.machine_hosts import identified, reached_at
 
     secret = os.environ.get("INA_TOKEN", "")
     check_secret(secret)
     topology = read_topology(required(asked.cluster, "--serve"))
-    name = machine_hosts.identified(topology, [asked.machine] if asked.machine else known_as())
+    name = identified(topology, [asked.machine] if asked.machine else known_as())
     server = topology.server[name]
     if not server.serves_fallback_at:
         raise Failure(
             f"machine {name!r} has neither the role fallback nor a fallback_port in the cluster file",
             exit_code=USAGE,
         )
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    local = f"{topology.ip(name)}:{fallback_udp_port(topology, name)}"
-    line = ["--transport", "udp", "--switch", machine_hosts.switch_address(topology), "--local", local]
-    line += ["--lanes", str(asked.lanes), "--capacity", str(asked.capacity), "--remind", str(asked.remind)]
-    line += ["--beside-workers"] if server.serves_beside_workers else []
-    process = FallbackProcess(topology.port_to(topology.rack_of[name], name), line)
-    try:
-        address = (machine_hosts.reached_at(topology, name), server.serves_fallback_at)
-        with FallbackService(process, address, secret, lanes=asked.lanes) as service, swept(topology):
-            print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
-            if why := wait_until_ended(process, stopped):
-                raise Failure(why)
-    finally:
-        process.stop()
+    address = (reached_at(topology, name), server.serves_fallback_at)
+    more = ("--capacity", str(asked.capacity), "--remind", str(asked.remind))
+    with (
+        serving(topology, name, address, secret, lanes=asked.lanes, options=more) as served,
+        swept(topology),
+    ):
+        process, service, stopped = served
+        print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
+        if why := wait_until_ended(process, stopped):
+            raise Failure(why)

@@ -29,7 +29,7 @@ OpenLanes = Annotated[
     int | None,
     Declared(
         help="Put this many values into each packet: 32, 64 or 256.",
-        show_default="256, or those of the program that runs",
+        show_default="256, or as the running program",
     ),
 ]
 FLOWS = "Let this many flows of ordinary packets run beside the jobs, between drawn hosts."

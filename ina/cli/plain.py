@@ -42,8 +42,8 @@ class Result:
 class Listing:
     """A table for people, or its title alone if it has no columns.
 
-    The first column and those of `left` align left, the others right. A narrow terminal folds the column
-    `folded`. A cell may have several lines.
+    The first column and the columns of `left` align left, the others right. A narrow terminal folds the
+    column `folded`. A cell may have several lines.
     """
 
     title: str
@@ -78,7 +78,7 @@ def print_json(found: Result | Mapping[str, object]) -> None:
 
 
 def _finite(value: object) -> object:
-    """Return a value with null for numbers that JSON does not have: what is unlimited, or not known."""
+    """Return a value with null for infinite numbers and NaN, which JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -115,7 +115,7 @@ def rate(bits_per_second: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Return three digits, or all those of a whole number that has more: no exponent of ten."""
+    """Return three digits, or all digits of a larger whole number; never an exponent."""
     return f"{value:,.0f}" if abs(value) >= 1000 * _ROUNDED else f"{value:.3g}"
 
 

@@ -133,7 +133,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsToRun:
-    """The jobs of a run: a command, or those of a file."""
+    """The jobs of a run: a command, or the jobs of a file."""
 
     command: Annotated[
         list[str] | None,
@@ -312,7 +312,7 @@ class SwitchOptions:
         return address
 
     def attachment(self, tls: options.TlsOptions, *, cluster: bool) -> Attachment | None:
-        """Return the running switch, or None if switches are started, or are those of a `cluster` file.
+        """Return the running switch, or None if switches are started, or come from a `cluster` file.
 
         Raises Failure for options of the other kind of switch; BadRun.
         """
@@ -359,7 +359,7 @@ class FabricOptions:
 
         Args:
             captures: Captures at the switches' ports; None: none.
-            cluster: They are those of a cluster file, which run.
+            cluster: A cluster file names the switches, which run.
 
         Raises Failure where the options contradict each other.
         """

@@ -111,7 +111,7 @@ class SimulationOptions:
             metavar="NAME",
             rich_help_panel=POLICIES,
             help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, "
-            f"preemptive, preemptive-ending; {OWN} Default: shared, but static where jobs have slots of "
+            f"preemptive; {OWN} Default: shared, but static where jobs have slots of "
             "their own.",
         ),
     ] = None
@@ -161,7 +161,7 @@ class SimulationOptions:
             min=1,
             metavar="US",
             rich_help_panel=NETWORK,
-            help="Let hosts process arrived packets every so many microseconds.",
+            help="Let hosts process arrived packets at this interval in microseconds.",
         ),
     ] = 5
     flows: Annotated[

@@ -153,7 +153,7 @@ def parts(report: Report) -> Iterator[Listing | str]:
 
 
 MOST_COLUMNS = 8
-"""Jobs in columns; more are in rows, with what is asked for most."""
+"""Jobs in columns; more than these in rows, with the most important figures."""
 
 _TURNED = ("completion time", "iteration, mean", "summed in the switch", "of these, retransmitted")
 
@@ -244,7 +244,7 @@ def settings(swept: Sequence[str], rows: Sequence[ResultRow]) -> list[dict[str, 
 
 
 def figures(swept: Sequence[str], rows: Sequence[ResultRow]) -> list[str]:
-    """Return the columns of what was measured."""
+    """Return the columns of the measurements."""
     return [name for name in rows[0] if name not in (*swept, "seed")]
 
 

@@ -22,7 +22,7 @@ LOOK_S = 0.5
 SHOWN_COMMAND = 40
 """Characters of a command in the table."""
 NOBODY = Registration("")
-"""What is known of a job that was admitted without a registration."""
+"""The known values of a job that was admitted without a registration."""
 
 
 def slots(
@@ -49,11 +49,10 @@ def slots(
 ) -> Reply:
     """List the jobs that a running switch serves, with their slots, leases and holders.
 
-    Lists what the switch holds, whoever admitted it. Name, user, command, age and goodput are what the holder
-    of a job, such as 'ina run', tells with every renewal of its lease; so they are up to a quarter of the
-    lease, and at most 15 s, old. "Since" is this machine's time less the age. The lease is how long the job
-    stays if its holder is gone: see who still renews with --watch. A job without a lease stays until 'ina
-    remove'.
+    Lists the jobs of all users. Name, user, command, age and goodput come from the holder of a job, such as
+    'ina run', with every renewal of its lease: they are up to a quarter of the lease, and at most 15 s, old.
+    "Since" is this machine's time less the age. The lease is how long the job stays if its holder is gone:
+    see who still renews with --watch. A job without a lease stays until 'ina remove'.
 
     Examples:
         ina slots --switch grpc://127.0.0.1:9559
@@ -153,7 +152,7 @@ def _since(age_s: float) -> str | None:
 
 
 def _lease(job: Admission, *, expired: bool, renewed: bool) -> str:
-    """Say what is known of a job's lease."""
+    """Return a job's lease in words."""
     if job.registration is None or job.registration.lease_s is None:
         return "none"
     if job.registration.lease_s == math.inf:

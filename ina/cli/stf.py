@@ -34,7 +34,7 @@ _BACKENDS: dict[Backend, tuple[Literal["compiled", "interpreter"], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StfSettings:
-    """A program, a script, and what runs it."""
+    """A program, a script, and the target that runs it."""
 
     program: Annotated[str, Declared(argument=True, help="Run this .p4 file, or this program of p4src/.")]
     script: Annotated[

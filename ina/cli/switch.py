@@ -144,15 +144,6 @@ class EmbeddedSettings:
         ),
     ] = None
     seed: options.Seed = 0
-    threads: Annotated[
-        int,
-        Declared(
-            min=1,
-            max=16,
-            help="Use up to this many threads, which divide packets by the slots that they meet. Where the "
-            "program or the ports do not let them, one does everything, with a warning.",
-        ),
-    ] = 1
     undefined: options.Undefined = None
     log_console: Annotated[
         bool,
@@ -243,7 +234,6 @@ def switch(asked: EmbeddedSettings) -> None:
             tls=_tls(asked.tls_cert, asked.tls_key, asked.tls_ca),
             impairments=_impairments(asked.impair or [], specs),
             seed=asked.seed,
-            threads=asked.threads,
             backend="interpreter" if asked.interpret else "compiled",
             undefined=options.choice(asked.undefined),
             architecture=None if asked.arch is None else asked.arch.value,

@@ -1,7 +1,6 @@
 """The fallback server as a service of its machine, for all processes that admit jobs.
 
-Over TCP, or at a Unix socket. Lines of JSON (`hostlib.meet`). The service says a random challenge;
-who connects compares the number of the protocol, and shows that it has the secret, which never travels. Then:
+Over TCP, or at a Unix socket: a door of `hostlib.meet.connections`. Then lines of JSON:
 
 =====================================  ========================================================
 ``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
@@ -20,11 +19,10 @@ a process (`FallbackProcess`), which is started again if it dies or hangs.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import logging
 import os
-import secrets
+import signal
 import socket
 import threading
 import time
@@ -32,14 +30,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from hostlib.launch.sealed import proof
+from controller.switches.layout import fallback_udp_port
+from controller.vocabulary import Topology
 from hostlib.meet import Lines, MessageError, encode
+from hostlib.meet.connections import Door
 from hostlib.version import version
 from ina.runtime.errors import BadRun
 from ina.runtime.fallback_process import Fallback, FallbackProcess
+from ina.runtime.machine_hosts import switch_address
 
-PROTOCOL: Final = 1
-"""Number of these messages, the same at both ends: a controller may be upgraded while jobs run on."""
 ASK_S: Final = 0.5
 SILENCE_S: Final = 30.0
 HELLO_S: Final = 10.0
@@ -54,8 +53,8 @@ LEAST_SECRET: Final = 16
 _log = logging.getLogger(__name__)
 
 
-class FallbackService:
-    """Listens, and serves one connection in each of its threads; a context manager that stops."""
+class FallbackService(Door):
+    """Serves each connection in a thread of its own; a context manager that stops."""
 
     def __init__(
         self, fallback: FallbackProcess, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
@@ -73,36 +72,23 @@ class FallbackService:
         if secret is not None:
             check_secret(secret)
         self._fallback = fallback
-        self._secret = secret
-        self._hello = {"protocol": PROTOCOL, "version": version(), "lanes": lanes}
-        self._room = threading.BoundedSemaphore(MOST)
         self._jobs: dict[int, tuple[int | str, Mapping[str, Any]]] = {}
         """The jobs that are served, with their owners: a connection, or who it named."""
         self._heard_s: dict[str, float] = {}
         """When owners were there last."""
-        self._connections = 0
-        self._lock = threading.Lock()
+        before = os.umask(0o177)
         try:
-            self._listener = _listener(address)
+            super().__init__(address, secret or "", MOST, {"version": version(), "lanes": lanes})
         except OSError as error:
             where = str(address) if isinstance(address, Path) else "{}:{}".format(*address)
             raise BadRun(f"cannot listen there: {error.strerror}", setting="serve", value=where) from error
-        threading.Thread(target=self._accept, name="fallback service", daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        """``host:port`` where it listens."""
-        host, port = self._listener.getsockname()[:2]
-        return f"{host}:{port}"
+        finally:
+            os.umask(before)
 
     @property
     def unused(self) -> bool:
         """Whether nobody is connected, and no job is served."""
-        return not self._connections and not self._jobs
-
-    def close(self) -> None:
-        """Stop listening; the process ends the rest."""
-        self._listener.close()
+        return not self._open and not self._jobs
 
     def __enter__(self) -> Self:
         return self
@@ -110,55 +96,25 @@ class FallbackService:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _accept(self) -> None:
-        for number in range(1 << 62):
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # closed
-                return
-            if not self._room.acquire(blocking=False):
-                connection.close()
-                continue
-            with self._lock:
-                self._connections += 1
-            threading.Thread(target=self._serve, args=(connection, number), daemon=True).start()
+    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+        for gone in [who for who, heard_s in self._heard_s.items() if time.monotonic() - heard_s > OWNER_S]:
+            del self._heard_s[gone]
+            self._forget(gone)
+        return {"serves": [job for job, (of, _) in self._jobs.items() if of == said.get("owner")]}
 
-    def _serve(self, connection: socket.socket, number: int) -> None:
+    def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
+        number = connection.fileno()
+        owner = str(said["owner"]) if said.get("owner") else number
         try:
-            with connection, contextlib.suppress(OSError, MessageError):
-                self._converse(connection, number)
+            for message in received(connection, SILENCE_S):
+                if isinstance(owner, str):
+                    self._heard_s[owner] = time.monotonic()
+                self._execute(message, connection, owner)
         finally:
-            with self._lock:
+            with self._change:
                 left = self._forget(number)
-                self._connections -= 1  # only now, for those who ask without the lock
             if left:
                 _log.warning("job %s: whoever had it served is gone", ", ".join(map(str, left)))
-            self._room.release()
-
-    def _converse(self, connection: socket.socket, number: int) -> None:
-        challenge = secrets.token_hex(16)
-        connection.sendall(encode({**self._hello, "challenge": challenge}))
-        messages = received(connection, HELLO_S)
-        hello = next(messages)
-        shown = str(hello.get("proof"))
-        if self._secret is not None and not hmac.compare_digest(
-            shown.encode(), proof(challenge, self._secret).encode()
-        ):
-            connection.sendall(encode({"refused": "its INA_TOKEN is another one"}))
-            return
-        owner = str(hello["owner"]) if hello.get("owner") else number
-        with self._lock:
-            for gone in [
-                who for who, heard_s in self._heard_s.items() if time.monotonic() - heard_s > OWNER_S
-            ]:
-                del self._heard_s[gone]
-                self._forget(gone)
-            serves = [job for job, (of, _) in self._jobs.items() if of == owner]
-        connection.sendall(encode({"welcome": True, "serves": serves}))
-        for message in received(connection, SILENCE_S):
-            if isinstance(owner, str):
-                self._heard_s[owner] = time.monotonic()
-            self._execute(message, connection, owner)
 
     def _forget(self, owner: int | str, keep: Collection[int] = ()) -> list[int]:
         """Forget the jobs of an owner, but these; return those forgotten."""
@@ -171,7 +127,7 @@ class FallbackService:
     def _execute(self, message: dict[str, Any], connection: socket.socket, owner: int | str) -> None:
         match message:
             case {"add": {"job": int(job)} as description}:
-                with self._lock:
+                with self._change:
                     known = self._jobs.get(job)
                     if known == (owner, description):
                         return
@@ -180,12 +136,12 @@ class FallbackService:
                     self._jobs[job] = owner, description
                     self._fallback.add(job, description)
             case {"remove": int(job)}:
-                with self._lock:
+                with self._change:
                     if job in self._jobs and self._jobs[job][0] == owner:
                         del self._jobs[job]
                         self._fallback.remove(job)
             case {"only": [*jobs]} if _are_ids(jobs):
-                with self._lock:
+                with self._change:
                     self._forget(owner, jobs)
             case {"statistics": [*jobs]} if _are_ids(jobs):
                 answer = {"statistics": self._fallback.counts(jobs), "ended": self._fallback.check()}
@@ -196,31 +152,6 @@ class FallbackService:
 
 def _are_ids(jobs: Sequence[object]) -> bool:
     return all(isinstance(job, int) for job in jobs)
-
-
-@contextlib.contextmanager
-def as_short(address: Path) -> Iterator[str]:
-    """Yield a path of a Unix socket that fits into 107 bytes (unix(7)), however deep its folder is."""
-    folder = os.open(address.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{address.name}"
-    finally:
-        os.close(folder)
-
-
-def _listener(address: tuple[str, int] | Path) -> socket.socket:
-    if not isinstance(address, Path):
-        return socket.create_server(address, backlog=MOST)
-    listener = socket.socket(socket.AF_UNIX)
-    address.unlink(missing_ok=True)
-    before = os.umask(0o177)
-    try:
-        with as_short(address) as path:
-            listener.bind(path)
-    finally:
-        os.umask(before)
-    listener.listen(MOST)
-    return listener
 
 
 def check_secret(secret: str) -> None:
@@ -241,6 +172,43 @@ def received(connection: socket.socket, silence_s: float) -> Iterator[dict[str, 
         if not data:
             raise ConnectionAbortedError("the connection has ended")
         yield from lines.feed(data)
+
+
+@contextlib.contextmanager
+def serving(
+    topology: Topology,
+    server: str,
+    address: tuple[str, int] | Path,
+    secret: str | None,
+    *,
+    lanes: int,
+    options: Sequence[str] = (),
+) -> Iterator[tuple[FallbackProcess, FallbackService, threading.Event]]:
+    """Serve at a server of a topology while the context lasts, for the main thread.
+
+    Args:
+        topology: The switches and servers, with their addresses.
+        server: Name of the server.
+        address: As of `FallbackService`, as are the next two.
+        secret: That clients prove to know.
+        lanes: Values of a packet.
+        options: More of ``ina fallback``.
+
+    Yields the server, its service, and an event that SIGTERM and SIGINT set. Raises BadRun, ProcessFailed.
+    """
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    local = f"{topology.ip(server)}:{fallback_udp_port(topology, server)}"
+    line = ["--transport", "udp", "--switch", switch_address(topology), "--local", local]
+    line += ["--lanes", str(lanes), *options]
+    line += ["--beside-workers"] if topology.server[server].serves_beside_workers else []
+    process = FallbackProcess(topology.port_to(topology.rack_of[server], server), line)
+    try:
+        with FallbackService(process, address, secret, lanes=lanes) as service:
+            yield process, service, stopped
+    finally:
+        process.stop()
 
 
 def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:

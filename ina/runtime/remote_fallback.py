@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hostlib.launch.sealed import proof
+from hostlib.errors import RendezvousError
 from hostlib.meet import MessageError, encode
-from hostlib.version import version
+from hostlib.meet.connections import knock
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_service import ASK_S, HELLO_S, PROTOCOL, as_short, check_secret, received
+from ina.runtime.fallback_service import ASK_S, HELLO_S, check_secret, received
 
 PATIENCE_S: Final = 5.0
 """Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
@@ -205,38 +205,13 @@ class RemoteFallback:
 
     def _connect(self, patience_s: float) -> socket.socket:
         """Return a connection that has been welcomed. Raises OSError, MessageError, ProcessFailed."""
-        with contextlib.ExitStack() as stack:
-            connection = stack.enter_context(_connected(self._address, patience_s))
-            messages = received(connection, patience_s)
-            hello = next(messages)
-            if hello.get("protocol") != PROTOCOL:
-                raise ProcessFailed(
-                    f"{self._title} is of ina {hello.get('version')}, this one {version()}: these cannot talk"
-                    " to each other; install the same version on all"
-                )
-            if (lanes := hello.get("lanes")) != self._lanes:
-                raise ProcessFailed(f"{self._title} has lanes {lanes}, must be {self._lanes} as here")
-            shown = proof(str(hello.get("challenge")), self._secret or "")
-            connection.sendall(encode({"proof": shown, "owner": self._owner}))
-            welcome = next(messages)
-            self._serves = welcome.get("serves", [])
-            if why := welcome.get("refused"):
-                raise ProcessFailed(f"{self._title} refuses this machine: {why}")
-            stack.pop_all()
-            return connection
-
-
-def _connected(address: tuple[str, int] | Path, patience_s: float) -> socket.socket:
-    if isinstance(address, Path):
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(patience_s)
+        said = {"owner": self._owner}
         try:
-            with as_short(address) as path:
-                connection.connect(path)
-        except BaseException:
+            connection, hello = knock(self._address, said, self._secret or "", patience_s)
+        except RendezvousError as error:
+            raise ProcessFailed(f"{self._title} refuses this machine: {error}") from error
+        if (lanes := hello.get("lanes")) != self._lanes:
             connection.close()
-            raise
+            raise ProcessFailed(f"{self._title} has lanes {lanes}, must be {self._lanes} as here")
+        self._serves = hello["serves"]
         return connection
-    connection = socket.create_connection(address, timeout=patience_s)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection

@@ -11,21 +11,17 @@ import contextlib
 import fcntl
 import json
 import logging
-import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import State
 from bmv2_topos.testbeds.netns.names import namespace
-from controller.switches.model import INA_UDP_PORT, SWITCH_IP
 from hostlib.launch import command_line
 from ina.runtime.errors import ProcessFailed, RunError
-from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.fallback_service import FallbackService
+from ina.runtime.fallback_service import serving
 from ina.runtime.remote_fallback import RemoteFallback
 
 _log = logging.getLogger(__name__)
@@ -119,32 +115,22 @@ def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
         state = netns.find(name)
     except netns.LiveError as error:
         raise ProcessFailed(str(error)) from error
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    topology, lanes = state.topology, state.program.lanes
-    local = ("--local", f"{topology.ip(host)}:{INA_UDP_PORT}", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}")
-    fallback = FallbackProcess(
-        topology.port_to(topology.rack_of[host], host),
-        ["--transport", "udp", *local, "--lanes", str(lanes)],
-    )
-    try:
-        with FallbackService(fallback, state.socket(_name(host)), None, lanes=lanes) as service:
-            on_ready()
-            while not stopped.wait(_LOOK_S):
-                fallback.check()  # clients hear it if it has ended for good
-                if not service.unused:
-                    continue
-                with (
-                    contextlib.suppress(BlockingIOError),
-                    _locked(state, host, fcntl.LOCK_EX | fcntl.LOCK_NB),
-                ):
-                    if service.unused:
-                        state.socket(_name(host)).unlink()
-                        fallback.stop()  # before another one starts
-                        return
-    finally:
-        fallback.stop()
+    there = state.socket(_name(host))
+    with serving(state.topology, host, there, None, lanes=state.program.lanes) as (
+        fallback,
+        service,
+        stopped,
+    ):
+        on_ready()
+        while not stopped.wait(_LOOK_S):
+            fallback.check()  # clients hear it if it has ended for good
+            if not service.unused:
+                continue
+            with contextlib.suppress(BlockingIOError), _locked(state, host, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if service.unused:
+                    there.unlink()
+                    fallback.stop()  # before another one starts
+                    return
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from bmv2_topos.testbeds.netns.ports import InterfaceWatch
 from bmv2_topos.testbeds.netns.targets import target_of
 from controller import ProgramBundle, SwitchSession, connect
 from controller.vocabulary import Topology
-from ina.runtime.testbed_fabric import program_of
 from ina.runtime.testbed_fallback import TestbedFallback
+from ina.runtime.testbeds import program_of
 from ina.service.engines import LOCAL_ENGINES, EngineChoice
 from ina.service.errors import ServiceError
 from ina.service.fallback import FallbackServers

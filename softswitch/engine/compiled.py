@@ -29,7 +29,7 @@ from softswitch.engine.entries import (
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
-ABI = 7
+ABI = 8
 PARTS = ("direct counter", "direct meter", "idle timeout")
 """What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
@@ -71,18 +71,9 @@ class CCopy(ctypes.Structure):
     )
 
 
-class _Arrival(ctypes.Structure):
-    """``struct p4_arrival``."""
-
-    _fields_ = (("frame", ctypes.c_char_p), ("length", ctypes.c_uint32), ("port", ctypes.c_uint16))
-
-
 _pointer = ctypes.c_void_p
 _CREATE = ctypes.CFUNCTYPE(_pointer, ctypes.c_uint64)
 _DESTROY = ctypes.CFUNCTYPE(None, _pointer)
-_TWIN = ctypes.CFUNCTYPE(_pointer, _pointer, ctypes.c_uint64)
-_SLOTS = ctypes.CFUNCTYPE(None, _pointer, _pointer, ctypes.c_uint32, _pointer)
-_DIVIDES = ctypes.CFUNCTYPE(ctypes.c_int, _pointer)
 INGRESS = ctypes.CFUNCTYPE(
     None,
     *(
@@ -119,11 +110,6 @@ class CProgram(ctypes.Structure):
         ("waits", _pointer),
         ("ahead", _pointer),
         ("metadata", _pointer),
-        ("twin", _TWIN),
-        ("one_thread", ctypes.c_char_p),
-        ("slots", _SLOTS),
-        ("fetch_slot", _pointer),
-        ("divides", _DIVIDES),
     )
 
 
@@ -211,13 +197,11 @@ class CompiledPipeline:
         if self._ops.abi != ABI:
             raise PipelineError(f"{path} has ABI {self._ops.abi}, not {ABI}")
         self._control = _Control(library)
-        self._seed = seed
         self._metadata = dict(_metadata(self._ops.metadata))
         state = self._ops.create(seed & MASK_64)
         if state is None:
             raise PipelineError(f"no memory for the registers and tables of {program.name}")
         self._state: int = state
-        self._states = [state]  # and the twins of other threads
         weakref.finalize(self, self._ops.destroy, state)
         self._tables = {
             name: _CTable(
@@ -233,8 +217,8 @@ class CompiledPipeline:
         self._meters = {meter.name: number for number, meter in enumerate(indirect_meters(program))}
         self._digests = [(name, leaf_widths(digest.data)) for name, digest in program.digests.items()]
         self._out = ctypes.create_string_buffer(MAX_FRAME)
-        for state_of in self._tables.values():
-            self._install(state_of, state)
+        for table in self._tables.values():
+            self._install(table)
 
     @property
     def ops_address(self) -> int:
@@ -246,42 +230,6 @@ class CompiledPipeline:
         """Address of its ``struct p4_pipeline``; it lives as long as this object."""
         return self._state
 
-    @property
-    def one_thread(self) -> str | None:
-        """Why one thread has to process all packets (`softswitch.compiler.slots`); None: several may."""
-        why: bytes | None = self._ops.one_thread
-        return None if why is None else why.decode()
-
-    def divide(self, threads: int) -> Sequence[int]:
-        """Make a pipeline for each of `threads` threads, unless there are as many; return their addresses.
-
-        They share registers and meters; each has tables, counters and digests of its own. All methods
-        stay what they are: what is written is written to each, and what is counted is summed. The caller
-        keeps packets out meanwhile, and lets no two threads process packets of one `slot`.
-
-        Raises PipelineError if the program has to run on one thread, or without memory.
-        """
-        if threads > 1 and self.one_thread is not None:
-            raise PipelineError(f"{self.program.name} runs on one thread: {self.one_thread}")
-        while len(self._states) < threads:
-            seed = (self._seed + len(self._states)) & MASK_64
-            twin = self._ops.twin(self._state, seed)
-            if twin is None:
-                raise PipelineError(f"no memory for the tables of another thread of {self.program.name}")
-            weakref.finalize(self, self._ops.destroy, twin)
-            for state in self._tables.values():
-                self._install(state, twin)
-            self._states.append(twin)
-        return self._states[:threads]
-
-    def slot(self, frame: bytes, port: int) -> int | None:
-        """Return the slot of a packet with the tables as they are; None: it meets no register."""
-        if not self._ops.slots:
-            return None
-        arrival, slot = _Arrival(frame, len(frame), port), ctypes.c_uint64()
-        self._ops.slots(self._state, ctypes.addressof(arrival), 1, ctypes.addressof(slot))
-        return None if slot.value == MASK_64 else slot.value
-
     # ----------------------------------------------------------------- tables
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
@@ -289,29 +237,23 @@ class CompiledPipeline:
         state = self._table(table)
         canonical = state.entries.insert(entry)
         position = state.position(canonical)
-        for number, pipeline in enumerate(self._states):
-            if self._insert(pipeline, state, canonical, position) != 0:
-                for done in self._states[:number]:
-                    self._control.delete(done, state.id, state.layout.pack(canonical.patterns), position)
-                state.entries.delete(canonical)
-                raise PipelineError(f"no memory for an entry of table {table}")
+        if self._insert(state, canonical, position) != 0:
+            state.entries.delete(canonical)
+            raise PipelineError(f"no memory for an entry of table {table}")
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
         """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
         state = self._table(table)
         canonical = state.entries.modify(entry)
         match, action, args = self._words(state, canonical)
-        position = state.position(canonical)
-        for pipeline in self._states:
-            self._control.modify(pipeline, state.id, match, position, action, args)
+        self._control.modify(self._state, state.id, match, state.position(canonical), action, args)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
         """Remove the entry of this match (and priority). Raises NoSuchEntry."""
         state = self._table(table)
         position = state.position(state.entries.find(entry))
         found = state.entries.delete(entry)
-        for pipeline in self._states:
-            self._control.delete(pipeline, state.id, state.layout.pack(found.patterns), position)
+        self._control.delete(self._state, state.id, state.layout.pack(found.patterns), position)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """All entries, in the order of their insertion; constant ones first."""
@@ -325,30 +267,29 @@ class CompiledPipeline:
         """Set the default action; None restores the program's own. Raises BadEntry."""
         state = self._table(table)
         default = state.entries.set_default(invocation)
-        for pipeline in self._states:
-            self._set_default(pipeline, state, default)
+        self._set_default(state, default)
 
     def default(self, table: str) -> ir.Invocation:
         """Return the default action: the one that a miss runs now."""
         return self._table(table).entries.default
 
-    def _install(self, state: _CTable, pipeline: int) -> None:
-        self._set_default(pipeline, state, state.entries.default)
+    def _install(self, state: _CTable) -> None:
+        self._set_default(state, state.entries.default)
         if state.layout.kind in ("exact", "lpm", "ordered"):
             ordered = state.layout.kind == "ordered"
             entries = state.entries.ordered() if ordered else state.entries.entries()
             for position, entry in enumerate(entries):
-                if self._insert(pipeline, state, entry, position) != 0:
+                if self._insert(state, entry, position) != 0:
                     raise PipelineError(f"no memory for the entries of table {state.layout.table.name}")
 
-    def _insert(self, pipeline: int, state: _CTable, entry: ir.ConstEntry, position: int) -> int:
+    def _insert(self, state: _CTable, entry: ir.ConstEntry, position: int) -> int:
         match, action, args = self._words(state, entry)
-        status: int = self._control.insert(pipeline, state.id, match, position, action, args)
+        status: int = self._control.insert(self._state, state.id, match, position, action, args)
         return status
 
-    def _set_default(self, pipeline: int, state: _CTable, invocation: ir.Invocation) -> None:
+    def _set_default(self, state: _CTable, invocation: ir.Invocation) -> None:
         action, args = self._invocation(state, invocation)
-        self._control.default(pipeline, state.id, action, args)
+        self._control.default(self._state, state.id, action, args)
 
     def _words(self, state: _CTable, entry: ir.ConstEntry) -> tuple[bytes, int, bytes]:
         action, args = self._invocation(state, entry.invocation)
@@ -369,33 +310,30 @@ class CompiledPipeline:
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Packets and bytes of one cell of an indirect counter."""
         cells = self._counter(name, index)
-        return sum(of[2 * index] for of in cells), sum(of[2 * index + 1] for of in cells)
+        return cells[2 * index], cells[2 * index + 1]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
         """Packets and bytes of every cell of an indirect counter."""
         size = self.program.counters[name].size
-        first, *others = [cells[: 2 * size] for cells in self._counter(name, 0)]
-        flat = [sum(each) for each in zip(first, *others, strict=True)] if others else first
+        flat = self._counter(name, 0)[: 2 * size]
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
         """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
-        for cells in self._counter(name, index):
-            cells[2 * index], cells[2 * index + 1] = packets, bytes_
-            packets = bytes_ = 0
+        cells = self._counter(name, index)
+        cells[2 * index], cells[2 * index + 1] = packets, bytes_
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
         """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
-        cells = self._part(table, "direct counter", entry)
-        return sum(cell[0] for cell in cells), sum(cell[1] for cell in cells)
+        cell = self._part(table, "direct counter", entry)
+        return cell[0], cell[1]
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
     ) -> None:
         """Set a direct counter; see `Pipeline.write_direct_counter`."""
-        for cell in self._part(table, "direct counter", entry):
-            cell[0], cell[1] = packets, bytes_
-            packets = bytes_ = 0
+        cell = self._part(table, "direct counter", entry)
+        cell[0], cell[1] = packets, bytes_
 
     def read_meter(self, name: str, index: int) -> MeterReading:
         """One meter of an array."""
@@ -407,34 +345,29 @@ class CompiledPipeline:
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
         """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
-        (meter,) = self._part(table, "direct meter", entry)  # programs with them run on one thread
-        return _read_meter(meter)
+        return _read_meter(self._part(table, "direct meter", entry))
 
     def configure_direct_meter(
         self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
     ) -> None:
         """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
-        (meter,) = self._part(table, "direct meter", entry)
-        _configure_meter(meter, rates)
+        _configure_meter(self._part(table, "direct meter", entry), rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
         """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
-        return max(int(cell[0]) for cell in self._part(table, "idle timeout", entry))
+        return int(self._part(table, "idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
         """Take the entry for one that was hit at `now_us`, so that its idle time starts there."""
-        for cell in self._part(table, "idle timeout", entry):
-            cell[0] = now_us
+        self._part(table, "idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
         """Take the digests that wait: their names and values, in the order of the program's calls."""
         if not self._digests:
             return []
-        words: list[int] = []
-        for pipeline in self._states:
-            memory = self._control.digests(pipeline)
-            words += memory[2 : 2 + memory[0]]
-            memory[0] = 0
+        memory = self._control.digests(self._state)
+        words = memory[2 : 2 + memory[0]]
+        memory[0] = 0
         taken, at = [], 0
         while at < len(words):
             name, widths = self._digests[words[at]]
@@ -460,12 +393,12 @@ class CompiledPipeline:
         bits = value & ((1 << ir.width_of(self.program.registers[name].type)) - 1)
         self._control.write_register(self._state, number, index, _array([bits & MASK_64, bits >> 64]))
 
-    def _counter(self, name: str, index: int) -> list[Any]:
-        """Return the cells of a counter in each pipeline."""
+    def _counter(self, name: str, index: int) -> Any:
+        """Return the cells of a counter."""
         if name not in self._counters:
             raise NoSuchObject(f"no indirect counter {name}; there are {', '.join(self._counters) or 'none'}")
         _check_index(name, index, self.program.counters[name].size)
-        return [self._control.counter(pipeline, self._counters[name]) for pipeline in self._states]
+        return self._control.counter(self._state, self._counters[name])
 
     def _meter(self, name: str, index: int) -> Any:
         if name not in self._meters:
@@ -473,22 +406,19 @@ class CompiledPipeline:
         _check_index(name, index, self.program.meters[name].size)
         return self._control.meter(self._state, self._meters[name], index)
 
-    def _part(self, table: str, part: str, entry: ir.ConstEntry | None) -> list[Any]:
-        """Return the words of a part of an entry or, with None, of the default action, in each pipeline."""
+    def _part(self, table: str, part: str, entry: ir.ConstEntry | None) -> Any:
+        """Return the words of a part of an entry or, with None, of the default action."""
         state = self._table(table)
         match, position = None, 0
         if entry is not None:
             found = state.entries.find(entry)
             match, position = state.layout.pack(found.patterns), state.position(found)
-        cells = []
+        words = None
         if has_part(state.layout.table, part):
-            number = PARTS.index(part)
-            cells = [
-                self._control.part(pipeline, state.id, number, match, position) for pipeline in self._states
-            ]
-        if not cells or not all(cells):
+            words = self._control.part(self._state, state.id, PARTS.index(part), match, position)
+        if not words:
             raise NoSuchObject(f"table {table} has no {part}")
-        return cells
+        return words
 
     def _register(self, name: str, index: int) -> int:
         if name not in self._registers:

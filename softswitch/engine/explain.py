@@ -1,4 +1,4 @@
-"""The C back end's choices for a program: layout of registers, look-up of tables, what threads divide by."""
+"""The C back end's choices for a program: layout of registers, look-up of tables, loops over lanes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
-from softswitch.compiler.slots import OneThread, SlotFlows, find_slots
 from softswitch.engine.emit_c.text import storage_bits
 from softswitch.engine.emit_c.unit import RegisterGroup, Registers
 from softswitch.engine.entries import TableLayout, lay_out_table
@@ -47,16 +46,12 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The layout that was chosen; `lane_loops` are loops over what the program repeats lane by lane.
-
-    `threads` says in words how several threads divide packets, or why one has to process all of them.
-    """
+    """The layout that was chosen; `lane_loops` are loops over what the program repeats lane by lane."""
 
     memory: tuple[Memory, ...]
     lookups: tuple[Lookup, ...]
     lane_loops: int
     vector_loops: int
-    threads: str
 
 
 def explain(program: ir.Program, text: str) -> Explanation:
@@ -64,19 +59,7 @@ def explain(program: ir.Program, text: str) -> Explanation:
     groups = tuple(_memory(group) for group in Registers(program).groups)
     loops = text.count("for (size_t i = 0;")
     vectors = text.count("#pragma GCC ivdep")
-    return Explanation(groups, tuple(_lookups(program)), loops, vectors, _threads(program))
-
-
-def _threads(program: ir.Program) -> str:
-    match find_slots(program):
-        case SlotFlows():
-            return "any flow may go to any thread: no packet meets a register"
-        case OneThread(why):
-            return f"one thread processes all packets: {why}"
-        case slots:
-            of = [*slots.fields, *(f"entries of {table}" for table in slots.tables)]
-            held = "".join(f"; one thread does everything while {table} has entries" for table in slots.empty)
-            return f"packets go to threads by their slots, computed from {', '.join(of) or 'the port'}{held}"
+    return Explanation(groups, tuple(_lookups(program)), loops, vectors)
 
 
 def _memory(group: RegisterGroup) -> Memory:

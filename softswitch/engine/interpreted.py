@@ -32,7 +32,6 @@ class InterpretedProgram:
     packet itself is kept here, until the engine uses the memory for another.
     """
 
-    one_thread = "programs are interpreted"
     state_address = None
 
     def __init__(self, pipeline: Pipeline, failed: Callable[[BaseException], None]) -> None:
@@ -56,7 +55,6 @@ class InterpretedProgram:
             clone=CLONE(self._clone),
             egress=EGRESS(self._egress),
             metadata=ctypes.addressof(self._places),
-            one_thread=self.one_thread.encode(),
         )
 
     @property

@@ -135,14 +135,13 @@ class PortStatistics:
 
 @dataclass(slots=True)
 class SwitchStatistics:
-    """Packets that no port can be blamed for: dropped ones, and those that changed threads."""
+    """Dropped packets that no port can be blamed for."""
 
     no_port: int = _counter("Packets sent to a port that does not exist.")
     no_group: int = _counter("Packets multicast to a group, or cloned to a session, that does not exist.")
     loops: int = _counter("Packets that were resubmitted, recirculated or cloned without end.")
     overruns: int = _counter("Delayed frames dropped because no memory is set aside for more.")
     unloaded: int = _counter("Packets dropped from egress queues when another program was loaded.")
-    handed_over: int = _counter("Packets that were processed by another thread than received them (no loss).")
 
 
 PORT_COUNTERS = [f.name for f in fields(PortStatistics)]

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from softswitch.engine.build import build_engine
+from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.interpreted import InterpretedProgram
 from softswitch.engine.meters import PORT_COUNTERS, SWITCH_COUNTERS, PortStatistics, SwitchStatistics
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
-from softswitch.engine.pipeline import Compiled, Pipeline, PipelineError
+from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import (
     InterfacePort,
     LinkModel,
@@ -107,8 +108,6 @@ Members = Sequence[tuple[int, int]]
 """Copies to make, as (port, replication id)."""
 
 _ERROR_BYTES = 256
-BUSY_PACKETS = 64
-"""Packets in a turn of the event loop from which on several threads may pay."""
 _NEVER = 2**64 - 1
 
 
@@ -157,10 +156,6 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "serve_port": (integer, [engine, u16, text]),
         "udp_port": (u16, [engine, u16]),
         "load": (integer, [engine, pointer, pointer]),
-        "divide": (integer, [engine, u32, u32]),
-        "undivide": (None, [engine]),
-        "load_threads": (integer, [engine, pointer]),
-        "undivided": (text, [engine]),
         "set_group": (integer, [engine, u16, pointer, u32]),
         "set_exclusion": (integer, [engine, u16, pointer, u32]),
         "set_session": (integer, [engine, u16, pointer, u32, u32]),
@@ -188,24 +183,15 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
 class NativeEngine:
     """One ``struct engine``. Every method is atomic."""
 
-    def __init__(
-        self, library: ctypes.CDLL | None = None, *, threads: int = 1, busy_packets: int = BUSY_PACKETS
-    ) -> None:
-        """Start an engine; for `threads` and `busy_packets` see `softswitch.engine.switch.Switch`.
-
-        Raises NoCompiler where it cannot be built, SwitchError without memory.
-        """
+    def __init__(self, library: ctypes.CDLL | None = None) -> None:
+        """Start an engine. Raises NoCompiler where it cannot be built, SwitchError without memory."""
         self._library = library or _library()
         self._engine: int = self._library.engine_create()
         if not self._engine:
             raise SwitchError("the switch engine cannot start: out of memory or file descriptors")
-        self._pipeline: Compiled | InterpretedProgram | None = None
+        self._pipeline: CompiledPipeline | InterpretedProgram | None = None
         self._failure: BaseException | None = None
-        self._threads = threads
         self._meeting = MeetingSockets()
-        if self._library.engine_divide(self._engine, threads, busy_packets):
-            self._library.engine_destroy(self._engine)
-            raise SwitchError(f"the switch engine cannot start: out of memory for {threads} threads")
 
     @property
     def library(self) -> ctypes.CDLL:
@@ -225,7 +211,6 @@ class NativeEngine:
     def destroy(self) -> None:
         """Close sockets and free everything; nothing may be called after it."""
         self._meeting.close()
-        self._library.engine_undivide(self._engine)
         self._library.engine_destroy(self._engine)
         self._pipeline = None
 
@@ -267,36 +252,15 @@ class NativeEngine:
 
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""
-        served: Compiled | InterpretedProgram | None = None
-        others: Sequence[int] = ()
-        if pipeline is not None:
-            compiled: Compiled = pipeline  # type: ignore[assignment]  # checked on the next line
-            served = (
-                compiled if hasattr(pipeline, "ops_address") else InterpretedProgram(pipeline, self._failed)
-            )
-            if self._threads > 1 and served.one_thread is None:
-                try:
-                    others = compiled.divide(self._threads)[1:]
-                except PipelineError as error:
-                    raise SwitchError(str(error)) from error
+        served: CompiledPipeline | InterpretedProgram | None = None
+        if isinstance(pipeline, CompiledPipeline):
+            served = pipeline
+        elif pipeline is not None:
+            served = InterpretedProgram(pipeline, self._failed)
         addresses = (None, None) if served is None else (served.ops_address, served.state_address)
-        self.lock()  # no thread may have pipelines of two programs
-        try:
-            self._library.engine_load_threads(self._engine, None)
-            failed = self._library.engine_load(self._engine, *addresses)
-            if others and not failed:
-                states = (ctypes.c_void_p * len(others))(*others)
-                failed = self._library.engine_load_threads(self._engine, states)
-        finally:
-            self.unlock()
-        if failed:
+        if self._library.engine_load(self._engine, *addresses):
             raise SwitchError("the program was built for another version of the engine, or memory is short")
         self._pipeline = served  # keeps it alive; the one before is not in use any more
-
-    def undivided(self) -> str | None:
-        """Why one thread does everything; None: several do."""
-        why: bytes | None = self._library.engine_undivided(self._engine)
-        return None if why is None else why.decode()
 
     def lock(self) -> None:
         """Keep packets out; recursive."""

@@ -245,22 +245,3 @@ class Pipeline(Protocol):
 
     def clone_packet(self, packet: Packet, frame: bytes, field_list: int = -1) -> Packet:
         """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
-
-
-class Compiled(Pipeline, Protocol):
-    """A pipeline whose data plane C code can call directly."""
-
-    @property
-    def ops_address(self) -> int:
-        """Address of its ``struct p4_program``."""
-
-    @property
-    def state_address(self) -> int:
-        """Address of its ``struct p4_pipeline``."""
-
-    @property
-    def one_thread(self) -> str | None:
-        """Why one thread has to process all packets; None: several may."""
-
-    def divide(self, threads: int) -> Sequence[int]:
-        """Return addresses of a ``struct p4_pipeline`` for each thread, its own first."""

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from softswitch.engine.meters import PortStatistics, SwitchStatistics
-from softswitch.engine.native import BUSY_PACKETS, Members, NativeEngine
+from softswitch.engine.native import Members, NativeEngine
 from softswitch.engine.pcapng import CaptureSettings
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.ports import (
@@ -78,14 +78,8 @@ class Switch:
         *,
         seed: int = 0,
         impairments: Mapping[int, PortImpairments] | None = None,
-        threads: int = 1,
-        busy_packets: int = BUSY_PACKETS,
     ) -> None:
         """Open the ports.
-
-        In real time, up to `threads` threads of the C engine process packets, as far as the program and the
-        ports let them (`undivided`): where `busy_packets` and more come in by one turn of the loop after
-        the other, and there are processors; with 0 they always do.
 
         Raises PortError, with nothing left open, if a port cannot be opened; NoCompiler where the engine
         cannot be built and did not come with the package.
@@ -100,8 +94,7 @@ class Switch:
         self._packet_in: PacketIn | None = None
         self._failure: SwitchError | None = None
         self._threads: list[threading.Thread] = []
-        self._several = threads > 1
-        self._engine = NativeEngine(threads=threads, busy_packets=busy_packets)
+        self._engine = NativeEngine()
         self._locked = Locked(self._engine)
         self.loads = 0
         """Programs loaded so far."""
@@ -155,12 +148,6 @@ class Switch:
         """
         self._engine.load(pipeline)
         self.loads += 1
-        if self._several and pipeline is not None and (why := self.undivided()) is not None:
-            _log.warning("one thread processes all packets: %s", why)
-
-    def undivided(self) -> str | None:
-        """Return why one thread processes all packets now; None: several do."""
-        return self._engine.undivided()
 
     def locked(self) -> Locked:
         """Keep packets out while the control plane changes the program's tables; recursive.

@@ -83,12 +83,13 @@ def test_a_part_of_the_page_is_filled_and_the_others_stay(
 
 def test_weave_gains_on_the_shipped_trace() -> None:
     (trace,) = traces(None)
-    for names in ("srsf muri-s weave-s", "tiresias muri-l weave-l"):
-        for rules in ("", "muri-replica:"):
-            alone, theirs, ours = (reproduce.simulated(trace, f"{rules}{name}") for name in names.split())
-            assert ours["avg_jct_s"] < min(theirs["avg_jct_s"], alone["avg_jct_s"])
-            assert ours["avg_slowdown"] < theirs["avg_slowdown"]
-            assert ours["p99_jct_s"] < theirs["p99_jct_s"]
+    for rules in ("", "muri-replica:"):
+        alone, theirs, ours = (
+            reproduce.simulated(trace, f"{rules}{name}") for name in ("srsf", "muri-s", "weave-s")
+        )
+        assert ours["avg_jct_s"] < min(theirs["avg_jct_s"], alone["avg_jct_s"])
+        assert ours["avg_slowdown"] < theirs["avg_slowdown"]
+        assert ours["p99_jct_s"] < theirs["p99_jct_s"]
 
 
 def test_short_jobs_are_told_by_length_and_beside_the_others(tmp_path: Path) -> None:

@@ -75,14 +75,6 @@ def test_a_job_that_finds_no_memory_is_refused_and_one_after_it_is_not() -> None
         bed(jobs, EXCLUSIVE).run()
 
 
-def test_a_job_with_more_members_than_a_switch_sums_is_refused() -> None:
-    jobs = [job("wide", 33, slots=8), job("a", 2, slots=8)]
-    wide, fits = bed(jobs, LENIENT).run().jobs
-    assert wide.refused is not None
-    assert "the job has 33 members; one switch sums up to 32" in wide.refused
-    assert fits.fate == "done"
-
-
 def test_more_jobs_than_a_switch_has_rows_for() -> None:
     jobs = [
         job(f"j{n}", 1, slots=2, window=1, layers_bytes=float32_bytes((10,)), iterations=1)

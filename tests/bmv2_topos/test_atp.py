@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from controller.vocabulary import Job, Link, Straggler
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.twins import TWINS
 
-ATP = dataclasses.replace(SMALL, program="atp")
+ATP = replace(SMALL, program="atp")
 LOSSY = Link("a", "b", loss=0.02, duplicate=0.02)
 TREE = (2, 2)
 
@@ -37,7 +36,7 @@ def run(
 @pytest.mark.parametrize("numbers", ["exponent", "fixed"])
 def test_the_server_makes_every_result_from_whole_sums(shape: Sequence[int] | None, numbers: str) -> None:
     entry = job(numbers=numbers)
-    (of,) = run([entry], dataclasses.replace(ATP, slots=8192), shape=shape).jobs
+    (of,) = run([entry], replace(ATP, slots=8192), shape=shape).jobs
     assert of.checked_elements == elements(entry)
     assert of.outcomes["completed"] > 0.9 * of.outcomes["passed_down"] > 0
     assert of.outcomes.get("stored", 0) == 0
@@ -51,7 +50,7 @@ def test_sums_are_exact_under_loss_and_duplication(
     shape: Sequence[int] | None, slots: int, names: str
 ) -> None:
     jobs = [job(name, congestion=way) for name, way in zip(names, ("aimd", "fixed", "a2tp"), strict=False)]
-    report = run(jobs, dataclasses.replace(ATP, slots=slots), shape=shape, link=LOSSY)
+    report = run(jobs, replace(ATP, slots=slots), shape=shape, link=LOSSY)
     for entry, of in zip(jobs, report.jobs, strict=True):
         assert of.checked_elements == elements(entry)
         assert of.resent_packets > 0
@@ -70,7 +69,7 @@ def test_sums_are_exact_when_servers_and_jobs_start_anew(shape: Sequence[int] | 
         RestartFallback(0.0012, names[-1], 0.0001),
         RestartJob(0.0015, names[-1]),
     ]
-    report = run(jobs, dataclasses.replace(ATP, slots=32), shape=shape, link=LOSSY, faults=faults)
+    report = run(jobs, replace(ATP, slots=32), shape=shape, link=LOSSY, faults=faults)
     assert sum(of.restarts for of in report.jobs) == 2
     for entry, of in zip(jobs, report.jobs, strict=True):
         assert of.iterations == 8
@@ -79,63 +78,32 @@ def test_sums_are_exact_when_servers_and_jobs_start_anew(shape: Sequence[int] | 
 
 def test_the_same_seed_gives_the_same_report_also_with_the_twins() -> None:
     jobs = [job("a", iterations=2), job("b", 3, iterations=2)]
-    few = dataclasses.replace(ATP, slots=16)
+    few = replace(ATP, slots=16)
     native, again, numpy = (
-        run(jobs, dataclasses.replace(few, cores=cores), link=LOSSY, shape=TREE)
-        for cores in (COMPILED, COMPILED, TWINS)
+        run(jobs, replace(few, cores=cores), link=LOSSY, shape=TREE) for cores in (COMPILED, COMPILED, TWINS)
     )
     assert native == again == numpy
-    assert run(jobs, dataclasses.replace(few, seed=1), link=LOSSY, shape=TREE) != native
+    assert run(jobs, replace(few, seed=1), link=LOSSY, shape=TREE) != native
 
 
 def test_salts_that_move_what_collides_make_collisions_rare() -> None:
     """Two jobs with 128 packets in flight together: what collided finds a free slot in the end."""
     jobs = [sending(name, window=64) for name in "ab"]
     moving, staying = (
-        run(jobs, dataclasses.replace(ATP, slots=200, rehashes=rehashes)).jobs for rehashes in (True, False)
+        run(jobs, replace(ATP, slots=200, rehashes=rehashes)).jobs for rehashes in (True, False)
     )
     for of, before in zip(moving, staying, strict=True):
         assert of.outcomes["collided"] < 0.2 * before.outcomes["collided"]
 
 
-@pytest.mark.parametrize("rehashes", [True, False])
-def test_ranks_aggregate_whatever_their_priorities_would_be(rehashes: bool) -> None:
-    """The field is a salt here: with each rank's own measure in it, ranks would not meet."""
-    entries = [job("a", iterations=6, priority=None)]
-    (of,) = run(entries, dataclasses.replace(ATP, slots=8192, rehashes=rehashes)).jobs
-    assert of.aggregated_share > 0.9
-
-
-# ---------------------------------------------------------------------------
-# ATP as published, in whole jobs in virtual time.
-
-
-JOB = communicating("a", 4)
-SLOW = replace(JOB, compute_s=1e-3, straggler=Straggler(7, 6e-3))
-
-
-def run_alone(slots: int, job: Job = JOB, *, program: str = "atp", rehashes: bool = True) -> Report:
-    topology, placements = build([job], servers=True)
-    settings = replace(VirtualSettings(slots=slots, samples=0), program=program, rehashes=rehashes)  # type: ignore[arg-type]
-    return VirtualTestbed(topology, [job], placements, settings).run()
-
-
 def test_ranks_agree_on_slots_whatever_they_measure() -> None:
-    """Where nothing collides, rehashing changes nothing.
+    """The field is a salt here; with a straggler's own measure in it, ranks would not meet.
 
-    Without it ranks once sent their priorities as salts, and those of a straggler differ.
+    Where nothing collides, rehashing changes nothing.
     """
-    (kept,), (other,) = run_alone(4096, SLOW, rehashes=False).jobs, run_alone(4096, SLOW).jobs
-    assert kept.outcomes["collided"] == 0
-    assert kept == other
-
-
-def test_every_result_is_the_servers() -> None:
-    (atp,), (shared,) = run_alone(4096).jobs, run_alone(4096, program="shared").jobs
-    assert atp.fallback["results"] == 4 * 1024
-    assert shared.fallback["results"] == 0
-
-
-def test_what_collided_gets_another_slot() -> None:
-    (kept,), (other,) = run_alone(96, rehashes=False).jobs, run_alone(96).jobs
-    assert kept.outcomes["collided"] > 2 * other.outcomes["collided"] > 0
+    slow = replace(communicating("a", 4), compute_s=1e-3, straggler=Straggler(7, 6e-3))
+    moving, staying = (
+        run([slow], replace(ATP, slots=4096, rehashes=rehashes)).jobs for rehashes in (True, False)
+    )
+    assert moving[0].outcomes["collided"] == 0
+    assert moving == staying

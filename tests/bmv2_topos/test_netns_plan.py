@@ -31,17 +31,17 @@ from bmv2_topos.testbeds.netns.bmv2 import help_text
 from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
-from bmv2_topos.testbeds.netns.interrupts import unwinding
 from bmv2_topos.testbeds.netns.names import prefix
 from bmv2_topos.testbeds.netns.namespaces import existing, lacks_netem
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import SwitchSession
 from controller.errors import Unreachable
+from controller.interrupts import unwinding
 from controller.switches import names
 from controller.switches.programs import P4C
 from controller.vocabulary import Link, Server, Switch, Topology, named, tree
-from ina.runtime.testbed_fabric import hosts_for, opened
+from ina.runtime.testbeds import hosts_for, opened
 from softswitch import CompileError, PipelineError
 from tests.programs import P4SRC
 

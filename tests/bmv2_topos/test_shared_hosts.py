@@ -67,25 +67,23 @@ def test_they_do_at_switches_that_sum_and_at_switches_that_only_pass(transit: tu
     assert all(of.resent_packets > 0 for of in report.jobs)
 
 
-def test_two_workers_on_a_host_have_half_of_its_link_each() -> None:
-    network = star(2, servers=2, link=SLOW)
-    alone = run(network, (sending("a", 2), Placement(("h1", "h2"), "p1"))).jobs[0]
-    same_job = run(network, (sending("a", 4), Placement(("h1", "h1", "h2", "h2"), "p1"))).jobs[0]
-    assert same_job.mean_iteration_s == pytest.approx(2 * alone.mean_iteration_s, rel=0.1)
-
-    wide = dataclasses.replace(SMALL, slots=4096)
-    pair = [(sending(n, 2), Placement(("h1", "h2"), f"p{k}")) for k, n in ((1, "a"), (2, "b"))]
-    for of in run(network, *pair, settings=wide).jobs:
-        assert of.mean_iteration_s == pytest.approx(2 * alone.mean_iteration_s, rel=0.1)
-
-
-def test_workers_on_hosts_of_their_own_do_not_slow_each_other() -> None:
-    network = star(4, servers=2, link=SLOW)
-    wide = dataclasses.replace(SMALL, slots=4096)
-    pair = [(sending(n, 2), Placement((f"h{k}", f"h{k + 2}"), f"p{k}")) for k, n in ((1, "a"), (2, "b"))]
-    alone = run(network, pair[0], settings=wide).jobs[0]
-    for of in run(network, *pair, settings=wide).jobs:
-        assert of.mean_iteration_s == pytest.approx(alone.mean_iteration_s, rel=0.05)
+@pytest.mark.parametrize(
+    ("hosts", "share"),
+    [
+        ([("h1", "h1", "h2", "h2")], 2),  # of one job
+        ([("h1", "h2"), ("h1", "h2")], 2),
+        ([("h1", "h3"), ("h2", "h4")], 1),
+    ],
+)
+def test_workers_on_a_host_have_equal_parts_of_its_link(hosts: list[tuple[str, ...]], share: int) -> None:
+    network, wide = star(4, servers=2, link=SLOW), dataclasses.replace(SMALL, slots=4096)
+    jobs = [
+        (sending(f"j{k}", len(workers)), Placement(workers, f"p{k}"))
+        for k, workers in enumerate([("h1", "h2"), *hosts])
+    ]
+    alone = run(network, (jobs[0][0], Placement(("h1", "h2"), "p1")), settings=wide).jobs[0]
+    for of in run(network, *jobs[1:], settings=wide).jobs:
+        assert of.mean_iteration_s == pytest.approx(share * alone.mean_iteration_s, rel=0.1)
 
 
 def test_a_fallback_server_may_share_its_host_with_others_and_with_workers_of_other_jobs() -> None:

@@ -100,16 +100,6 @@ def test_trees_by_different_spines_keep_jobs_off_each_others_switches(program: s
     assert all(packets(alone, switch) > 0 for switch in ("s1", "s3", "s4"))
 
 
-def test_a_job_on_a_tree_of_its_own_takes_no_notice_of_another() -> None:
-    jobs = [job(name, iterations=6, jitter=0.0, priority=1) for name in ("one", "two")]
-    ways = [Placement((f"h{n}", f"h{n + 2}"), f"p{n}", shortest_tree(NETWORK, f"s{n}")) for n in (1, 2)]
-    pairs = [dataclasses.replace(entry, workers=2) for entry in jobs]
-    both = VirtualTestbed(NETWORK, pairs, ways, SMALL).run()
-    apart = [VirtualTestbed(NETWORK, [pairs[n]], [ways[n]], SMALL).run() for n in (0, 1)]
-    for together, alone in zip(both.jobs, apart, strict=True):
-        assert together.mean_iteration_s == pytest.approx(alone.jobs[0].mean_iteration_s, rel=0.1)
-
-
 def test_a_detour_is_taken_and_takes_its_time() -> None:
     trunk = Link("a", "b", rate_bps=0, delay_s=10e-6)
     network = leaf_spine(2, 2, 1, servers=1, link=Link("a", "b", rate_bps=0, delay_s=1e-6), trunk=trunk)

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hostlib.meet import encode
 from ina.runtime import fallback_process, fallback_service
-from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
 from ina.runtime.fallback_service import FallbackService
 from ina.runtime.remote_fallback import RemoteFallback
@@ -123,7 +121,7 @@ def jobs_of(*numbers: int) -> dict[int, dict[str, object]]:
 def served(service: FallbackService, connections: int = 0) -> list[int]:
     """Return the jobs that it serves, once it has as many connections."""
     until = time.monotonic() + 600
-    while service._connections != connections and time.monotonic() < until:
+    while service._open != connections and time.monotonic() < until:
         time.sleep(0.01)
     return sorted(service._jobs)
 
@@ -151,19 +149,6 @@ def test_jobs_of_an_owner_are_served_while_it_is_away(service: FallbackService, 
     second.stop()
     assert served(service) == []
     assert service.unused
-
-
-def test_a_service_of_another_protocol_is_refused(tmp_path: Path) -> None:
-    """As that of a version which did not number its protocol."""
-    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as threads:
-        listener.bind(str(tmp_path / "socket"))
-        listener.listen(1)
-        connecting = threads.submit(of, tmp_path, "state")
-        older, _ = listener.accept()
-        older.sendall(encode({"version": "0.0.1", "lanes": LANES, "challenge": "1"}))
-        with pytest.raises(ProcessFailed, match=r"on here is of ina 0\.0\.1, this one .*install the same"):
-            connecting.result(timeout=600)
-        older.close()
 
 
 def test_jobs_of_a_connection_end_with_it(service: FallbackService, tmp_path: Path) -> None:

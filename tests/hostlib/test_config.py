@@ -12,7 +12,7 @@ import pytest
 from hostlib import errors
 from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
 from hostlib.errors import NO_PACKETS, ConfigError, InaError, PsnRange
-from hostlib.launch.machines import MissingRanks
+from hostlib.meet.connections import MissingRanks
 from hostlib.wire.tree import Tree
 
 TRANSPORT = TransportConfig("loopback", "127.0.0.1:0", "127.0.0.1:9000", udp_port=42593)
@@ -171,7 +171,7 @@ ERRORS = (
     errors.PeerLost({3: "it ended with status 9"}, job=7, psns=PsnRange(1, 2)),
     errors.JobFault("the switch is gone", job=7, psns=NO_PACKETS),
     errors.Interrupted("KeyboardInterrupt", job=7, psns=NO_PACKETS),
-    MissingRanks(["rank 0 on h1"], 30.0),
+    MissingRanks([1, 2], 4, 30.0),
 )
 
 

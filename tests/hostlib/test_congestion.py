@@ -316,7 +316,7 @@ def test_ranks_agree_on_rounds_limits_and_lines_however_their_packets_are_delaye
         window=128,
         slots=8,
         make_congestion=make,
-        impairments=Impairments(reorder=0.2, reorder_us=30),
+        impairments=Impairments(reorder=0.2, reorder_s=30e-6),
     )
     for _ in range(3):
         network.run([np.ones(32 * 300, np.int32)] * 4, starts_us=[0, 20, 400, 0])

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import queue
-import socket
-import threading
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from hostlib.errors import RendezvousError
-
 pytest.importorskip("torch")
 
-from hostlib.horovod.link import connect
 from hostlib.horovod.negotiation import Announcement, Coordinator, Reduction, Request
 
 SUM = Reduction("sum")
@@ -86,29 +80,6 @@ def test_a_joined_rank_learns_the_reduction_as_data_whatever_names_and_descripti
 def on_the_wire(message: Request | Announcement) -> dict[str, Any]:
     fields: dict[str, Any] = json.loads(json.dumps(asdict(message)))
     return fields
-
-
-def test_a_rank_of_another_protocol_and_the_first_one_hear_why() -> None:
-    heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def share(text: str) -> str:
-        """Be an older rank 1."""
-        place, token = json.loads(text)
-        older = socket.socket(socket.AF_UNIX)
-        older.connect(place)
-        older.sendall(json.dumps({"token": token, "rank": 1}).encode() + b"\n")
-
-        def listen() -> None:
-            with older:
-                heard.put(older.recv(1000))
-
-        threading.Thread(target=listen, daemon=True).start()
-        return text
-
-    why = "rank 1: it speaks protocol 1, this end 2: install the same ina at both"
-    with pytest.raises(RendezvousError, match=why):
-        connect(0, 2, host="", share=share)
-    assert json.loads(heard.get(timeout=60)) == {"end": True, "why": why}
 
 
 def test_a_process_set_is_dropped_when_all_have_removed_it_and_no_rank_waits_for_one_that_has() -> None:

@@ -46,7 +46,7 @@ def network_of(program: str, make_kernel: MakeKernel, rto: RtoLimits) -> Virtual
         make_kernel,
         size=RANKS,
         slots=2 * WINDOW,
-        impairments=Impairments(delay_us=DELAY_US),
+        impairments=Impairments(delay_s=DELAY_US * 1e-6),
         rto=rto,
         **options,
     )

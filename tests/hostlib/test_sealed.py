@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from hostlib import ConfigError, RendezvousError
 from hostlib.launch.launched_rank import LaunchedRank
-from hostlib.launch.machines import RankArrival, TcpChannel, by_machine, launched, meet
-from hostlib.launch.sealed import proof, seal, unseal
+from hostlib.launch.machines import RankArrival, RankChannel, by_machine, launched, meet
+from hostlib.launch.sealed import seal, unseal
 from hostlib.settings import Settings
 
 SECRET = "known to all ranks, and to no others"
@@ -98,10 +98,13 @@ def free_address() -> tuple[str, int]:
 def answered(answer: str) -> None:
     """Have a second rank meet a first one that answers so, whatever the second has told it."""
     address = free_address()
-    with contextlib.closing(TcpChannel(0, 2, address, SECRET)) as first, ThreadPoolExecutor(1) as threads:
+    with (
+        contextlib.closing(RankChannel(0, 2, address, SECRET, 60)) as first,
+        ThreadPoolExecutor(1) as threads,
+    ):
 
         def second() -> None:
-            with contextlib.closing(TcpChannel(1, 2, address, SECRET)) as channel:
+            with contextlib.closing(RankChannel(1, 2, address, SECRET, 60)) as channel:
                 own = RankArrival.here()
                 channel.gather(own.to_text())
                 meet(channel, 1, own, [], None, Settings.from_environment(RIGHT))
@@ -121,10 +124,13 @@ def test_an_answer_of_an_earlier_launch_is_refused() -> None:
 def test_a_first_rank_that_cannot_seal_ends_the_others_wait() -> None:
     address = free_address()
     unset = Settings.from_environment(RIGHT | {"INA_TOKEN": ""})
-    with contextlib.closing(TcpChannel(0, 2, address, SECRET)) as first, ThreadPoolExecutor(1) as threads:
+    with (
+        contextlib.closing(RankChannel(0, 2, address, SECRET, 60)) as first,
+        ThreadPoolExecutor(1) as threads,
+    ):
 
         def second() -> None:
-            with contextlib.closing(TcpChannel(1, 2, address, SECRET)) as channel:
+            with contextlib.closing(RankChannel(1, 2, address, SECRET, 60)) as channel:
                 own = RankArrival.here()
                 channel.gather(own.to_text())
                 meet(channel, 1, own, [], None, Settings.from_environment(RIGHT))
@@ -138,21 +144,6 @@ def test_a_first_rank_that_cannot_seal_ends_the_others_wait() -> None:
             met.result()
 
 
-def test_a_recorded_arrival_takes_no_ranks_place() -> None:
-    address = free_address()
-    with contextlib.closing(TcpChannel(0, 2, address, SECRET)) as first, ThreadPoolExecutor(2) as threads:
-        gathered = threads.submit(first.gather, "rank 0")
-        with socket.create_connection(address) as one, socket.create_connection(address) as other:
-            challenges = [each.makefile().readline().strip() for each in (one, other)]
-            assert challenges[0] != challenges[1]
-            said = json.dumps([1, 2, "rank 1"])
-            recorded = json.dumps([said, proof(challenges[0] + said, SECRET)]).encode() + b"\n"
-            other.sendall(recorded)
-            assert other.recv(10) == b"", "the proof is of another connection"
-            one.sendall(recorded)
-            assert gathered.result() == ["rank 0", "rank 1"]
-
-
 @pytest.mark.parametrize("text", ["", "a machine", "[]", '["a", "b", "c"]', "3"])
 def test_what_is_no_arrival_is_refused(text: str) -> None:
     with pytest.raises(RendezvousError, match="must be its machine and a challenge"):
@@ -161,35 +152,6 @@ def test_what_is_no_arrival_is_refused(text: str) -> None:
 
 def test_machines_are_in_the_order_of_their_first_ranks() -> None:
     assert by_machine(["b", "a", "b", "c", "a"]) == [[0, 2], [1, 4], [3]]
-
-
-def test_a_channel_gathers_and_spreads_whoever_else_connects() -> None:
-    address = free_address()
-    first = TcpChannel(0, 3, address, SECRET)
-    gathering = ThreadPoolExecutor(1).submit(first.gather, "rank 0")
-    strangers = [socket.create_connection(address) for _ in range(5)]
-    said = json.dumps([1, 3, "forged"])
-    challenges = [stranger.makefile().readline().strip() for stranger in strangers]
-    strangers[0].sendall(json.dumps([said, proof(challenges[0] + said, "another")]).encode() + b"\n")
-    strangers[1].sendall(b"[1,\n")
-    said = json.dumps([1, 4, "of a job of four"])
-    strangers[2].sendall(json.dumps([said, proof(challenges[2] + said, SECRET)]).encode() + b"\n")
-
-    def other(rank: int) -> tuple[list[str], str]:
-        with contextlib.closing(TcpChannel(rank, 3, address, SECRET)) as channel:
-            return list(channel.gather(f"rank {rank}")), channel.spread("")
-
-    with ThreadPoolExecutor() as threads:
-        others = [threads.submit(other, rank) for rank in (1, 2)]
-        assert gathering.result() == ["rank 0", "rank 1", "rank 2"]
-        assert first.spread("all") == "all"
-        assert [each.result() for each in others] == [([], "all")] * 2
-    first.close()
-    for stranger in strangers[:3]:
-        stranger.settimeout(10)
-        assert stranger.recv(10) == b""
-    for stranger in strangers:
-        stranger.close()
 
 
 RIGHT = {"INA_SWITCH": "grpc://10.1.0.9:9559", "INA_TOKEN": SECRET, "INA_MEETING": "10.255.255.1:1"}

@@ -228,7 +228,7 @@ def test_waiting_for_a_straggler_costs_few_packets(make_kernel: MakeKernel) -> N
 
 
 def test_the_timeout_follows_the_network_and_keeps_off_a_constant_round_trip(make_kernel: MakeKernel) -> None:
-    slow = Impairments(delay_us=20_000)
+    slow = Impairments(delay_s=0.02)
     case = Case(2, 4, (), "int32", "sum", False, slow, 1)
     network = network_of(case, make_kernel)
     network.run([np.ones(5000, np.int32)] * 2)
@@ -240,7 +240,7 @@ def test_the_timeout_follows_the_network_and_keeps_off_a_constant_round_trip(mak
 
 def test_a_round_trip_longer_than_the_first_timeout_is_found(make_kernel: MakeKernel) -> None:
     """Each stall doubles the time-out for good, until a packet comes back before it is sent again."""
-    network = network_of(Case(2, 4, (), "int32", "sum", False, Impairments(delay_us=55_000), 1), make_kernel)
+    network = network_of(Case(2, 4, (), "int32", "sum", False, Impairments(delay_s=0.055), 1), make_kernel)
     network.run([np.ones(50 * LANES, np.int32)] * 2)
     window = network.workers[0].window
     assert window.srtt_ns == 110_000_000

@@ -343,7 +343,7 @@ def test_all_ranks_stay_together(
         window=256,
         slots=8,
         make_congestion=Noted,
-        impairments=Impairments(reorder=0.2, reorder_us=30),
+        impairments=Impairments(reorder=0.2, reorder_s=30e-6),
     )
     for _ in range(3):
         network.run([np.ones(32 * 300, np.int32)] * 4, starts_us=[0, 20, 400, 0])

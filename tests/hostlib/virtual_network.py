@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.testbeds.virtual.network import HOST_PORT, LinkFaults, PortedSwitch, Station, SwitchNode, Wire
+import softswitch
+from bmv2_topos.testbeds.virtual.network import HOST_PORT, PortedSwitch, Station, SwitchNode, Wire
 from bmv2_topos.testbeds.virtual.network import Network as EventNetwork
 from hostlib import collectives, wire
 from hostlib.core import Patience, Peers
@@ -28,9 +29,11 @@ from hostlib.wire.tree import Tree
 
 
 @dataclass(frozen=True)
-class Impairments(LinkFaults):
+class Impairments(softswitch.Impairments):
     """Of each link, both ways. Corruption is what Ethernet makes of it: a loss."""
 
+    delay_s: float = 5e-6
+    reorder_s: float = 300e-6
     mark: float = 0.0
     """Packets that get ECN."""
 

@@ -141,7 +141,7 @@ def by_simulator(
 @settings(deadline=None, max_examples=effort.cases(25))
 @given(
     st.sampled_from(["netpack", "gpu-balance", "locality", "least-fragmentation", "random"]),
-    st.sampled_from(["deadline", "deadline-lazy", "shared", "static", "preemptive", "preemptive-ending"]),
+    st.sampled_from(["deadline", "deadline-lazy", "shared", "static", "preemptive"]),
     st.sampled_from(["shortest-path", "tor-only", *DRAWING]),
     st.integers(0, 100_000),
 )

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bmv2_topos.harness.page import END
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]
 WIDTH = 110
 FOLDERS = ("p4src", "softswitch", "controller", "hostlib", "bmv2_topos", "examples", "benchmarks", "tests")
 INSTALL = r"install [^`]*?(?:ina|\.)\\?\[([\w,]+)\\?\]"
@@ -54,8 +56,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @every_page
 def test_lines_are_no_longer_than_the_page_is_wide(page: Path) -> None:
-    long = [f"{n}: {line}" for n, line in prose(page) if len(line) > WIDTH and not line.startswith("|")]
-    assert not long, f"python -m bmv2_topos.wrap {page} wraps them"
+    """But for tables, and for what commands write between the marks of a page."""
+    long, measured = [], False
+    for number, line in prose(page):
+        measured = line.startswith("<!-- measured") or (measured and line != END)
+        if len(line) > WIDTH and not measured and not line.startswith("|"):
+            long.append(f"{number}: {line}")
+    assert not long
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
     *("hostlib/", "hostlib.fallback", "hostlib.interleave", "hostlib.launch/"),
-    *("hostlib.io.interfaces", "hostlib.meet", "hostlib.wire.encodings"),
+    *("hostlib.io.interfaces", "hostlib.meet", "hostlib.meet.connections", "hostlib.wire.encodings"),
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.policies.memory/"),
@@ -392,7 +392,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
             "benchmarks.schedulers.interleave",
             "the product imports nothing of benchmarks",
         ),
-        ("ina.bench.mpi", "examples.digits", "the product imports nothing of benchmarks, examples"),
+        ("ina.bench.allreduce", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
         ("p4src.programs", "benchmarks", "the product imports nothing of"),
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),

@@ -1,11 +1,10 @@
 /* Table writes, reads and traffic in threads of their own; built with the thread sanitizer, it must stay silent.
  *
- * usage: engine_threads REPLIES THREADS
+ * usage: engine_threads REPLIES
  *
- * The program (test_engine_threads.py) has three tables, each of which sets two fields of a frame to the
+ * The program (test_engine_sanitized.py) has three tables, each of which sets two fields of a frame to the
  * arguments of one entry. The writer gives both the same value, always a new one, so a frame with two values was
- * served by half a write. It also counts in a register, in a cell that the frame names: cells of different threads,
- * where several serve.
+ * served by half a write. It also counts in a register, in a cell that the frame names.
  */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -22,7 +21,7 @@
 
 enum { EXACT, LPM, TERNARY, TABLES };
 enum { KEY = 5, OTHERS = 3000, CELL = 4 + TABLES * 16, FRAME = CELL + 4, IN_FLIGHT = 16 };
-enum { CELLS = 1024, APART = 64, MOST_THREADS = 4 };
+enum { CELLS = 1024, APART = 64 };
 
 extern const struct p4_program p4_program;
 int p4_control_insert(struct p4_pipeline *, uint32_t, const uint64_t *, uint64_t, uint32_t, const uint64_t *);
@@ -31,8 +30,7 @@ int p4_control_delete(struct p4_pipeline *, uint32_t, const uint64_t *, uint64_t
 void p4_control_read_register(struct p4_pipeline *, uint32_t, uint64_t, uint64_t *);
 
 static struct engine *engine;
-static struct p4_pipeline *pipelines[MOST_THREADS];
-static uint32_t threads_that_serve;
+static struct p4_pipeline *pipeline;
 static atomic_bool done;
 static uint64_t written;
 
@@ -56,8 +54,7 @@ static void insert(uint32_t table, uint64_t key, uint64_t value)
 {
     const uint64_t match[2] = {key, UINT32_MAX}, args[4] = {value, 0, value, 0};
     engine_lock(engine);
-    for (uint32_t i = 0; i < threads_that_serve; i++)
-        must(p4_control_insert(pipelines[i], table, match, 0, 0, args) == 0, "insert");
+    must(p4_control_insert(pipeline, table, match, 0, 0, args) == 0, "insert");
     engine_unlock(engine);
 }
 
@@ -65,8 +62,7 @@ static void modify(uint32_t table, uint64_t key, uint64_t value)
 {
     const uint64_t match[2] = {key, UINT32_MAX}, args[4] = {value, 0, value, 0};
     engine_lock(engine);
-    for (uint32_t i = 0; i < threads_that_serve; i++)
-        must(p4_control_modify(pipelines[i], table, match, 0, 0, args) == 0, "modify");
+    must(p4_control_modify(pipeline, table, match, 0, 0, args) == 0, "modify");
     engine_unlock(engine);
 }
 
@@ -74,8 +70,7 @@ static void delete(uint32_t table, uint64_t key)
 {
     const uint64_t match[2] = {key, UINT32_MAX};
     engine_lock(engine);
-    for (uint32_t i = 0; i < threads_that_serve; i++)
-        must(p4_control_delete(pipelines[i], table, match, 0) == 0, "delete");
+    must(p4_control_delete(pipeline, table, match, 0) == 0, "delete");
     engine_unlock(engine);
 }
 
@@ -146,7 +141,7 @@ static uint64_t counted(void)
 {
     uint64_t sum = 0, words[2];
     for (uint64_t i = 0; i < CELLS; i++) {
-        p4_control_read_register(pipelines[0], 0, i, words);
+        p4_control_read_register(pipeline, 0, i, words);
         sum += words[0];
     }
     return sum;
@@ -158,17 +153,12 @@ int main(int count, char **arguments)
     struct engine_impairments none = {0};
     uint16_t port;
     int fd = client_socket(&port);
-    threads_that_serve = count == 3 ? (uint32_t)atoi(arguments[2]) : 0;
-    must(threads_that_serve >= 1 && threads_that_serve <= MOST_THREADS, "usage: engine_threads REPLIES THREADS");
-    engine = engine_create();
-    must(engine && engine_divide(engine, threads_that_serve, 0) == 0, "an engine");
-    for (uint32_t i = 0; i < threads_that_serve; i++)
-        must((pipelines[i] = i ? p4_program.twin(pipelines[0], i) : p4_program.create(1)) != NULL, "a pipeline");
+    must(count == 2, "usage: engine_threads REPLIES");
+    must((engine = engine_create()) != NULL, "an engine");
+    must((pipeline = p4_program.create(1)) != NULL, "a pipeline");
     must(engine_add_udp(engine, 0, &none, &none, -1, 0, port, error) == 0, error);
     must(engine_serve_port(engine, 0, error) == 0, error);
-    must(engine_load(engine, &p4_program, pipelines[0]) == 0, "engine_load");
-    must(engine_load_threads(engine, pipelines + 1) == 0, "engine_load_threads");
-    must(threads_that_serve == 1 || !engine_undivided(engine), "one thread does everything");
+    must(engine_load(engine, &p4_program, pipeline) == 0, "engine_load");
     struct sockaddr_in there = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)},
                                 .sin_port = htons(engine_udp_port(engine, 0))};
     must(connect(fd, (struct sockaddr *)&there, sizeof there) == 0, "connect");
@@ -183,15 +173,10 @@ int main(int count, char **arguments)
     engine_stop(engine);
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
-    struct engine_statistics statistics;
-    engine_switch_statistics(engine, &statistics);
     must(counted() == replies, "packets were lost, or counted twice, in the register");
-    printf("%llu %llu %llu\n", (unsigned long long)hits, (unsigned long long)written,
-           (unsigned long long)statistics.handed_over);
-    engine_undivide(engine);
+    printf("%llu %llu\n", (unsigned long long)hits, (unsigned long long)written);
     engine_destroy(engine);
-    for (uint32_t i = threads_that_serve; i-- > 0;)
-        p4_program.destroy(pipelines[i]);
+    p4_program.destroy(pipeline);
     close(fd);
     return 0;
 }

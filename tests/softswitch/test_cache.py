@@ -15,7 +15,6 @@ import pytest
 from softswitch.engine import build as building
 from softswitch.engine.build import FLAGS, build, build_c, find_compiler
 from softswitch.engine.cache import find_folder, seal
-from softswitch.engine.compiled import CompiledPipeline
 from tests.softswitch import ir_programs as hand
 
 ROOT = Path(__file__).parents[2]
@@ -299,11 +298,6 @@ def test_a_folder_is_made_for_this_user_alone(tmp_path: Path, monkeypatch: pytes
     assert folder.hint == ""
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "new", folder.path)] == [0o700, 0o700]
     assert built.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_sealed_object_loads(usual: Path) -> None:
-    program = hand.lanes_program(8)
-    assert isinstance(CompiledPipeline(program, build(program)), CompiledPipeline)
 
 
 def test_a_link_on_the_way_may_not_lie_where_others_write(

@@ -17,7 +17,7 @@ import pytest
 from softswitch.engine.ports import InterfacePort, PortError
 from softswitch.engine.switch import Switch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
-from tests.softswitch.script_program import ScriptPipeline, have_compiler
+from tests.softswitch.script_program import have_compiler, load_script
 
 REASON = why_not() if have_compiler else "no C compiler"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
@@ -31,7 +31,7 @@ def bridge() -> Iterator[Bridge]:
     with hosts(2) as (a, b):
         ports = {1: InterfacePort(a.switch_interface), 2: InterfacePort(b.switch_interface)}
         with Switch(ports) as switch:
-            switch.load(ScriptPipeline())  # type: ignore[arg-type]  # data plane only
+            load_script(switch)
             switch.set_multicast_group(1, [(1, 1), (2, 2)])
             switch.start()
             yield switch, a, b

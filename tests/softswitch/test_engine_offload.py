@@ -11,8 +11,10 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
-from tests.softswitch.script_program import RUNTIME, build, have_compiler
+from softswitch.engine.build import RUNTIME, build_c
+from tests.softswitch.script_program import have_compiler
 
+FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror")
 NO_COMPILER = pytest.mark.skipif(not have_compiler, reason="no C compiler")
 
 NEEDS_CHECKSUM, TCP4, TCP6, UDP_ANY = 1, 1, 4, 5
@@ -31,7 +33,7 @@ class Offload(ctypes.Structure):
 
 
 def split(offload: Offload, frame: bytes) -> list[bytes]:
-    library = ctypes.CDLL(str(build(RUNTIME / "engine_offload.c")))
+    library = ctypes.CDLL(str(build_c((RUNTIME / "engine_offload.c").read_text(), flags=FLAGS)))
     out: list[bytes] = []
     buffer = ctypes.create_string_buffer(frame, len(frame))
     sink = _Sink(lambda _, data, length: out.append(ctypes.string_at(data, length)))

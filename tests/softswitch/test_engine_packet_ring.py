@@ -19,7 +19,7 @@ from softswitch.engine.pcapng import CaptureSettings
 from softswitch.engine.ports import InterfacePort, MemoryPort
 from softswitch.engine.switch import Switch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
-from tests.softswitch.script_program import ScriptPipeline, have_compiler
+from tests.softswitch.script_program import have_compiler, load_script
 
 REASON = why_not() if have_compiler else "no C compiler"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
@@ -37,7 +37,7 @@ Cable = tuple[Switch, Namespace]
 def cable() -> Iterator[Cable]:
     """A switch that does not run yet: port 1 is a host's interface, port 2 is memory."""
     with hosts(1) as (host,), Switch({1: InterfacePort(host.switch_interface), 2: MemoryPort()}) as switch:
-        switch.load(ScriptPipeline())  # type: ignore[arg-type]  # data plane only
+        load_script(switch)
         yield switch, host
 
 
@@ -231,7 +231,7 @@ def test_a_closed_port_leaves_no_memory_and_can_be_opened_again() -> None:
         for number in range(3):
             ports = {1: InterfacePort(host.switch_interface), 2: MemoryPort()}
             with Switch(ports) as switch, raw(host) as out:
-                switch.load(ScriptPipeline())  # type: ignore[arg-type]  # data plane only
+                load_script(switch)
                 switch.start()
                 assert len(_mapped_rings()) == len(before) + 1
                 out.send(frame(number))

@@ -10,11 +10,10 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from softswitch.engine.pipeline import Copy, Verdict
+from softswitch.engine.interpreter import Interpreter
 from softswitch.engine.ports import (
     Impairments,
     InterfacePort,
@@ -30,8 +29,6 @@ from softswitch.engine.ports import (
 from softswitch.engine.switch import Switch
 from tests.softswitch.script_program import (
     ENGINES,
-    ScriptInterpreter,
-    ScriptPipeline,
     frame,
     have_compiler,
     load_script,
@@ -248,13 +245,16 @@ def test_what_the_kernel_drops_is_counted(engine: str) -> None:
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
 def test_programs_are_swapped_under_load() -> None:
     with Switch({0: UdpPort(), 1: UdpPort()}) as switch, Host(switch, 0) as a, Host(switch, 1) as b:
-        load_script(switch, "compiled")
+        load_script(switch)
         switch.start()
         b.introduce(switch, 1)
         for turn in range(300):
             a.send([frame("U", 1, size=1000, tag=turn)] * 16)
-            switch.load(None if turn % 10 == 3 else ScriptPipeline())  # type: ignore[arg-type]  # data plane only
-        load_script(switch, "compiled")
+            if turn % 10 == 3:
+                switch.load(None)
+            else:
+                load_script(switch)
+        load_script(switch)
         a.introduce(switch, 0)
         statistics = switch.statistics(0)
         assert statistics.rx_packets == 300 * 16 + 1
@@ -377,14 +377,12 @@ def test_a_udp_port_is_taken_at_every_address(engine: str) -> None:
 
 
 @pytest.mark.skipif(not have_compiler, reason="no C compiler")
-def test_an_interpreted_program_that_fails_ends_the_switch_with_its_error() -> None:
-    class Failing(ScriptInterpreter):
-        def egress(self, packet: list[Any], copy: Copy) -> tuple[bytes | None, Verdict]:
-            raise KeyError("no such field")
-
+def test_an_interpreted_program_that_fails_ends_the_switch_with_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Interpreter, "egress", lambda *_: {}["no such field"])
     with Switch({0: UdpPort()}) as switch, Host(switch, 0) as a:
-        program: Any = Failing()
-        switch.load(program)
+        load_script(switch, "interpreter")
         switch.start()
         a.send([frame("U", 0)])
         switch._threads[0].join(600)
@@ -401,7 +399,7 @@ def run(
 ) -> tuple[list[tuple[int, int]], Switch]:
     """Send numbered frames from port 0 to 1, one per microsecond; what arrived: (time, number)."""
     with Switch({0: MemoryPort(), 1: MemoryPort()}, seed=seed, impairments={1: link}) as switch:
-        switch.load(ScriptPipeline())  # type: ignore[arg-type]  # data plane only
+        load_script(switch)
         for number in range(frames):
             switch.inject(0, [frame("U", 1, tag=number)], now_us=number)
         switch.advance(10 * frames)

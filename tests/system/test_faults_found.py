@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from statistics import quantiles
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,14 @@ USUAL_SHARE = 0.2
 LONGEST_TIMEOUT_NS = round(LONGEST_TIMEOUT_S * 1e9)
 
 
+def usual_share(tally: Tally) -> float:
+    """Return the share of its time that nine in ten recoveries took at most, of what was under way before.
+
+    One that needs the whole time has met with bad luck; when many do, all are repaired too slowly.
+    """
+    return quantiles([each.share for each in tally.recoveries if not each.begun_in_calm], n=10)[-1]
+
+
 def run(program: Mode, racks: Racks, most: int, cores: Cores = COMPILED, first_bed: int = FIRST_BED) -> Tally:
     """Run schedules of a program until one fails or there have been so many."""
     tally = Tally()
@@ -62,7 +71,7 @@ def racks() -> Iterator[Racks]:
 def test_without_a_defect_nothing_is_found(program: Mode, racks: Racks) -> None:
     tally = run(program, racks, SOME)
     assert not tally.failures, tally.failures[0]
-    assert 0 < tally.usual_share <= USUAL_SHARE
+    assert 0 < usual_share(tally) <= USUAL_SHARE
     for mutant in PROGRAMS.values():
         if mutant.hides and mutant.program == program:
             assert tally.counts[f"switch: {mutant.hides}"] > 0
@@ -232,4 +241,4 @@ def test_slow_repairs_are_found(
     change(monkeypatch)
     tally = run("shared", racks, SOME, TWINS)
     too_slow = any(failure.reason.startswith("TooSlow") for failure in tally.failures)
-    assert too_slow or tally.usual_share > USUAL_SHARE
+    assert too_slow or usual_share(tally) > USUAL_SHARE

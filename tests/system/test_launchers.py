@@ -21,6 +21,7 @@ import pytest
 import hostlib
 from hostlib.launch.hosting import MEETING_S
 from hostlib.launch.launched_rank import launched_rank
+from hostlib.meet.connections import listen
 from hostlib.meet.private_folder import private_folder
 from tests.system.command import FAMILY, ROOT, begun, ended, ends, ina, relatives, start, succeed, until
 
@@ -97,13 +98,14 @@ def test_ranks_that_a_script_starts_each_find_each_other(tmp_path: Path) -> None
 def test_a_first_rank_that_dies_before_the_job_is_admitted_ends_the_others_wait(first: str) -> None:
     """At once where it has come, after `HERE_S` where it never came."""
     environments = openmpi(2)
-    (zero,) = launch(first, environments[:1])
     folder = private_folder()
+    before = {*folder.glob("launch-*")}
+    (zero,) = launch(first, environments[:1])
     if first == SUM:
-        until(lambda: own_meetings(folder, zero.pid), 60)
+        until(lambda: {*folder.glob("launch-*")} - before, 60)
         zero.kill()
     zero.communicate()
-    waits = "import hostlib.launch.hosting as hosting; hosting.HERE_S = 1.0; "
+    waits = "import hostlib.launch.machines as machines; machines.HERE_S = 1.0; "
     (one,) = launch(waits + SUM, environments[1:])
     began = time.monotonic()
     errors = one.communicate()[1]
@@ -112,30 +114,19 @@ def test_a_first_rank_that_dies_before_the_job_is_admitted_ends_the_others_wait(
     assert time.monotonic() - began < MEETING_S
 
 
-def own_meetings(folder: Path, process: int) -> list[Path]:
-    """Return the files in which this process says that it is a first rank."""
-    found = []
-    for file in folder.glob("*.json"):
-        with suppress(FileNotFoundError):  # those of other tests come and go
-            found += [file] if json.loads(file.read_text()).get("process") == process else []
-    return found
-
-
 def test_a_first_rank_that_dies_while_it_is_waited_for_is_named() -> None:
-    looks = (
-        "import hostlib.launch.hosting as hosting; read = hosting._read; "
-        "hosting._read = lambda file: (read(file), print('looked', flush=True))[0]; "
+    waits = (
+        "import hostlib.launch.machines as machines; heard = machines.heard; "
+        "machines.heard = lambda *a, **k: (print('waits', flush=True), heard(*a, **k))[1]; "
     )
     with socket.create_server(("127.0.0.1", 0)) as silent:  # a switch that never answers
         switch = {"INA_SWITCH": f"grpc://127.0.0.1:{silent.getsockname()[1]}"}
         environments = [{**each, **switch} for each in openmpi(2)]
-        (zero,) = launch(SUM, environments[:1])
-        until(lambda: own_meetings(private_folder(), zero.pid), 60)
-        (one,) = launch(looks + SUM, environments[1:])
-        begun(one, word="looked")
+        zero, one = (launch(waits + SUM, [each])[0] for each in environments)
+        begun(one, word="waits")
         ended(zero, by=signal.SIGKILL)
         errors = one.communicate(timeout=60)[1]
-    assert f"rank 1: rank 0, process {zero.pid}, ended before it had the job admitted" in errors
+    assert "rank 1: rank 0 is gone, or does not answer (the connection has ended)" in errors
 
 
 def test_two_launches_of_other_sizes_with_the_same_identifiers_are_told_so() -> None:
@@ -145,20 +136,20 @@ def test_two_launches_of_other_sizes_with_the_same_identifiers_are_told_so() -> 
     errors = ranks[1].communicate()[1]
     for process in ranks:
         ended(process, by=signal.SIGKILL)
-    assert "rank 2 of 3: rank 0 of a launch of 2 ranks has the same identifiers" in errors
+    assert (
+        "refused by rank 0: it is of a launch of 3 ranks, this one has 2 and the same identifiers" in errors
+    )
 
 
 def test_what_an_earlier_launch_with_the_same_identifiers_left_is_not_taken(tmp_path: Path) -> None:
     folder = {"XDG_RUNTIME_DIR": str(tmp_path)}
     environments = [{**each, **folder} for each in openmpi(2)]
-    (zero,) = launch("pass", environments[:1])
-    zero.communicate()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
         at = private_folder()
     place = launched_rank(environments[1])
-    left = at / f"{hashlib.sha256(place.launch.encode()).hexdigest()[:32]}.json"
-    left.write_text(json.dumps({"process": zero.pid, "began": "1", "size": 2, "configs": [{}, {}]}))
+    name = f"launch-{hashlib.sha256(place.launch.encode()).hexdigest()[:32]}"
+    listen(at / name, 1).close()  # leaves its path
     ranks = launch(SUM, environments[1:]) + launch(SUM, environments[:1])
     assert all(output.endswith("[2. 2. 2.]\n") for output in succeed(ranks))
     nothing_left()

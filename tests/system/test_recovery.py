@@ -12,12 +12,12 @@ from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import CollectivePlan, JobPlan, SoakBed, SoakSchedule
-from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
 from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round, window_for
 from hostlib.core.state import NEVER
+from softswitch import Impairments
 from tests.twins import TWINS
 from tests.twins import kernel as twin_kernel
 from tests.twins.kernel import NumpyKernel
@@ -42,9 +42,9 @@ def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> So
     plan = JobPlan(
         *(1, 77, window_for(IN_FLIGHT), None, False, 100_000, congestion, "exponent", 0, (collective,))
     )
-    faults = (LinkFaults(delay_us=10),) * len(TOPOLOGY.links)
+    links = (Impairments(delay_s=10e-6),) * len(TOPOLOGY.links)
     cut = LinkFault(300e-6, ("h1", "s1"), "loss", 1.0, CUT_US / 1e6)
-    return SoakSchedule(*(0, BED, (plan,), faults, 0, 100_000, 0, (cut,), 300 + CUT_US))
+    return SoakSchedule(*(0, BED, (plan,), links, 0, 100_000, 0, (cut,), 300 + CUT_US))
 
 
 def recovery_of(schedule: SoakSchedule, rack: Rack, cores: Cores = COMPILED) -> Recovery:

@@ -22,7 +22,7 @@ from bmv2_topos.testbeds.netns.forwarding import entries
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from controller.vocabulary import Region
-from ina.runtime.testbed_fabric import program_of
+from ina.runtime.testbeds import program_of
 from ina.service.client import Client
 from ina.service.faults import POINTS, VARIABLE
 from ina.service.files import process_of

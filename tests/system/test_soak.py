@@ -10,8 +10,10 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -39,46 +41,73 @@ MOST = 16_384
 """Schedules within which everything has to happen; a run with `effort.THOROUGH` goes on until it has."""
 
 
-@pytest.mark.slow
-def test_the_invariants_hold_over_random_schedules() -> None:
+def held(
+    first: int, schedules: int, enough: Callable[[Tally], bool] = lambda tally: False, **more: Any
+) -> Tally:
+    """Run schedules, until they are `enough`; fail at the first that breaks an invariant."""
     tally = Tally()
-    for tally in soak(0, schedules=MOST):
+    for tally in soak(first, schedules=schedules, **more):
         for failure in tally.failures:
             pytest.fail(f"{failure.reason}\n{failure.schedule}\n{failure.command}")
-        if tally.schedules >= SCHEDULES and not (effort.THOROUGH and missing(tally.counts)):
+        if enough(tally):
             break
+    return tally
+
+
+@pytest.mark.slow
+def test_the_invariants_hold_over_random_schedules() -> None:
+    def enough(tally: Tally) -> bool:
+        return tally.schedules >= SCHEDULES and not (effort.THOROUGH and missing(tally.counts))
+
+    tally = held(0, MOST, enough)
     assert tally.schedules >= SCHEDULES
     # rare things need more schedules than a usual run has
     assert [what for what in missing(tally.counts) if effort.THOROUGH or what.startswith("kind: ")] == []
 
 
 @pytest.mark.parametrize(
-    "seed",
+    ("seed", "own"),
     [
         # rank 2 dies, rank 0 waits for what only rank 2 had, and rank 1 heard last of the switch that lacks
         # rank 0: its error named rank 0 alone
-        pytest.param(158169123596547, id="who died is named by those who wait for one that waits for it"),
+        pytest.param(
+            158169123596547, None, id="who died is named by those who wait for one that waits for it"
+        ),
         # late copies of what all had filled the fallback server's memory; ranks without the sum answered its
         # reminders with their contributions, from which it could not tell that
-        pytest.param(2026112600562, id="late copies do not keep the fallback server's memory"),
+        pytest.param(2026112600562, None, id="late copies do not keep the fallback server's memory"),
         # what an answer to a reminder brought had to be dropped, for an earlier packet had the memory; when
         # that was finished, nobody asked again before the longest time-out
-        pytest.param(2026113332851, id="the fallback server asks again for what it had no room for"),
+        pytest.param(2026113332851, None, id="the fallback server asks again for what it had no room for"),
         # the owner of a shard lost its sum, what it had sent again was alone in a slot, and only its second
         # time-out at their longest would have taken that along
-        pytest.param(2026113088018, id="a status at the longest time-out takes along what is in the slot"),
+        pytest.param(
+            2026113088018, None, id="a status at the longest time-out takes along what is in the slot"
+        ),
         # a rank had lost a result and believed itself counted; it asked for one such packet in a time-out,
         # and not for that one, while reminders asked for packets that it could not send without it
-        pytest.param(918384, id="a reminder of what waits for a lost result makes the rank ask for that"),
-        pytest.param(77020675, id="a rank whose clipped window waits for a lost result asks for that first"),
+        pytest.param(
+            918384, None, id="a reminder of what waits for a lost result makes the rank ask for that"
+        ),
+        pytest.param(
+            77020675, None, id="a rank whose clipped window waits for a lost result asks for that first"
+        ),
         # of two packets counted in private slots only the first was ever asked for
-        pytest.param(3000000009521, id="all of a few counted packets are asked for in a long time-out"),
+        pytest.param(3000000009521, None, id="all of a few counted packets are asked for in a long time-out"),
         # the fallback server refused a result without lanes that its reminder had pulled from a slot
-        pytest.param(160030, id="a result to which nobody gave lanes finishes what the server lacks"),
+        pytest.param(160030, None, id="a result to which nobody gave lanes finishes what the server lacks"),
+        # on programs for Tofino
+        # refused packets were counted as contributions of no job
+        pytest.param(6, "shared", id="packets of no job are counted as such"),
+        # a packet that asked joined the slot that its sum had left; the reminder then took that, each time,
+        # and never reached the ranks that had the result
+        pytest.param(77001298, "shared", id="what is sent again does not begin a sum"),
+        # a switch below the root sent a result again with its own fan-in, which the switch below it refused
+        pytest.param(289, "exclusive", id="a result that is sent again is the job's, three levels down"),
     ],
 )
-def test_a_schedule_that_broke_an_invariant_holds_it_now(seed: int) -> None:
-    tally, _ = replay(seed)
+def test_a_schedule_that_broke_an_invariant_holds_it_now(seed: int, own: str | None) -> None:
+    tally, _ = replay(seed, own=own and TNA.format(own))
     assert [failure.reason for failure in tally.failures] == []
 
 
@@ -96,46 +125,14 @@ def test_late_answers_do_not_take_the_least_memory_of_a_fallback_server() -> Non
     assert course.happened["server: unasked"]
 
 
-@pytest.mark.parametrize(
-    ("program", "seed"),
-    [
-        # refused packets were counted as contributions of no job
-        pytest.param("shared", 6, id="packets of no job are counted as such"),
-        # a packet that asked joined the slot that its sum had left; the reminder then took that, each time,
-        # and never reached the ranks that had the result
-        pytest.param("shared", 77001298, id="what is sent again does not begin a sum"),
-        # a switch below the root sent a result again with its own fan-in, which the switch below it refused
-        pytest.param("exclusive", 289, id="a result that is sent again is the job's, three levels down"),
-    ],
-)
-def test_a_schedule_that_broke_an_invariant_on_a_program_for_tofino_holds_it_now(
-    program: str, seed: int
-) -> None:
-    tally, _ = replay(seed, own=TNA.format(program))
-    assert [failure.reason for failure in tally.failures] == []
-
-
-@pytest.mark.parametrize("program", ["exclusive", "shared"])
-def test_schedules_that_nobody_has_run_hold_the_invariants_on_programs_for_tofino(program: str) -> None:
-    first = secrets.randbelow(1 << 48)
-    print(f"ina soak --program {TNA.format(program)} --seed {first} --schedules {NEW_SCHEDULES}")
-    tally = Tally()
-    for tally in soak(first, schedules=NEW_SCHEDULES, processes=1, own=TNA.format(program)):
-        for failure in tally.failures:
-            pytest.fail(f"{failure.reason}\n{failure.schedule}\n{failure.command}")
+@pytest.mark.parametrize("own", [None, "exclusive", "shared"])
+def test_schedules_that_nobody_has_run_hold_the_invariants(own: str | None) -> None:
+    """Fixed seeds find nothing new: every run of the tests draws some of its own, and says which."""
+    program, first = own and TNA.format(own), secrets.randbelow(1 << 48)
+    print(f"ina soak --program {program} --seed {first} --schedules {NEW_SCHEDULES}")
+    tally = held(first, NEW_SCHEDULES, processes=1, own=program)
     assert tally.schedules == NEW_SCHEDULES
     assert tally.counts["switch: completed"] > NEW_SCHEDULES
-
-
-def test_schedules_that_nobody_has_run_hold_the_invariants() -> None:
-    """Fixed seeds find nothing new: every run of the tests draws some of its own, and says which."""
-    first = secrets.randbelow(1 << 48)
-    print(f"ina soak --seed {first} --schedules {NEW_SCHEDULES}")
-    tally = Tally()
-    for tally in soak(first, schedules=NEW_SCHEDULES, processes=1):
-        for failure in tally.failures:
-            pytest.fail(f"{failure.reason}\n{failure.schedule}\n{failure.command}")
-    assert tally.schedules == NEW_SCHEDULES
 
 
 def test_whoever_waits_for_a_rank_that_died_names_it_in_schedules_that_nobody_has_run() -> None:

@@ -36,14 +36,9 @@ def muri(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
     return MuriRun(policy, policy.speed(), same_time_s=SAME_TIME_S)
 
 
-def _weave(name: str, *, known: bool, settings: Mapping[str, float]) -> MuriRun:
-    policy = Weave(
-        MuriSpeed(),
-        PaperOptions(power=settings["power"], short=settings["short"], width=int(settings["width"])),
-        name,
-        known=known,
-    )
-    return MuriRun(policy, MuriSpeed(), same_time_s=SAME_TIME_S)
+def _weave(settings: Mapping[str, float]) -> MuriRun:
+    options = PaperOptions(short=settings["short"], width=int(settings["width"]))
+    return MuriRun(Weave(MuriSpeed(), options), MuriSpeed(), same_time_s=SAME_TIME_S)
 
 
 POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
@@ -53,14 +48,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
     "antman": ("opportunistic jobs beside guaranteed ones", lambda _: _alone(AntMan())),
     "muri-s": ("durations known", lambda given: muri("muri-s", known=True, settings=given)),
     "muri-l": ("durations unknown", lambda given: muri("muri-l", known=False, settings=given)),
-    "weave-s": (
-        "ours by these rules, durations known",
-        lambda given: _weave("weave-s", known=True, settings=given),
-    ),
-    "weave-l": (
-        "ours by these rules, durations unknown",
-        lambda given: _weave("weave-l", known=False, settings=given),
-    ),
+    "weave-s": ("ours by these rules, durations known", _weave),
 }
 """Description of each, and what makes a fresh policy run."""
 
@@ -69,7 +57,7 @@ SETTINGS = {
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "unpack": Setting("0: muri keeps groups that do not pay (--autopack False there)", 1, 0, 1, whole=True),
-    **{name: declared(PaperOptions)[name] for name in ("power", "short", "width")},
+    **{name: declared(PaperOptions)[name] for name in ("short", "width")},
 }
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from bmv2_topos.testbeds.mininet.switch import Bmv2Switch, EmbeddedSwitch
 from bmv2_topos.testbeds.netns import store
 from bmv2_topos.testbeds.netns.commands import BMV2, subnet
-from bmv2_topos.testbeds.netns.embedded import capture_options, impairment_options, own_options
 from bmv2_topos.testbeds.netns.names import interface
 from bmv2_topos.testbeds.netns.store import State
+from bmv2_topos.testbeds.netns.targets import target_of
 
 from mininet.link import Link  # isort: skip - found by the line of EmbeddedSwitch
 from mininet.net import Mininet  # isort: skip
@@ -70,15 +70,11 @@ def make(state: State) -> Mininet:
 
 
 def _switch(state: State, switch: str) -> dict[str, Any]:
-    """Return the class of a switch and its parameters."""
-    common = {"flood": False, "socket": state.socket(switch), "lanes": state.program.lanes}
-    if state.program.target == BMV2:
-        return {"cls": Bmv2Switch, "program": None, "pcap": state.program.pcap, **common}
-    options = own_options(state.topology, switch)
-    options += impairment_options(state.topology, switch, state.program)
-    options += capture_options(switch, state.program)
-    name = state.topology.switch[switch].program or state.program.name
-    return {"cls": EmbeddedSwitch, "program": name, "options": options, **common}
+    """Return the class of a switch and its parameters: it runs as in the runner netns."""
+    kind = Bmv2Switch if state.program.target == BMV2 else EmbeddedSwitch
+    socket = state.socket(switch)
+    command = target_of(state.program).argv(state.topology, switch, state.program, socket)
+    return {"cls": kind, "flood": False, "socket": socket, "command": command}
 
 
 if __name__ == "__main__":

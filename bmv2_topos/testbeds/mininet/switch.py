@@ -42,7 +42,13 @@ class P4Switch(Switch):  # type: ignore[misc]
     """A switch of Mininet with P4Runtime; its ports are Mininet's, port n is ``NAME-ethN``."""
 
     def __init__(
-        self, name: str, *, flood: bool = True, socket: Path | None = None, **parameters: Any
+        self,
+        name: str,
+        *,
+        flood: bool = True,
+        socket: Path | None = None,
+        command: Sequence[str] = (),
+        **parameters: Any,
     ) -> None:
         """Prepare it; `start` starts it.
 
@@ -50,10 +56,12 @@ class P4Switch(Switch):  # type: ignore[misc]
             name: as of Mininet.
             flood: send frames for MACs without a row to all ports, which a network without loops can do.
             socket: where P4Runtime listens; None: in a folder that only this user can enter.
+            command: what runs it, with P4Runtime there; empty: as `argv` says, with the program of `load`.
             **parameters: as of Mininet's Switch.
         """
         super().__init__(name, **parameters)
         self._flood = flood
+        self._command = command
         self._own = Path(tempfile.mkdtemp(prefix="ina-")) if socket is None else None
         self._socket = socket or Path(str(self._own)) / "p4runtime"
         self._log = self._socket.with_suffix(".log")
@@ -89,10 +97,11 @@ class P4Switch(Switch):  # type: ignore[misc]
             self.cmd(f"ip link set {interface} up")
         with self._log.open("w") as log:
             self.process = self.popen(
-                list(self.argv(ports)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                list(self._command or self.argv(ports)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         await_service(self.name, self.process, self._socket, self._log)
-        self.load()
+        if not self._command:
+            self.load()
         if self._flood:
             with self.connect() as controller:
                 controller.install(
@@ -155,18 +164,16 @@ class Bmv2Switch(P4Switch):
         self,
         name: str,
         *,
-        program: str | None = "exclusive",
+        program: str = "exclusive",
         lanes: int = 32,
-        pcap: str = "",
         **parameters: Any,
     ) -> None:
         """Prepare it; `start` starts it.
 
         Args:
             name: as of Mininet.
-            program: a program of p4src; None: somebody else will load one.
+            program: a program of p4src.
             lanes: values per packet, which the program is built for.
-            pcap: folder for captures of all ports; empty: none.
             **parameters: as of `P4Switch`.
 
         Raises:
@@ -177,11 +184,10 @@ class Bmv2Switch(P4Switch):
         super().__init__(name, **parameters)
         self._program = program
         self._lanes = lanes
-        self._pcap = pcap
 
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
         """Return ``simple_switch_grpc …``."""
-        return bmv2.switch_argv(ports, self._socket, pcap=self._pcap)
+        return bmv2.switch_argv(ports, self._socket)
 
     def start(self, controllers: object) -> None:
         """Start it, after what comes to it has been cut up into whole frames."""
@@ -192,6 +198,5 @@ class Bmv2Switch(P4Switch):
 
     def load(self) -> None:
         """Compile the program and load it."""
-        if self._program is not None:
-            with self.connect() as controller:
-                controller.load(bmv2_bundle(self._program, lanes=self._lanes))
+        with self.connect() as controller:
+            controller.load(bmv2_bundle(self._program, lanes=self._lanes))

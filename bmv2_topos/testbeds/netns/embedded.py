@@ -68,48 +68,28 @@ def _own(topology: Topology, program: Program) -> Iterator[tuple[str, str]]:
 def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
     """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace.
 
+    The switch itself holds its ports to their rates, where programs see the queue, and delays and loses, with
+    random numbers of its own; hosts hold themselves to theirs. Captures keep headers only, which all of
+    ``ina trace`` is made of.
+
     Args:
         topology: The testbed's topology.
         switch: Name of the switch.
         program: The switches' program.
         socket: Path of its P4Runtime's Unix socket.
     """
-    loaded = ["--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
-    ports = [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
-    return [
-        *("--program", topology.switch[switch].program or program.name),
-        *loaded,
-        *ports,
-        *own_options(topology, switch),
-        *impairment_options(topology, switch, program),
-        *capture_options(switch, program),
-    ]
-
-
-def own_options(topology: Topology, switch: str) -> list[str]:
-    """Return the options for what a topology says of a switch alone."""
     own = topology.switch[switch]
-    cpu = [f"--port={own.cpu_port}=cpu"] if own.cpu_port else []
-    return cpu + [word for file in own.runtime for word in ("--runtime", file)]
-
-
-def capture_options(switch: str, program: Program) -> list[str]:
-    """Return the options for captures: headers only, which all of ``ina trace`` is made of."""
-    if not program.pcap:
-        return []
-    return ["--pcap", program.pcap, "--pcap-name", switch, "--pcap-snap", str(HEADERS)]
-
-
-def impairment_options(topology: Topology, switch: str, program: Program) -> list[str]:
-    """Return the options for what its links do, each switch with random numbers of its own.
-
-    The switch itself holds its ports to their rates, where programs see the queue, and delays and loses;
-    hosts hold themselves to theirs.
-    """
-    options = ["--seed", str(program.seed + list(topology.ports).index(switch))]
+    options = ["--program", own.program or program.name, "--lanes", str(program.lanes)]
+    options += ["--p4runtime", f"unix:{socket}"]
+    options += [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
+    options += [f"--port={own.cpu_port}=cpu"] if own.cpu_port else []
+    options += [word for file in own.runtime for word in ("--runtime", file)]
+    options += ["--seed", str(program.seed + list(topology.ports).index(switch))]
     for port, link in topology.ports[switch].items():
         if impairments := _impairments(topology, switch, link):
             options += ["--impair", f"{port}:{impairments}"]
+    if program.pcap:
+        options += ["--pcap", program.pcap, "--pcap-name", switch, "--pcap-snap", str(HEADERS)]
     return options
 
 

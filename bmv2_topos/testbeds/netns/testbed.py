@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,18 +14,19 @@ from bmv2_topos.testbeds.netns import namespaces, store
 from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up, host_commands
 from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
 from bmv2_topos.testbeds.netns.forwarding import entries, offered
-from bmv2_topos.testbeds.netns.interrupts import signals_held, unwinding
 from bmv2_topos.testbeds.netns.names import check_name, check_nodes, interface, namespace, prefix
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from controller import SwitchSession, connect
 from controller.errors import UnknownName
+from controller.interrupts import interrupts_held, unwinding
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
 from controller.vocabulary.graphs import pinned
 
 NETNS = "netns"
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def planned(name: str, topology: Topology, program: Program) -> list[Command]:
@@ -181,7 +183,7 @@ def run_step(command: Command) -> None:
     """Run a command; after an interrupt it has ended, too. Raises StepFailed, with what it said."""
     pipe, process = subprocess.PIPE, None
     try:
-        with signals_held():
+        with interrupts_held(_ENDS, blocked=False):
             process = subprocess.Popen(command.argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         _, said = process.communicate("\n".join(command.lines))
     except BaseException:

@@ -41,7 +41,7 @@ from hostlib.core.window import Kernel, Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
 from hostlib.windows import find, is_outside
-from hostlib.wire.encodings import per_lane, why_no_room
+from hostlib.wire.encodings import why_no_room
 from hostlib.wire.tree import Tree
 
 SCALE_BITS = 20
@@ -126,8 +126,6 @@ class RunningJob:
                 numbers=self.entry.numbers,
                 scale_bits=SCALE_BITS,
                 seed=self.settings.seed * 1000 + self.id,
-                # beside such a value the others would lose bits in a block
-                overflow_every=self.settings.overflow_every if per_lane(self.entry.numbers) == 1 else 0,
             )
         return self._gradients
 
@@ -211,7 +209,6 @@ class RunningJob:
             layers=len(entry.tensors),
             iterations=entry.iterations,
             compute_ns=round(compute_s * 1e9),
-            forward_share=settings.forward_share,
             jitter=entry.jitter,
             random=random.Random(f"{settings.seed}/{self.id}/{rank}/{self.restarts}"),
             done=len(self.ends_ns),
@@ -237,8 +234,6 @@ class RunningJob:
 
     def _congestion(self, rule: Rule) -> Congestion:
         name = self.entry.congestion
-        if self.settings.make_congestion is not None:
-            return self.settings.make_congestion(name)
         made = find(name).make()
         return Watched(made, rule, may_bypass=self.settings.shares) if is_outside(name) else made
 
@@ -257,11 +252,10 @@ def request_of(
 
     Raises TestbedError if it cannot run.
     """
-    if settings.make_congestion is None:
-        try:
-            find(entry.congestion).make()
-        except ConfigError as error:
-            raise TestbedError(f"job {entry.name!r}: {error}") from error
+    try:
+        find(entry.congestion).make()
+    except ConfigError as error:
+        raise TestbedError(f"job {entry.name!r}: {error}") from error
     if why := why_no_room(entry.numbers, entry.workers):
         raise TestbedError(f"job {entry.name!r}: {why}")
     if len(placement.workers) != entry.workers:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hostlib.core.driver import Arrivals
 from hostlib.core.state import NEVER
+from softswitch import Impairments
 
 T = TypeVar("T")
 
@@ -54,48 +55,24 @@ class Agenda(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class LinkFaults:
-    """Faults of a link, in each direction: probabilities."""
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    corrupt: float = 0.0
-    delay_us: int = 5
-    reorder_us: int = 300
-    """A packet that is held back is held back by up to this."""
-
-    def describe(self) -> str:
-        """Say it in a line."""
-        shown = [
-            f"{name} {getattr(self, name):.1%}"
-            for name in ("loss", "duplicate", "reorder", "corrupt")
-            if getattr(self, name)
-        ]
-        if self.reorder:
-            shown.append(f"held back up to {self.reorder_us} µs")
-        return ", ".join([*shown, f"delay {self.delay_us} µs"])
-
-
-class Link:
-    """A cable."""
-
-    def __init__(self, faults: LinkFaults) -> None:
-        self.faults = faults
-        self.delay_ns = faults.delay_us * 1000
-        self.quiet = not (faults.loss or faults.duplicate or faults.reorder or faults.corrupt)
-        """True if it does nothing but delay."""
-        self.cut_until = 0
-        """It loses everything before this."""
-
-
-@dataclass(frozen=True, slots=True)
 class Wire:
     """Far end of a port: by which link, at which port of which node."""
 
     link: int
     to: str
     port: int = HOST_PORT
+
+
+class _Link:
+    """A cable while packets cross it."""
+
+    def __init__(self, does: Impairments) -> None:
+        self.does = does
+        self.delay_ns = round(does.delay_s * 1e9)
+        self.quiet = not (does.loss or does.duplicate or does.reorder or does.corrupt)
+        """True if it does nothing but delay."""
+        self.cut_until = 0
+        """It loses everything before this."""
 
 
 class Node(Protocol):
@@ -109,12 +86,13 @@ class Node(Protocol):
 class Network:
     """The clock, what is due when, and the packets under way."""
 
-    def __init__(self, links: Iterable[LinkFaults], *, seed: int | str, start: int = 0) -> None:
+    def __init__(self, links: Iterable[Impairments], *, seed: int | str, start: int = 0) -> None:
+        """Take what each link does to packets, in either direction; rates and jitter are not for here."""
         self.now = start
         self.coalesce_us = 0
         """Hosts take in together what came within this time; 0: every packet at once."""
         self.nodes: dict[str, Node] = {}
-        self.links = [Link(faults) for faults in links]
+        self.links = [_Link(each) for each in links]
         self.wires: dict[str, dict[int, Wire]] = {}
         """By node, where its ports lead."""
         self.random = random.Random(seed)
@@ -161,17 +139,17 @@ class Network:
             self._note(node, wire, frame, "")
             self.at(arrival, deliver, wire.port, frame)
             return
-        faults, chance = link.faults, self.random.random
+        does, chance = link.does, self.random.random
         copies = 1
-        if chance() < faults.duplicate:
+        if chance() < does.duplicate:
             copies = 2
             self.counts["duplicated"] += 1
         for _ in range(copies):
-            if chance() < faults.loss:
+            if chance() < does.loss:
                 self.counts["lost"] += 1
                 self._note(node, wire, frame, "lost")
                 continue
-            if chance() < faults.corrupt:
+            if chance() < does.corrupt:
                 happens = self.corrupted(wire, frame)
                 fate = "corrupted" if happens is None else "damaged"
                 self.counts[fate] += 1
@@ -180,8 +158,8 @@ class Network:
                     self.at(arrival, happens)
                 continue
             later = 0
-            if chance() < faults.reorder:
-                later = self.random.randrange(faults.reorder_us * 1000)
+            if chance() < does.reorder:
+                later = self.random.randrange(round(does.reorder_s * 1e9))
                 self.counts["held back"] += 1
             self._note(node, wire, frame, f"held back {later / 1000:.1f} us" if later else "")
             self.at(arrival + later, deliver, wire.port, frame)

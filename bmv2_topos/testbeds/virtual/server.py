@@ -93,7 +93,6 @@ class PolledServer(FallbackHost):
         core = FallbackSettings(
             lanes=settings.lanes,
             endpoints=endpoints(topology, socket.host, socket.port),
-            capacity=settings.fallback_capacity,
             remind_s=settings.remind_s,
             remind_max_s=settings.remind_max_s,
         )

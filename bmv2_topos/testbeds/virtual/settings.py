@@ -12,7 +12,6 @@ from controller.switches.model import AGEING, SwitchInfo
 from controller.switches.programs import objects, source_of
 from controller.switches.target import ProgramInfo
 from hostlib._native import NativeKernel
-from hostlib.core.congestion import Congestion
 from hostlib.core.priority import Urgency
 from hostlib.core.state import RtoLimits
 from hostlib.core.window import Kernel
@@ -160,14 +159,6 @@ class VirtualSettings:
     remind_s: float = 0.0001
     """Least wait of a fallback server before it reminds."""
     remind_max_s: float = 0.02
-    fallback_capacity: int = 65536
-    """Memory of a fallback server, packets."""
-    forward_share: float = 1 / 3
-    """Part of an iteration's computing that is the forward pass: a backward pass costs twice as much."""
-    overflow_every: int = 0
-    """Every so many iterations one rank's tensors hold a value that is too large for a fixed scale, which the
-    fallback server repairs with raw values (numbers fixed, shared slots); jobs in 16, 8 or 4 bits have none.
-    0: never."""
     patience_s: float = 10.0
     """Virtual time without any result to any worker, and without anybody computing, that ends the run."""
     limit_s: float = 3600.0
@@ -185,9 +176,6 @@ class VirtualSettings:
     """Makes the priorities of jobs that have none in the job file."""
     rehashes: bool = True
     """Salted slots (program atp): what collided gets another slot."""
-    make_congestion: Callable[[str], Congestion] | None = None
-    """Makes the congestion control of every worker from the name in the job file; None: `hostlib.windows`
-    does."""
 
     def slower(self, slack_s: float) -> VirtualSettings:
         """Return settings for links on which a window of packets takes this much longer than on fast ones.
@@ -238,9 +226,3 @@ class VirtualSettings:
             raise TestbedError(f"coalesce_us is {self.coalesce_us}, must be 1 or more")
         if self.slots < 0:
             raise TestbedError(f"slots is {self.slots}, must be 0 or more")
-        if self.overflow_every and not self.shares:
-            raise TestbedError(
-                "overflow_every needs shared slots: only the fallback server repairs an overflow"
-            )
-        if not 0 <= self.forward_share <= 1:
-            raise TestbedError(f"forward_share is {self.forward_share:g}, must be a fraction, 0 to 1")

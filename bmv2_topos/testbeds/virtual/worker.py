@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,10 @@ from hostlib.wire.encodings import Encoding
 # that each pass of each rank draws anew. Nothing else takes time at a host.
 
 
+FORWARD_SHARE: Final = 1 / 3
+"""Part of an iteration's computing that is the forward pass: a backward pass costs twice as much."""
+
+
 @dataclass
 class Training:
     """One rank's progress. Times are nanoseconds."""
@@ -46,7 +51,6 @@ class Training:
     iterations: int
     compute_ns: int
     """Both passes of one iteration."""
-    forward_share: float
     jitter: float
     random: random.Random
     done: int = 0
@@ -115,7 +119,7 @@ class Training:
 
     def _enter_pass(self, at: int, *, backward: bool) -> None:
         self._backward = backward
-        self._share = (1 - self.forward_share if backward else self.forward_share) / self.layers
+        self._share = (1 - FORWARD_SHARE if backward else FORWARD_SHARE) / self.layers
         if self.jitter:
             self._share *= 1 + self.random.uniform(-self.jitter, self.jitter)
         self._layer = self.layers - 1 if backward else 0
@@ -162,7 +166,6 @@ class ExactGradients:
         numbers: Encoding = "fixed",
         scale_bits: int,
         seed: int,
-        overflow_every: int = 0,
     ) -> None:
         """Make values for so many elements per layer.
 
@@ -170,9 +173,8 @@ class ExactGradients:
             workers: Number of ranks.
             tensors: Elements of each layer.
             numbers: How they travel; there is room for the sum of these ranks (`encodings.most_ranks`).
-            scale_bits: The job's fixed scale, which no value may leave, but for those of `overflow_every`.
+            scale_bits: The job's fixed scale, which no value may leave.
             seed: Seed of the values.
-            overflow_every: In every so many iterations one value of one rank leaves it; 0: never.
         """
         # at a fixed scale, ranks * largest must stay below 2**31
         largest = max(1.0, min(largest_exact(workers, numbers), (2**31 - 1) // workers / 2**scale_bits))
@@ -188,30 +190,14 @@ class ExactGradients:
         self._sum: NDArray[np.float32] = (received * numbers_of_each.sum(axis=0)).astype(np.float32)
         self.lengths = tensors
         """Elements of each tensor, front layer first."""
-        self._workers = workers
-        self._overflow_every = overflow_every
-        self._huge = np.float32(2.0 ** (32 - scale_bits))
 
     def contribution(self, rank: int, iteration: int, layer: int) -> NDArray[np.float32]:
         """Return one rank's tensor, not to be written to."""
-        values = self._values[rank, self._part(iteration, layer)]
-        if self._overflows(iteration) and rank == iteration % self._workers:
-            values = values.copy()
-            values[0] = self._huge
-        return values
+        return self._values[rank, self._part(iteration, layer)]
 
     def total(self, iteration: int, layer: int) -> NDArray[np.float32]:
         """Return the sum over all ranks, not to be written to."""
-        part = self._part(iteration, layer)
-        total = self._sum[part]
-        if self._overflows(iteration):
-            total = total.copy()
-            total[0] += self._huge - self._values[iteration % self._workers, part.start]
-        return total
-
-    def _overflows(self, iteration: int) -> bool:
-        """True if one rank has a value that the fixed scale cannot hold."""
-        return self._overflow_every > 0 and iteration % self._overflow_every == self._overflow_every - 1
+        return self._sum[self._part(iteration, layer)]
 
     def _part(self, iteration: int, layer: int) -> slice:
         start = (iteration * len(self.lengths) + layer) * 7 % _SHIFTS

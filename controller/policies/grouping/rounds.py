@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.errors import BadSpec
+from controller.policies.grouping import matching
 from controller.policies.grouping.efficiency import Interleaving, Profile, best, check, union_rounds, worst
-from controller.policies.grouping.matching import EXACT, Pairs, Weigh, match
+from controller.policies.grouping.matching import Pairs, Weigh, match
 
 Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pairs]
 """As `controller.policies.grouping.matching.match`."""
@@ -81,7 +82,7 @@ def group(
                 kinds.setdefault(tuple(sorted([kind_of[job] for job in node])), len(kinds)) for node in nodes
             ]
         weigh = weights(stages, nodes, members, worst_order=worst_order)
-        where = places(stages, nodes) if len(nodes) > EXACT else None
+        where = places(stages, nodes) if len(nodes) > matching.BLOCK else None
         pairs = chosen(len(nodes), weigh, numbers, where)
         if members == 3 and len(nodes) == len(profiles):
             pairs = _heaviest(pairs, weigh, len(nodes) // 3)  # the others are to be the third members

@@ -6,144 +6,143 @@ weight, the worth of one second's progress; a group whose round lasts T is worth
     V = Σ weight_i · alone_i / T
 
 Start with every job alone. While more GPUs are needed than there are, merge the two groups, or drop the
-group, that loses the least worth per freed GPU. Then improve: as long as it gains worth, move a job into
-another group, exchange two jobs of different groups, or let a dropped job join a group or replace a member.
-
-Ours; the first step is agglomerative clustering with a budget, the second hill climbing over moves and
-exchanges. It runs in C (`controller._native`), in as many steps as its twin in Python takes
-(`tests.twins.worth`), and with the same result.
+group, that loses the least worth per freed GPU: agglomerative clustering with a budget. Ours.
 """
 
 from __future__ import annotations
 
-import ctypes
-import math
-import weakref
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from controller import _native
-from controller.errors import BadSpec
+import numpy as np
+from numpy.typing import NDArray
 
 Kinds = tuple[int, ...]
 """Kinds of a group's members, in ascending order."""
+Floats = NDArray[np.float64]
 
 
 @dataclass(slots=True)
 class Item:
-    """A job to group: its kind (jobs of one kind interleave alike), GPUs, seconds per iteration, weight.
-
-    Below, what is believed of the rest of it: iterations, seconds alone, and seconds of a start.
-    """
+    """A job to group: its kind (jobs of one kind interleave alike), GPUs, seconds per iteration, weight."""
 
     kind: int
     gpus: int
     alone_s: float
     weight: float = 0.0
-    iterations: float = 0.0
-    left_s: float = 0.0
-    restart_s: float = 0.0
 
 
 class Rounds:
     """Lengths of rounds by the kinds of a group's members; each is computed once.
 
-    `length_s(kinds)` computes a length in seconds; `members` is the largest group, at most 4. The length of a
-    rounds object is the number of compositions that groupings have come across.
+    `length_s(kinds)` computes a length in seconds; `members` is the largest group. The length of a rounds
+    object is the number of lengths that it knows.
     """
 
     def __init__(self, length_s: Callable[[Kinds], float], members: int) -> None:
-        """Know no length yet. Raises NativeMissing, and BadSpec for other numbers of members."""
-        if not 1 <= members <= _native.MEMBERS:
-            raise BadSpec(f"groups of {members} jobs; 1 to {_native.MEMBERS} are possible")
-        self._library = _native.load()
         self._length_s = length_s
         self.members = members
         self._known: dict[Kinds, float] = {}
-        self._asked = (ctypes.c_int32 * (_native.MEMBERS * _native.MISSING))()
-        self.pointer: int = self._library.weave_rounds_new(members)
-        if not self.pointer:
-            raise MemoryError("lengths of rounds")
-        weakref.finalize(self, self._library.weave_rounds_free, self.pointer)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Have `pickle` and `copy` make another object in C, which asks for the known lengths again."""
-        return _known_rounds, (self._length_s, self.members, self._known)
+        self._joined: dict[tuple[Kinds, Kinds], float] = {}
 
     def __len__(self) -> int:
-        return int(self._library.weave_rounds_counted(self.pointer))
+        return len(self._known)
 
-    def of(self, kinds: Kinds) -> float:
-        """Return the length of a round in seconds; infinite for an empty group and for too many members."""
-        if not 0 < len(kinds) <= self.members:
-            return math.inf
-        found = self._known.get(kinds)
+    def joined(self, one: Kinds, other: Kinds) -> float:
+        """Return the length of a round of both together in seconds; infinite for too many members."""
+        found = self._joined.get((one, other))
         if found is None:
-            found = self._known[kinds] = self._length_s(kinds)
+            kinds = tuple(sorted(one + other))
+            if len(kinds) > self.members:
+                found = np.inf
+            elif (found := self._known.get(kinds)) is None:
+                found = self._known[kinds] = self._length_s(kinds)
+            self._joined[one, other] = found
         return found
 
-    def answered(self, status: int) -> bool:
-        """Return whether a function of the library is done.
 
-        If it asked for lengths of rounds, it has them now, and is to be called again. Raises MemoryError.
-        """
-        if status == _native.DONE:
-            return True
-        if status != _native.ASKS:
-            raise MemoryError("grouping jobs")
-        width = _native.MEMBERS
-        for number in range(self._library.weave_rounds_missing(self.pointer, self._asked)):
-            padded = self._asked[number * width : (number + 1) * width]
-            kinds = tuple(kind for kind in padded if kind >= 0)
-            self._library.weave_rounds_put(
-                self.pointer, (ctypes.c_int32 * width)(*kinds), len(kinds), self.of(kinds)
-            )
-        return False
+def group_by_worth(items: Sequence[Item], rounds: Rounds, gpus: int) -> list[list[int]]:
+    """Return groups, as positions in `items`, that need at most `gpus` GPUs together; other jobs are dropped.
 
-
-def _known_rounds(length_s: Callable[[Kinds], float], members: int, known: dict[Kinds, float]) -> Rounds:
-    rounds = Rounds(length_s, members)
-    rounds._known = known
-    return rounds
-
-
-def group_by_worth(
-    items: Sequence[Item], rounds: Rounds, gpus: int, *, improve: bool = True
-) -> list[tuple[int, ...]]:
-    """Return groups, as positions in `items`, that need at most `gpus` GPUs together.
-
-    O(n^3) at most for n jobs of one size, O(n^2) for each exchange.
-
-    Args:
-        items: The jobs to group.
-        rounds: Lengths of rounds by the members' kinds.
-        gpus: Number of GPUs there are.
-        improve: Do the second step, moves and exchanges.
-
-    Returns:
-        The groups. Jobs in none of them are dropped.
+    O(n^3) for n jobs of one size.
     """
-    sizes = [item.gpus for item in items]
-    if sum(sizes) <= gpus:
-        return [(number,) for number in range(len(items))]
-    columns = (
-        array("i", [item.kind for item in items]),
-        array("i", sizes),
-        array("d", [item.alone_s for item in items]),
-        array("d", [item.weight for item in items]),
-    )
-    pointers = [column.buffer_info()[0] for column in columns]
-    found = array("i", bytes(4 * (2 * len(items) + 1)))
-    into = found.buffer_info()[0]
-    call = _native.load().weave_group
-    while not rounds.answered(call(rounds.pointer, len(items), *pointers, gpus, improve, into)):
-        pass
-    groups: list[tuple[int, ...]] = []
-    numbers = found.tolist()
-    at = 0
-    while numbers[at] != _native.LAST:
-        behind = numbers.index(_native.BEHIND, at)
-        groups.append((*numbers[at:behind],))
-        at = behind + 1
-    return groups
+    if sum(item.gpus for item in items) <= gpus:
+        return [[number] for number in range(len(items))]
+    merged = [
+        _Merged(size, [number for number, item in enumerate(items) if item.gpus == size], items, rounds)
+        for size in sorted({item.gpus for item in items})
+    ]
+    counts = share([(each.gpus, each.total) for each in merged], gpus)
+    return [group for each, count in zip(merged, counts, strict=True) for group in each.groups(count)]
+
+
+def share(worths: Sequence[tuple[int, Floats]], gpus: int) -> list[int]:
+    """Return how many groups of each size give the highest total worth: a knapsack, solved exactly.
+
+    ``worths[i]`` is the GPUs of a group, and the worth of 0, 1, … such groups.
+    """
+    best = np.zeros(gpus + 1)  # by GPUs that may be used
+    choices = []
+    for size, worth in worths:
+        found, choice = np.full(gpus + 1, -np.inf), np.zeros(gpus + 1, dtype=np.int64)
+        for count, value in enumerate(worth[: gpus // size + 1].tolist()):
+            candidate = best[: gpus + 1 - count * size] + value
+            better = candidate > found[count * size :]
+            found[count * size :][better] = candidate[better]
+            choice[count * size :][better] = count
+        best = found
+        choices.append(choice)
+    counts: list[int] = []
+    for choice, (size, _) in zip(reversed(choices), reversed(worths), strict=True):
+        counts.append(int(choice[gpus]))
+        gpus -= counts[-1] * size
+    return counts[::-1]
+
+
+class _Merged:
+    """The jobs of one size, whose groups are merged and dropped, the cheapest first, until none is left.
+
+    `total` is the worth of the groups, by their number.
+    """
+
+    def __init__(self, gpus: int, jobs: Sequence[int], items: Sequence[Item], rounds: Rounds) -> None:
+        self.gpus = gpus
+        self._jobs = jobs
+        self._steps: list[tuple[int, int]] = []
+        kinds: list[Kinds] = [(items[job].kind,) for job in jobs]
+        worth = np.array([items[job].weight * items[job].alone_s for job in jobs])
+        value = np.array([items[job].weight for job in jobs])
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        lengths = np.array([[rounds.joined(one, other) for other in numbers] for one in numbers])
+        which = np.array([numbers[kind] for kind in kinds])
+        both = lengths[which[:, None], which]
+        # what each merger (i, j) and each drop (i, i) would lose
+        loss = value[:, None] + value - (worth[:, None] + worth) / both
+        np.fill_diagonal(loss, value)
+        live = np.ones(len(jobs), dtype=np.bool_)
+        self.total = np.zeros(len(jobs) + 1)
+        self.total[-1] = value.sum()
+        for left in range(len(jobs) - 1, -1, -1):
+            i, j = divmod(int(loss.argmin()), len(jobs))
+            self._steps.append((i, j))
+            self.total[left] = self.total[left + 1] - loss[i, j]
+            live[j] = False
+            loss[j, :] = loss[:, j] = np.inf
+            if i == j:
+                continue
+            worth[i] += worth[j]
+            kinds[i] = tuple(sorted(kinds[i] + kinds[j]))
+            value[i] = worth[i] / rounds.joined(kinds[i], ())
+            others = np.flatnonzero(live)
+            both = np.array([rounds.joined(kinds[i], kinds[other]) for other in others.tolist()])
+            loss[i, others] = loss[others, i] = value[i] + value[others] - (worth[i] + worth[others]) / both
+            loss[i, i] = value[i]
+
+    def groups(self, count: int) -> list[list[int]]:
+        """Return the state with `count` groups."""
+        groups = [[job] for job in self._jobs]
+        for i, j in self._steps[: len(groups) - count]:
+            if i != j:
+                groups[i] += groups[j]
+            groups[j] = []
+        return [group for group in groups if group]

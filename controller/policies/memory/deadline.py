@@ -204,12 +204,6 @@ def preemptive(question: Question) -> Answer:
     return by_urgency(question, {}, frozenset())
 
 
-def preemptive_ending(question: Question) -> Answer:
-    """Grant as `preemptive`, and end the jobs that cannot meet their deadlines even alone."""
-    wanted = demands(question, question.jobs)
-    return by_urgency(question, {}, frozenset(name for name, need in wanted.items() if not need.feasible))
-
-
 def by_urgency(
     question: Question,
     needs: Mapping[str, Mapping[str, int]],

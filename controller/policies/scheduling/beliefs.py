@@ -1,6 +1,6 @@
 """Durations as told to policies that know them: the truth, or the truth times an error.
 
-Estimates that a scheduler learns: profiles of similar jobs, errors of told durations, how long jobs run.
+Estimates that a scheduler learns: profiles of similar jobs, and errors of told durations.
 
 A profiler's stage times have errors, and the groups that look best are those whose members were measured too
 short. But jobs of one model on equally many GPUs are similar: the mean of their measurements approaches the
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
@@ -157,38 +156,3 @@ class Spread:
     def around_zero(self) -> float:
         """The root mean square, which counts it, too, if all are wrong alike; 0 before any job has ended."""
         return math.hypot(self.value, self._mean)
-
-
-class Lengths:
-    """How long a job of unknown duration runs on: the median of what jobs ran on that had run for so long.
-
-    One more job counts, which runs on for as long again: before others have ended, what has run for long is
-    expected to run on for long.
-    """
-
-    def __init__(self) -> None:
-        self._ended_s: list[float] = []  # ascending
-
-    def end(self, job: JobState) -> None:
-        """Note the time that an ended job would have taken alone."""
-        insort(self._ended_s, job.spec.iterations * job.alone_s)
-
-    def left_s(self, attained_s: float, least_s: float) -> float:
-        """Return the seconds that a job runs on, at least one; `least_s`: of the job that counts besides.
-
-        O(log n) for n ended jobs.
-
-        >>> Lengths().left_s(40.0, 5.0)
-        40.0
-        """
-        again_s = attained_s + max(attained_s, least_s)
-        first = bisect_right(self._ended_s, attained_s)
-        before = bisect_right(self._ended_s, again_s, first)
-        middle = first + (len(self._ended_s) - first + 1) // 2
-        if middle < before:
-            length_s = self._ended_s[middle]
-        elif middle == before:
-            length_s = again_s
-        else:
-            length_s = self._ended_s[middle - 1]
-        return max(length_s - attained_s, 1.0)

@@ -13,11 +13,9 @@ from controller.policies.scheduling.model import RESOURCES
 class PaperOptions(Options):
     """Options of the plain family; `seed` is that of noise and of errors in durations."""
 
-    interval_s: float = option(
-        "interval between formations of groups (muri, weave-l while jobs wait)", 360.0, 1.0, 1e6
-    )
+    interval_s: float = option("interval between formations of groups (muri)", 360.0, 1.0, 1e6)
     weave_interval_s: float = option("the same of weave; 0: whenever jobs come or end", 0.0, 0.0, 1e6)
-    quantum_s: float = option("length of a time slice (las, 2d-las, gandiva)", 360.0, 1.0, 1e6)
+    quantum_s: float = option("length of a time slice (las, 2d-las)", 360.0, 1.0, 1e6)
     noise: float = option("relative error of the stage times that are measured (muri, weave)", 0.0, 0.0, 0.99)
     estimate_error: float = option(
         "spread (of the logarithm) of errors in durations (sjf, srtf, srsf, muri-s, weave-s)", 0.0, 0.0, 5.0
@@ -26,15 +24,8 @@ class PaperOptions(Options):
     members: int = option("most jobs in a group (muri)", len(RESOURCES), 1, len(RESOURCES))
     worst_order: bool = option("1: muri interleaves as badly as possible", False)
     in_order: bool = option("1: muri groups neighbours in the queue", False)
-    power: float = option("how much weave looks after the tail; 0: the average alone", 0.0, 0.0, 10.0)
     short: float = option("how much weave looks after short jobs' slowdown", 0.8, 0.0, 1.0)
     width: int = option("by how many times the jobs that weave looks at may exceed the cluster", 8, 1, 100)
-    trust: float = option(
-        "spread of durations' errors, as seen of jobs that ended, from which on weave-s foresees no ends",
-        0.25,
-        0.0,
-        100.0,
-    )
     seed: int = 0
 
     @property

@@ -37,12 +37,10 @@ def _muri(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
     return _interleaved(policy, options, options.interval_s, worst=options.worst_order)
 
 
-def _weave(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
-    """Return the setup of weave, with the same information as Muri."""
+def _weave(options: PaperOptions) -> Setup:
+    """Return the setup of weave, with the same information as Muri-S."""
     speed = Interleaved(contention=(1.0,) * len(RESOURCES), restart_scale=options.restart_scale)
-    quantum_s = None if known else options.interval_s
-    policy = _of("scheduling.weave").Weave(speed, options, name, known=known, quantum_s=quantum_s)
-    return _interleaved(policy, options, options.weave_interval_s)
+    return _interleaved(_of("scheduling.weave").Weave(speed, options), options, options.weave_interval_s)
 
 
 POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
@@ -82,10 +80,6 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         "least predicted service (time x GPUs) first; nobody is stopped (Helios, SC'21)",
         lambda by: _alone(baselines.qssf(), by),
     ),
-    "gittins": (
-        "likeliest to end soon first, learnt from jobs that have ended (Tiresias, NSDI'19)",
-        lambda by: _alone(_of("scheduling.gittins").Gittins(), by),
-    ),
     "themis": (
         "finish-time fairness by auctions of leases (Themis, NSDI'20)",
         lambda by: _alone(_of("scheduling.themis").Themis(), by),
@@ -102,10 +96,6 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         "the same order, and servers and trees by the links and slots that are left; ours",
         lambda by: Setup(_of("joint").Joint(by.told), Exclusive(by.restart_scale), places=True),
     ),
-    "gandiva": (
-        "time slices, and packing by trial (Gandiva, OSDI'18)",
-        lambda by: _interleaved(_of("scheduling.gandiva").Gandiva(quantum_s=by.quantum_s), by),
-    ),
     "muri-s": (
         "groups of jobs whose stages interleave, durations known (Muri, SIGCOMM'22)",
         lambda by: _muri("muri-s", by),
@@ -113,9 +103,8 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     "muri-l": ("the same, durations unknown", lambda by: _muri("muri-l", by, known=False)),
     "weave-s": (
         "groups that are worth most to all who wait, durations known; ours",
-        lambda by: _weave("weave-s", by),
+        _weave,
     ),
-    "weave-l": ("the same, durations unknown", lambda by: _weave("weave-l", by, known=False)),
 }
 """Description of each, and what makes a fresh setup."""
 

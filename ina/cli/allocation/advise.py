@@ -42,9 +42,9 @@ def advise(
     ] = 5,
     leaders: Annotated[
         int,
-        Declared(min=1, help="Compare so many combinations on all variations: those best on the file."),
+        Declared(min=1, help="Compare N combinations on all variations: those best on the file."),
     ] = 12,
-    best: Annotated[int, Declared(min=1, help="Print the best so many combinations.")] = 8,
+    best: Annotated[int, Declared(min=1, help="Print the N best combinations.")] = 8,
     processes: inputs.Processes = 0,
 ) -> Reply:
     """Recommend scheduler, placement, memory and routing for given jobs and cluster.

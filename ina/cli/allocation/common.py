@@ -68,7 +68,7 @@ class AllocationFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding(AllocationFiles):
-    """What is decided, and how it is shown."""
+    """The decision that is asked for, and how it is shown."""
 
     explain: Annotated[
         str | None,

@@ -45,7 +45,7 @@ class NetworkPolicies:
         Declared(
             metavar="NAME,…",
             help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, "
-            f"preemptive, preemptive-ending; {OWN}",
+            f"preemptive; {OWN}",
         ),
     ] = "shared"
     routing: Annotated[
@@ -75,8 +75,7 @@ class ClusterSimulation(common.Deciding):
         float,
         Declared(
             metavar="SECONDS",
-            help="Divide memory again every so many seconds, besides at starts and ends of jobs; 0: only "
-            "then.",
+            help="Divide memory again at this interval, besides at starts and ends of jobs; 0: only then.",
         ),
     ] = 60.0
     margin: common.Margin = 0.05

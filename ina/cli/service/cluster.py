@@ -36,7 +36,7 @@ def drain(nodes: Nodes, *, at: ControllerOptions) -> None:
 
 
 def undrain(nodes: Nodes, *, at: ControllerOptions) -> None:
-    """Let servers or switches that were drained be used again.
+    """Undrain servers or switches: jobs may use them again.
 
     Examples:
         ina undrain s2 --controller http://127.0.0.1:9580
@@ -161,7 +161,7 @@ def _shown(slots: Mapping[str, SlotsView]) -> str:
 
 
 def reload(*, at: ControllerOptions) -> Reply:
-    """Have a controller read its --cluster and --policies files again, and print what differs.
+    """Reload a controller's --cluster and --policies files, and print the differences.
 
     Jobs that a changed cluster does not touch run on; others get other places. A file that is wrong changes
     nothing. Only operators may do this.

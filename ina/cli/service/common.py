@@ -59,7 +59,7 @@ class ControllerOptions:
         Declared(
             metavar="FILE",
             rich_help_panel=CONTROLLER,
-            help="Check the controller's certificate against this CA (PEM). Default: those of the system.",
+            help="Check the controller's certificate against this CA (PEM). Default: the system's CAs.",
         ),
     ] = None
 
@@ -167,7 +167,7 @@ def clock(time_s: float | None) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text of somebody else's, with nothing in it that moves the cursor."""
+    """Return a text of another user without characters that move the cursor."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # other commands need no HTTP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitSettings:
-    """What is submitted, and where it runs."""
+    """Jobs to submit, and the folder in which they run."""
 
     what: Annotated[
         list[str],
@@ -127,7 +127,7 @@ def _of_command(command: list[str], workers: int, given: dict[str, Any]) -> dict
 
 
 def _of_file(path: Path) -> list[dict[str, Any]]:
-    """Return the tables of a file's jobs, which are right as far as can be told here. Raises BadSpec."""
+    """Return the tables of a file's jobs, checked as far as the controller is not needed. Raises BadSpec."""
     document = documents.read(path)
     jobs = jobs_of(document, require=("command",))  # an error here names the file's line
     tables = [{**table, "name": job.name} for job, table in zip(jobs, document.data["job"], strict=True)]

@@ -142,7 +142,7 @@ async def _log_decisions(service: Daemon) -> None:
 
 @contextlib.contextmanager
 def _signals(ended: asyncio.Future[int]) -> Iterator[None]:
-    """Have the signals that end a command end the service in good order."""
+    """Make the signals that end a command end the service in an orderly way."""
     loop = asyncio.get_running_loop()
     numbers = [
         number

@@ -220,8 +220,8 @@ def run(asked: TopoRunSettings) -> None:
     """
     from bmv2_topos.testbeds import netns
     from ina.runtime.programs import bundle
-    from ina.runtime.testbed_fabric import opened as opened_testbed
     from ina.runtime.testbeds import live_runner
+    from ina.runtime.testbeds import opened as opened_testbed
 
     entries = asked.run.entries(asked.workers)
     if asked.runner != "loopback" and netns.slug(asked.topology) in netns.known():

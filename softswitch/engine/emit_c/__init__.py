@@ -14,7 +14,6 @@ module                what it writes
 `alike_tables`        tables that decide the same, decided once
 `tables`              tables: entries, lookup, decision code; what is fetched ahead of a packet's turn
 `v1model`, `tofino`   the architectures: the state of a packet, and what the engine calls for it
-`slots`               by what packets are divided among threads
 ====================  ===================================================================
 """
 
@@ -24,10 +23,7 @@ from collections.abc import Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import NOWHERE, Unsupported
-from softswitch.compiler.ir.walk import (
-    indirect_meters,
-)
-from softswitch.compiler.slots import find_slots
+from softswitch.compiler.ir.walk import indirect_meters
 from softswitch.engine.emit_c.alike_tables import with_joint_decisions
 from softswitch.engine.emit_c.blocks import emit_actions, emit_block, emit_deparser, emit_parser, find_locals
 from softswitch.engine.emit_c.packet import (
@@ -37,7 +33,6 @@ from softswitch.engine.emit_c.packet import (
     emit_bring,
     emit_raw,
 )
-from softswitch.engine.emit_c.slots import Division, emit_slots
 from softswitch.engine.emit_c.tables import (
     declare_table,
     describe_tables,
@@ -73,29 +68,19 @@ CREATE = """\
 static void p4_destroy(struct p4_pipeline *s)
 {
 @free@
-    if (!s->is_twin) {
-@free_shared@
-    }
     for (const struct p4_table_kind *kind = p4_table_kinds; kind->name; kind++)
         p4_table_destroy(&s->tables[kind - p4_table_kinds]);
     free(s);
 }
 
-/* With `of`, a pipeline for another thread, which shares registers and meters with that one. */
-static struct p4_pipeline *make_pipeline(uint64_t seed, const struct p4_pipeline *of)
+static struct p4_pipeline *p4_create(uint64_t seed)
 {
     struct p4_pipeline *s = calloc(1, sizeof *s);
     int failed = 0;
     if (!s)
         return NULL;
     s->random = seed;
-    s->is_twin = of != NULL;
 @allocate@
-    if (of) {
-@share@
-    } else {
-@allocate_shared@
-    }
     for (const struct p4_table_kind *kind = p4_table_kinds; kind->name; kind++)
         failed |= p4_table_create(&s->tables[kind - p4_table_kinds], kind);
     if (failed) {
@@ -103,20 +88,8 @@ static struct p4_pipeline *make_pipeline(uint64_t seed, const struct p4_pipeline
         return NULL;
     }
 @defaults@
-    if (!of) {
 @initial@
-    }
     return s;
-}
-
-static struct p4_pipeline *p4_create(uint64_t seed)
-{
-    return make_pipeline(seed, NULL);
-}
-
-static struct p4_pipeline *p4_twin(const struct p4_pipeline *of, uint64_t seed)
-{
-    return make_pipeline(seed, of);
 }
 
 extern const struct p4_program p4_program __attribute__((visibility("default")));
@@ -133,8 +106,6 @@ const struct p4_program p4_program = {
     .waits = @waits@,
     .ahead = @ahead@,
     .metadata = p4_metadata,
-    .twin = p4_twin,
-@threads@
 };
 """
 
@@ -145,7 +116,6 @@ def declare_state(unit: Translation, tables: Sequence[TableLayout], out: Writer)
     with out.block("struct p4_pipeline", "};"):
         out.line(
             "uint64_t random, now_us;",
-            "int is_twin;",
             "struct p4_digests *digests;",
             f"struct p4_table tables[{max(1, len(tables))}];",
         )
@@ -185,54 +155,44 @@ def _indirect_counters(unit: Translation) -> list[ir.Counter]:
 # --------------------------------------------------------------------------- creation
 
 
-def _emit_create(
-    unit: Translation, tables: Sequence[TableLayout], threads: Sequence[str], out: Writer
-) -> None:
-    shared = [(group.name, f"struct {group.name}", group.size) for group in unit.registers.groups]
-    shared += [
+def _emit_create(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> None:
+    memory = [(group.name, f"struct {group.name}", group.size) for group in unit.registers.groups]
+    memory += [
         (f"meter_{unit.meter_names[meter.name]}", "struct p4_meter", meter.size)
         for meter in indirect_meters(unit.program)
     ]
-    own = [
+    memory += [
         (f"counter_{unit.counter_names[counter.name]}", "struct p4_count", counter.size)
         for counter in _indirect_counters(unit)
     ]
     if unit.program.digests:
-        own.append(("digests", "struct p4_digests", 1))
+        memory.append(("digests", "struct p4_digests", 1))
     waits, ahead = emit_ahead(unit, tables, out)
     parts = {
-        "free": [f"    free(s->{member});" for member, _, _ in own],
-        "free_shared": [f"        free(s->{member});" for member, _, _ in shared],
-        "allocate": _allocations(own, "    "),
-        "share": [f"        s->{member} = of->{member};" for member, _, _ in shared],
-        "allocate_shared": _allocations(shared, "        "),
+        "free": [f"    free(s->{member});" for member, _, _ in memory],
+        "allocate": [
+            f"    failed |= !(s->{member} = p4_allocate({max(1, size)} * sizeof({c_type})));"
+            for member, c_type, size in memory
+        ],
         "defaults": [
             f"    s->default_{unit.table_names[layout.table.name]}.match.action = "
             f"{layout.actions.index(layout.table.default.action)};"
             for layout in tables
         ],
-        "initial": [f"    {line}" for line in unit.registers.initial_values()],
-        "threads": threads,
+        "initial": unit.registers.initial_values(),
     }
     out.template(CREATE, parts=parts, waits=waits, ahead=ahead)
-
-
-def _allocations(memory: Sequence[tuple[str, str, int]], indent: str) -> list[str]:
-    return [
-        f"{indent}failed |= !(s->{member} = p4_allocate({max(1, size)} * sizeof({c_type})));"
-        for member, c_type, size in memory
-    ]
 
 
 def emit_c(program: ir.Program) -> str:
     """Return the C text of `program`. Raises Unsupported for what this back end cannot do."""
     try:
-        return _emit(with_joint_decisions(program), find_slots(program))
+        return _emit(with_joint_decisions(program))
     except RecursionError:
         raise Unsupported(f"expressions or statements of {program.name} nested too deeply", NOWHERE) from None
 
 
-def _emit(program: ir.Program, division: Division) -> str:
+def _emit(program: ir.Program) -> str:
     architecture = TOFINO if program.tofino else V1MODEL
     unit = make_unit(program, architecture)
     tables = [lay_out_table(table) for table in program.tables.values()]
@@ -264,8 +224,7 @@ def _emit(program: ir.Program, division: Division) -> str:
     for deparser in architecture.deparsers:
         emit_deparser(unit, locals_, deparser, out)
     architecture.emit_packet_functions(unit, out)
-    threads = emit_slots(unit, division, tables, out)
     architecture.emit_entries(unit, _needs_time(program), out)
-    _emit_create(unit, tables, threads, out)
+    _emit_create(unit, tables, out)
     out.line('#include "control.h"')
     return out.text()

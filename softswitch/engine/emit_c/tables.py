@@ -201,10 +201,10 @@ def emit_apply(unit: Translation, layout: TableLayout, number: int, out: Writer)
         _emit_resources(body, table, f"s->default_{name}", timed=False)
         if table.const_default:
             _emit_invocation(body, layout, table.default)
-            out.line(_outcome(layout, 0, str(layout.actions.index(table.default.action))))
+            out.line(_outcome(0, str(layout.actions.index(table.default.action))))
         else:
             _emit_dispatch(body, layout, f"s->default_{name}.match.action", f"s->default_{name}.args")
-            out.line(_outcome(layout, 0, f"s->default_{name}.match.action"))
+            out.line(_outcome(0, f"s->default_{name}.match.action"))
     out.line()
 
 
@@ -224,17 +224,14 @@ def _emit_resources(body: BodyWriter, table: ir.Table, place: str, *, timed: boo
         )
 
 
-def _outcome(layout: TableLayout, hit: int, action: str) -> str:
-    del layout
-    return f"return (struct p4_outcome){{.hit = {hit}, .action = {action}, .leave = 0}};"
+def _outcome(hit: int, action: str, *, leave: int = 0) -> str:
+    return f"return (struct p4_outcome){{.hit = {hit}, .action = {action}, .leave = {leave}}};"
 
 
 def _run(body: BodyWriter, action: str, hit: int, number: str) -> None:
     call = f"action_{body.unit.action_names[action]}(s, p, v)"
     if action in body.unit.leaving_actions:
-        body.out.when(
-            f"{call}", f"return (struct p4_outcome){{.hit = {hit}, .action = {number}, .leave = 1}};"
-        )
+        body.out.when(call, _outcome(hit, number, leave=1))
     else:
         body.out.line(f"{call};")
 
@@ -287,18 +284,20 @@ def _emit_code(body: BodyWriter, layout: TableLayout) -> None:
             if table.direct_counter is not None:
                 out.line(f"p4_hit(&s->hits_{name}[{positions[entry]}], {body.unit.architecture.counted});")
             _emit_invocation(body, layout, entry.invocation, hit=1)
-            out.line(_outcome(layout, 1, str(layout.actions.index(entry.invocation.action))))
+            out.line(_outcome(1, str(layout.actions.index(entry.invocation.action))))
 
 
 def _emit_lookup(body: BodyWriter, layout: TableLayout, number: int) -> None:
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
-    words = ", ".join(key_words(body, layout))
+    words = ", ".join(_key_words(body, layout))
     out.line(f"const uint64_t key[{layout.words}] = {{{words}}};")
     if layout.kind == "ordered":
-        ranged = ranged_keys(body, layout)
+        ranged = [
+            body.expressions.text(part.key.expr) for part in layout.parts if part.range_index is not None
+        ]
         out.line(f"const p4_u128 ranged[{max(1, len(ranged))}] = {{{', '.join(ranged) or '0'}}};")
-    out.line(f"struct {name}_entry *entry = {find_call(layout, name, number, 'key', 'ranged')};")
+    out.line(f"struct {name}_entry *entry = {_find_call(layout, name, number)};")
     with out.block("if (entry)"):
         _emit_resources(body, table, "(*entry)", timed=True)
         for line in _cells(body, table, "{0} = entry->cell_{1} ^ {2};"):
@@ -306,12 +305,12 @@ def _emit_lookup(body: BodyWriter, layout: TableLayout, number: int) -> None:
         _emit_dispatch(body, layout, "entry->match.action", "entry->args", hit=1)
         for line in _cells(body, table, "entry->cell_{1} = {0} ^ {2};"):
             out.line(line)
-        out.line(_outcome(layout, 1, "entry->match.action"))
+        out.line(_outcome(1, "entry->match.action"))
 
 
-def find_call(layout: TableLayout, name: str, number: int, key: str, ranged: str) -> str:
-    """Return the call that finds the entry of a packed key, as C; `ranged` has the values for ranges."""
-    find = f"&s->tables[{number}], {key}, {layout.words}"
+def _find_call(layout: TableLayout, name: str, number: int) -> str:
+    """Return the call that finds the entry of ``key``, as C; ``ranged`` has the values for ranges."""
+    find = f"&s->tables[{number}], key, {layout.words}"
     size = f"sizeof(struct {name}_entry)"
     match layout.kind:
         case "exact":
@@ -319,7 +318,7 @@ def find_call(layout: TableLayout, name: str, number: int, key: str, ranged: str
         case "lpm":
             return f"p4_find_longest({find}, {size}, {layout.prefix_top})"
         case _:
-            return f"p4_find_first({find}, {ranged}, {layout.ranges}, {size})"
+            return f"p4_find_first({find}, ranged, {layout.ranges}, {size})"
 
 
 def _cells(body: BodyWriter, table: ir.Table, template: str) -> Iterator[str]:
@@ -329,12 +328,7 @@ def _cells(body: BodyWriter, table: ir.Table, template: str) -> Iterator[str]:
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)
 
 
-def ranged_keys(body: BodyWriter, layout: TableLayout) -> list[str]:
-    """Return the values of the keys that entries have ranges for, as C."""
-    return [body.expressions.text(part.key.expr) for part in layout.parts if part.range_index is not None]
-
-
-def key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
+def _key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
     """Return the words of the key that a packet looks up, as C."""
     words: list[list[str]] = [[] for _ in range(layout.words)]
     for part in layout.parts:
@@ -425,7 +419,7 @@ class _Fetches:
         number, out = self._numbers[layout.table.name], self._body.out
         self.tables.add(number)
         with out.block(""):
-            words = ", ".join(key_words(self._body, layout))
+            words = ", ".join(_key_words(self._body, layout))
             out.line(f"const uint64_t key[{layout.words}] = {{{words}}};")
             size = f"sizeof(struct {self._body.unit.table_names[layout.table.name]}_entry)"
             what = f"&s->tables[{number}], key, {layout.words}, {size}"

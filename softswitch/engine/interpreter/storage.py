@@ -8,6 +8,7 @@ objects; evaluating an expression of such a type gives the live object, never a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, NamedTuple, assert_never
 
 from softswitch.compiler import ir
@@ -191,16 +192,9 @@ class PacketState:
 
     def copy(self) -> PacketState:
         """Return an independent copy that shares only the frame."""
-        twin = PacketState(self.frame, {name: copy_value(v) for name, v in self.variables.items()})
-        twin.cursor = self.cursor
-        twin.length = self.length
-        twin.checksum_error = self.checksum_error
-        twin.truncate_to = self.truncate_to
-        twin.clone_session = self.clone_session
-        twin.clone_fields = self.clone_fields
-        twin.resubmit_fields = self.resubmit_fields
-        twin.recirculate_fields = self.recirculate_fields
-        return twin
+        other = copy(self)
+        other.variables = {name: copy_value(v) for name, v in self.variables.items()}
+        return other
 
     @property
     def payload(self) -> bytes:

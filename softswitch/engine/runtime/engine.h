@@ -43,7 +43,7 @@ struct engine_impairments {
     uint64_t queue_packets;         /* that wait for the rate */
 };
 
-/* Counters of one port, or of the switch (the last six, about packets that no port can be blamed for). */
+/* Counters of one port, or of the switch (the last five, about packets that no port can be blamed for). */
 struct engine_statistics {
     uint64_t rx_packets;            /* arrived at the port, before impairments */
     uint64_t rx_bytes;
@@ -73,7 +73,6 @@ struct engine_statistics {
     uint64_t loops;                 /* stopped by ENGINE_MAX_DEPTH or ENGINE_MAX_PASSES */
     uint64_t overruns;              /* delayed frames beyond memory's bound */
     uint64_t unloaded;              /* queued when another program was loaded */
-    uint64_t handed_over;           /* from the thread that received a packet to another one; no loss */
 };
 
 #define ENGINE_CAPTURE_NOTES 8
@@ -117,16 +116,6 @@ uint16_t engine_udp_port(struct engine *, uint16_t number);
 /* Swap programs between two packets. NULL: packets are dropped. Returns -1 if the ABI differs, or with cables. */
 int engine_load(struct engine *, const struct p4_program *, struct p4_pipeline *);
 
-/* Have several threads process packets, once, before there are ports; and undo it, before engine_destroy. They do where
-   in one turn of the loop after the other so many packets come in; 0: always. Returns -1 without memory. */
-int engine_divide(struct engine *, uint32_t threads, uint32_t busy_packets);
-void engine_undivide(struct engine *);
-/* The pipelines of the further threads, twins of the one that was just loaded, under the same lock; NULL: none, before
-   another is loaded. Returns -1 without memory. */
-int engine_load_threads(struct engine *, struct p4_pipeline *const *);
-/* Why one thread does everything; NULL: several do. */
-const char *engine_undivided(struct engine *);
-
 /* `members` NULL removes. Returns -1 without memory. */
 int engine_set_group(struct engine *, uint16_t group, const struct engine_member *members, uint32_t count);
 int engine_set_session(struct engine *, uint16_t session, const struct engine_member *members,
@@ -136,7 +125,6 @@ int engine_set_session(struct engine *, uint16_t session, const struct engine_me
 int engine_set_exclusion(struct engine *, uint16_t id, const struct engine_member *members, uint32_t count);
 
 /* Frames that arrive at `port` now, one after the other in `bytes`. */
-void engine_receive(struct engine *, uint16_t port, const uint8_t *frame, uint32_t length, uint64_t now_us);
 void engine_inject(struct engine *, uint16_t port, const uint8_t *bytes, const uint32_t *lengths,
                    uint32_t count, uint64_t now_us);
 void engine_advance(struct engine *, uint64_t now_us);

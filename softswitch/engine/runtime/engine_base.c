@@ -80,8 +80,12 @@ void frame_release(struct frames *frames, struct frame *frame)
 
 /* Whoever waits for the mutex holds the gate, so the data thread, which unlocks and locks again all the
    time, cannot overtake it. */
-void lock_turn(struct engine *engine)
+void engine_lock(struct engine *engine)
 {
+    if (atomic_load_explicit(&engine->owner, memory_order_relaxed) == (uintptr_t)pthread_self()) {
+        engine->owner_depth++;
+        return;
+    }
     pthread_mutex_lock(&engine->gate);
     pthread_mutex_lock(&engine->mutex);
     pthread_mutex_unlock(&engine->gate);
@@ -89,37 +93,12 @@ void lock_turn(struct engine *engine)
     engine->owner_depth = 1;
 }
 
-void unlock_turn(struct engine *engine)
-{
-    engine->owner_depth = 0;
-    atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
-    pthread_mutex_unlock(&engine->mutex);
-}
-
-/* With helpers, the first thread is locked out before them: whoever holds its mutex may wait for theirs. What it has
-   handed over is processed here, so that no packet waits that was divided by tables of before. */
-void engine_lock(struct engine *engine)
-{
-    if (atomic_load_explicit(&engine->owner, memory_order_relaxed) == (uintptr_t)pthread_self()) {
-        engine->owner_depth++;
-        return;
-    }
-    lock_turn(engine);
-    for (uint32_t i = 0; i < engine->helper_count; i++)
-        lock_turn(engine->helpers[i].engine);
-    if (engine->helper_count)
-        engine->settle(engine);
-}
-
 void engine_unlock(struct engine *engine)
 {
     if (--engine->owner_depth)
         return;
-    if (engine->helper_count)
-        engine->divide(engine);
-    for (uint32_t i = engine->helper_count; i-- > 0;)
-        unlock_turn(engine->helpers[i].engine);
-    unlock_turn(engine);
+    atomic_store_explicit(&engine->owner, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 uint64_t engine_now(struct engine *engine)

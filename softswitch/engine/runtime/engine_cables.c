@@ -259,8 +259,6 @@ P4_FETCH void fetch(const struct cabling *cabling, uint32_t number, uint64_t now
         } else if (due->enters && program) {
             if (stage == 4 && program->ahead)
                 program->ahead(engine->pipeline, due->frame->bytes, due->frame->length, port->number);
-            else if (stage == 5 && program->fetch_slot)
-                program->fetch_slot(engine->pipeline, due->frame->bytes, due->frame->length, port->number);
         }
     }
 }

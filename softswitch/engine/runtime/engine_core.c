@@ -157,12 +157,6 @@ static void wake(struct engine *engine)
         (void)!write(engine->wake_fd, &one, sizeof one);
 }
 
-void engine_receive(struct engine *engine, uint16_t port, const uint8_t *frame, uint32_t length,
-                    uint64_t now_us)
-{
-    engine_inject(engine, port, frame, &length, 1, now_us);
-}
-
 void engine_inject(struct engine *engine, uint16_t number, const uint8_t *bytes, const uint32_t *lengths,
                    uint32_t count, uint64_t now_us)
 {
@@ -198,57 +192,40 @@ uint64_t engine_next_event(struct engine *engine)
     return next;
 }
 
-/* The engine of a thread: 0 is the first. */
-static struct engine *engine_of(struct engine *engine, uint32_t thread)
+/* A memory port, or NULL. */
+static struct port *memory_port(const struct engine *engine, uint16_t number)
 {
-    return thread ? engine->helpers[thread - 1].engine : engine;
+    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
+    return port && !port->flush ? port : NULL;
 }
 
 uint32_t engine_pending(struct engine *engine, uint16_t number, uint64_t *bytes)
 {
-    uint32_t count = 0;
-    *bytes = 0;
     engine_lock(engine);
-    for (uint32_t thread = 0; thread <= engine->helper_count; thread++) {
-        struct port *port = number < ENGINE_PORTS ? engine_of(engine, thread)->ports[number] : NULL;
-        bool has = port && !port->flush;
-        count += has ? port->outbox.count : 0;
-        *bytes += has ? port->outbox.used : 0;
-    }
+    const struct port *port = memory_port(engine, number);
+    uint32_t count = port ? port->outbox.count : 0;
+    *bytes = port ? port->outbox.used : 0;
     engine_unlock(engine);
     return count;
-}
-
-/* Take frames from the outbox of one thread; returns how many, and their bytes in `size`. */
-static uint32_t drain(struct port *port, uint8_t *bytes, uint32_t *lengths, uint64_t *times_us, uint32_t count,
-                      uint64_t capacity, size_t *size)
-{
-    struct outbox *box = &port->outbox;
-    uint32_t taken = 0;
-    *size = 0;
-    while (taken < box->count && taken < count && *size + box->lengths[taken] <= capacity)
-        *size += box->lengths[taken++];
-    memcpy(bytes, box->bytes, *size);
-    memcpy(lengths, box->lengths, taken * sizeof *lengths);
-    memcpy(times_us, box->times_us, taken * sizeof *times_us);
-    box->sent = *size;
-    box->first = taken;
-    outbox_forget_sent(port);
-    return taken;
 }
 
 uint32_t engine_drain(struct engine *engine, uint16_t number, uint8_t *bytes, uint32_t *lengths,
                       uint64_t *times_us, uint32_t count, uint64_t capacity)
 {
     uint32_t taken = 0;
-    size_t used = 0, size;
+    size_t size = 0;
     engine_lock(engine);
-    for (uint32_t thread = 0; thread <= engine->helper_count; thread++) {
-        struct port *port = number < ENGINE_PORTS ? engine_of(engine, thread)->ports[number] : NULL;
-        if (!port || port->flush)
-            continue;
-        taken += drain(port, bytes + used, lengths + taken, times_us + taken, count - taken, capacity - used, &size);
-        used += size;
+    struct port *port = memory_port(engine, number);
+    if (port) {
+        struct outbox *box = &port->outbox;
+        while (taken < box->count && taken < count && size + box->lengths[taken] <= capacity)
+            size += box->lengths[taken++];
+        memcpy(bytes, box->bytes, size);
+        memcpy(lengths, box->lengths, taken * sizeof *lengths);
+        memcpy(times_us, box->times_us, taken * sizeof *times_us);
+        box->sent = size;
+        box->first = taken;
+        outbox_forget_sent(port);
     }
     engine_unlock(engine);
     return taken;
@@ -265,35 +242,21 @@ int engine_wait_cpu(struct engine *engine, int timeout_ms)
 
 /* ---------------------------------------------------------------- statistics */
 
-_Static_assert(sizeof(struct engine_statistics) % sizeof(uint64_t) == 0, "counters, and nothing else");
-
-static void add_statistics(struct engine_statistics *to, const struct engine_statistics *more)
-{
-    uint64_t *counters = (uint64_t *)to;
-    const uint64_t *others = (const uint64_t *)more;
-    for (size_t i = 0; i < sizeof *to / sizeof *counters; i++)
-        counters[i] += others[i];
-}
-
 void engine_port_statistics(struct engine *engine, uint16_t number, struct engine_statistics *out)
 {
     *out = (struct engine_statistics){0};
     engine_lock(engine);
-    for (uint32_t thread = 0; thread <= engine->helper_count; thread++) {
-        struct port *port = number < ENGINE_PORTS ? engine_of(engine, thread)->ports[number] : NULL;
-        if (port)
-            add_statistics(out, &port->statistics);
-        if (port && port->drops)
-            out->rx_socket_full = port->drops(port);
-    }
+    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
+    if (port)
+        *out = port->statistics;
+    if (port && port->drops)
+        out->rx_socket_full = port->drops(port);
     engine_unlock(engine);
 }
 
 void engine_switch_statistics(struct engine *engine, struct engine_statistics *out)
 {
-    *out = (struct engine_statistics){0};
     engine_lock(engine);
-    for (uint32_t thread = 0; thread <= engine->helper_count; thread++)
-        add_statistics(out, &engine_of(engine, thread)->statistics);
+    *out = engine->statistics;
     engine_unlock(engine);
 }

@@ -29,15 +29,6 @@ static bool wait_for_link(struct port *port, uint64_t now_ns)
     return port->rx_waiting < size;
 }
 
-/* Into the program, here or on the thread that the packet's slot belongs to. */
-static void enter_program(struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
-{
-    port->engine->received++;
-    if (unlikely(port->engine->dividing) && hand_over_packet(port, frame, length))
-        return;
-    tm_ingress(port->engine, port, frame, length, shared);
-}
-
 /* `shared` has the frame's bytes, or is NULL. */
 static void receive(struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
 {
@@ -51,7 +42,7 @@ static void receive(struct port *port, const uint8_t *frame, uint32_t length, st
         return;
     }
     if (likely(!rx->impaired)) {
-        enter_program(port, frame, length, shared);
+        tm_ingress(engine, port, frame, length, shared);
         return;
     }
     uint64_t through_ns = engine->now_ns;
@@ -83,7 +74,7 @@ static void receive(struct port *port, const uint8_t *frame, uint32_t length, st
     for (int i = 0; i <= twice; i++) {
         uint64_t time_ns = link_arrival(rx, through_ns, &statistics->rx_reordered);
         if (time_ns <= engine->now_ns) {
-            enter_program(port, frame, length, shared);
+            tm_ingress(engine, port, frame, length, shared);
             continue;
         }
         if (shared)
@@ -111,7 +102,7 @@ void run_events(struct engine *engine, uint64_t now_ns)
             engine->now_ns = event.time_ns;
         switch (event.kind) {
         case EVENT_RX:
-            enter_program(event.port, frame->bytes, frame->length, frame);
+            tm_ingress(engine, event.port, frame->bytes, frame->length, frame);
             frame_release(engine->frames, frame);
             break;
         case EVENT_TX:

@@ -280,15 +280,6 @@ static void interface_flush(struct port *port)
 
 /* ---------------------------------------------------------------- life */
 
-static void *interface_twin(const struct port *of)
-{
-    const struct interface_port *first = of->io;
-    struct interface_port *interface = calloc(1, sizeof *interface);
-    if (interface)
-        interface->joins = first->joins;
-    return interface;
-}
-
 static void interface_close(struct port *port)
 {
     struct interface_port *interface = port->io;
@@ -349,6 +340,5 @@ int engine_add_interface(struct engine *engine, uint16_t number, const struct en
     port->drops = interface_drops;
     port->receive = interface_receive;
     port->flush = interface_flush;
-    port->twin = interface_twin;
     return 0;
 }

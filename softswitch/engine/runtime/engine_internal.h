@@ -7,7 +7,6 @@
 #include <stdbool.h>
 
 #include "engine.h"
-#include "hand_over.h"
 
 #define IO_BUFFERS 8                /* messages per receive call */
 #define IO_BUFFER_BYTES 66048       /* a 64 KiB superframe with its headers */
@@ -134,9 +133,6 @@ struct port {
     void (*flush)(struct port *);           /* send the outbox; keeps what the socket refuses */
     uint64_t (*drops)(struct port *);       /* by the kernel; NULL: it has no part in this port */
     void (*close)(struct port *);
-    /* For the port of another thread at the same socket: its own part of `of`'s I/O, or NULL without memory. NULL: only
-       one thread can send here. */
-    void *(*twin)(const struct port *of);
 };
 
 enum event_kind { EVENT_RX, EVENT_TX, EVENT_DEQUEUE, EVENT_RESUME };
@@ -158,24 +154,6 @@ struct workspace {
     struct p4_packet **packets;     /* scratch, a stack: one per packet in work */
     uint8_t *frame;                 /* room for one that goes out, where no outbox has it */
     struct spares items;            /* of queues */
-};
-
-/* A packet that another thread is to process, in its slot of the ring. */
-struct handed_over {
-    uint32_t length;
-    uint16_t port;
-    _Alignas(HAND_OVER_LINE) uint8_t frame[P4_MAX_FRAME];
-};
-
-/* Further threads of an engine are engines, too, with twins of its ports: they process what the first hands over. */
-struct helper {
-    struct engine *engine;
-    pthread_t thread;
-    struct hand_over ring;          /* from the first thread */
-    struct handed_over *packets;    /* of HAND_OVER_SLOTS */
-    uint32_t seen_taken;            /* how far it was when the first thread looked last, */
-    uint64_t seen_ns;               /* and since when */
-    _Alignas(HAND_OVER_LINE) _Atomic bool asleep;
 };
 
 struct engine {
@@ -215,23 +193,6 @@ struct engine {
     _Atomic(bool) running, stopping;
     bool cpu_pending, newly_blocked;
     uint64_t armed_ns;
-
-    struct helper *helpers;         /* NULL: one thread does everything */
-    uint32_t helper_count;
-    struct engine *first;           /* of a helper's engine: whose it is */
-    const char *undivided;          /* why packets must not be divided; NULL: they may be */
-    bool together;                  /* and they are, from turn to turn: engine_helpers.c says when that pays */
-    bool dividing;                  /* that, and the first thread is receiving */
-    bool lagged;                    /* a helper has not been given a processor */
-    bool owed;                      /* helpers have work: look after LAG_NS whether they go on */
-    uint32_t received;              /* packets in this turn */
-    uint32_t busy_packets;          /* so many in a turn are many */
-    uint32_t busy_turns, quiet_turns;   /* turns in a row with many, and with few */
-    uint64_t together_ns;           /* since when */
-    uint64_t alone_until_ns, alone_ns;  /* until when the first thread does without helpers, and for how long the next time */
-    struct hand_over_map map;       /* helper n is thread n + 1 */
-    void (*settle)(struct engine *);    /* called when all threads are locked out, and before they are let in again */
-    void (*divide)(struct engine *);
 };
 
 /* In layers: a file calls what the files above its place in this list declare, and nothing below. On top are the
@@ -241,8 +202,6 @@ struct engine {
 
 /* engine_base.c */
 uint64_t clock_ns(void);
-void lock_turn(struct engine *);                /* this thread's part only: for a turn of its loop */
-void unlock_turn(struct engine *);
 void *spare_take(struct spares *, size_t bytes);        /* always of as many; or NULL */
 void spare_return(struct spares *, void *block);
 void spares_free(struct spares *);
@@ -300,21 +259,6 @@ void port_transmit(struct port *, uint8_t *frame, uint32_t length);
 void tm_ingress(struct engine *, struct port *, const uint8_t *frame, uint32_t length, struct frame *shared);
 void tm_dequeue(struct port *);
 void tm_discard_queues(struct engine *);
-
-/* engine_hand_over.c */
-/* Have the thread process the packet that its slot belongs to; false if that is this one. */
-bool hand_over_packet(struct port *, const uint8_t *frame, uint32_t length);
-#define LAG_NS 300000               /* a helper that has a processor gets on with its work within this */
-void hand_over_show_all(struct engine *);       /* and wake who sleeps */
-void catch_up(struct engine *);                 /* have what was handed over processed, here if need be */
-
-/* engine_helpers.c */
-void helpers_run(struct engine *);              /* start them; without a thread, their packets stay with the first */
-void helpers_end(struct engine *);
-void helpers_begin_turn(struct engine *);       /* decide whether packets are divided in it */
-void helpers_end_turn(struct engine *);
-bool helpers_add_port(struct port *);           /* twins of a port that was just added; false: no memory */
-void helpers_remove_port(struct engine *, uint16_t number);
 
 /* engine_intake.c */
 bool looks_ahead(const struct engine *);        /* whether to call the next for the frames that wait */

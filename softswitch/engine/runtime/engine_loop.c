@@ -1,6 +1,5 @@
 /* The real-time driver: feeds the core from sockets and a timer. */
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -78,24 +77,13 @@ static bool rest_ports(struct engine *engine)
     return idle;
 }
 
-/* Until something happens, or helpers should have got on with their work. */
-static void wait_a_while(int epoll_fd)
-{
-    struct pollfd any = {.fd = epoll_fd, .events = POLLIN};
-    struct timespec while_ns = {.tv_nsec = LAG_NS};
-    ppoll(&any, 1, &while_ns, NULL);
-}
-
 static void serve(struct engine *engine, int epoll_fd, int timer_fd)
 {
     struct epoll_event events[EVENTS];
     bool idle = true;
     while (!atomic_load_explicit(&engine->stopping, memory_order_relaxed)) {
-        if (unlikely(idle && engine->owed))
-            wait_a_while(epoll_fd);
-        int count = epoll_wait(epoll_fd, events, EVENTS, idle && !engine->owed ? -1 : 0);
-        lock_turn(engine);
-        helpers_begin_turn(engine);
+        int count = epoll_wait(epoll_fd, events, EVENTS, idle ? -1 : 0);
+        engine_lock(engine);
         run_events(engine, clock_ns() - engine->start_ns);
         for (int i = 0; i < count; i++) {
             void *source = events[i].data.ptr;
@@ -109,14 +97,13 @@ static void serve(struct engine *engine, int epoll_fd, int timer_fd)
             }
         }
         poll_ports(engine);
-        helpers_end_turn(engine);
         flush_ports(engine);
         idle = rest_ports(engine);
         engine->took = false;
         if (unlikely(engine->newly_blocked))
             watch_blocked(engine, epoll_fd);
         arm(engine, timer_fd);
-        unlock_turn(engine);
+        engine_unlock(engine);
     }
 }
 
@@ -131,14 +118,9 @@ static bool watch_port(struct engine *engine, struct port *port)
 
 int engine_serve_port(struct engine *engine, uint16_t number, char *error)
 {
-    if (!helpers_add_port(engine->ports[number])) {
-        port_remove(engine->ports[number]);
-        return fail(error, "port %u: out of memory", number);
-    }
     if (!atomic_load(&engine->running) || watch_port(engine, engine->ports[number]))
         return 0;
     fail(error, "cannot watch port %u: %s", number, strerror(errno));
-    helpers_remove_port(engine, number);
     port_remove(engine->ports[number]);
     return -1;
 }
@@ -161,9 +143,7 @@ int engine_run(struct engine *engine, char *error)
     engine_unlock(engine);
     if (ready) {
         engine->armed_ns = ENGINE_NEVER;
-        helpers_run(engine);
         serve(engine, epoll_fd, timer_fd);
-        helpers_end(engine);
         engine_lock(engine);
         atomic_store(&engine->running, false);
         engine_unlock(engine);

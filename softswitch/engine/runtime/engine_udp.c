@@ -33,10 +33,9 @@
 #define UDP_MESSAGES 16                 /* per sendmmsg */
 
 struct udp_port {
-    struct sockaddr_in peer;        /* once `has_peer` is set it stays */
-    _Atomic bool has_peer;
+    struct sockaddr_in peer;
+    bool has_peer;
     bool segments;
-    const struct udp_port *of;      /* of a helper's port: the first thread's, which learns of the peer */
     int everywhere_fd;              /* see take_everywhere; -1: whoever made the socket has seen to that */
 };
 
@@ -62,9 +61,9 @@ static uint32_t segment_size(struct msghdr *message)
 /* Whether a datagram comes from the peer; the first that comes says who that is. */
 static bool from_peer(struct udp_port *udp, const struct sockaddr_in *sender)
 {
-    if (unlikely(!atomic_load_explicit(&udp->has_peer, memory_order_relaxed))) {
+    if (unlikely(!udp->has_peer)) {
         udp->peer = *sender;
-        atomic_store_explicit(&udp->has_peer, true, memory_order_release);
+        udp->has_peer = true;
     }
     return sender->sin_port == udp->peer.sin_port && sender->sin_addr.s_addr == udp->peer.sin_addr.s_addr;
 }
@@ -129,7 +128,6 @@ static int send_runs(struct port *port, uint32_t *runs)
 {
     struct udp_port *udp = port->io;
     struct outbox *box = &port->outbox;
-    const struct sockaddr_in *peer = udp->of ? &udp->of->peer : &udp->peer;
     struct mmsghdr messages[UDP_MESSAGES];
     struct iovec parts[UDP_MESSAGES];
     union udp_control controls[UDP_MESSAGES];
@@ -143,7 +141,7 @@ static int send_runs(struct port *port, uint32_t *runs)
             length += box->lengths[frame + i];
         parts[count] = (struct iovec){bytes, length};
         struct msghdr *message = &messages[count].msg_hdr;
-        *message = (struct msghdr){.msg_name = (void *)peer, .msg_namelen = sizeof *peer,
+        *message = (struct msghdr){.msg_name = &udp->peer, .msg_namelen = sizeof udp->peer,
                                    .msg_iov = &parts[count], .msg_iovlen = 1};
         if (run > 1) {
             message->msg_control = &controls[count];
@@ -167,8 +165,7 @@ static void udp_flush(struct port *port)
     struct udp_port *udp = port->io;
     struct outbox *box = &port->outbox;
     struct engine_statistics *statistics = &port->statistics;
-    const struct udp_port *first = udp->of ? udp->of : udp;
-    if (!atomic_load_explicit(&first->has_peer, memory_order_acquire))
+    if (!udp->has_peer)
         outbox_leave(port, box->count - box->first, &statistics->tx_no_peer);
     while (box->first < box->count) {
         uint32_t runs[UDP_MESSAGES];
@@ -195,16 +192,6 @@ static struct sockaddr_in loopback(uint16_t number)
 {
     return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(number),
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-}
-
-static void *udp_twin(const struct port *of)
-{
-    struct udp_port *udp = calloc(1, sizeof *udp);
-    if (udp) {
-        udp->of = of->io;
-        udp->segments = true;
-    }
-    return udp;
 }
 
 static void udp_close(struct port *port)
@@ -319,7 +306,6 @@ int engine_add_udp(struct engine *engine, uint16_t number, const struct engine_i
     port->drops = socket_drops;
     port->receive = udp_receive;
     port->flush = udp_flush;
-    port->twin = udp_twin;
     return 0;
 }
 

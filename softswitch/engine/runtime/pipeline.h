@@ -10,13 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define P4_ABI 7
+#define P4_ABI 8
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_AHEAD 16            /* frames; with 8, a quarter slower */
 #define P4_AHEAD_BYTES 128     /* of a frame, in which most keys are */
 #define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
 #define P4_PRIORITIES 8        /* of standard_metadata.priority */
-#define P4_NO_SLOT UINT64_MAX  /* the slot of a packet that meets no register */
 
 /* standard_metadata.instance_type, as BMv2 numbers it */
 enum { P4_NORMAL = 0, P4_INGRESS_CLONE = 1, P4_EGRESS_CLONE = 2, P4_COALESCED = 3,
@@ -57,13 +56,6 @@ struct p4_copy {
     uint32_t deq_timedelta;    /* us */
     uint32_t deq_qdepth;       /* packets */
     uint64_t now_us;
-};
-
-/* A frame that has come in by a port. */
-struct p4_arrival {
-    const uint8_t *frame;
-    uint32_t length;
-    uint16_t port;
 };
 
 /* A field of a packet's metadata, of up to 64 bits. */
@@ -121,23 +113,6 @@ struct p4_program {
     void (*ahead)(struct p4_pipeline *, const uint8_t *frame, uint32_t length, uint16_t port);
 
     const struct p4_field *metadata;   /* the last one has no name; NULL: none can be read */
-
-    /* A pipeline for another thread: registers and meters are those of `of`, which has to outlive it; tables, counters
-       and digests are its own, and empty. NULL: out of memory. */
-    struct p4_pipeline *(*twin)(const struct p4_pipeline *of, uint64_t seed);
-
-    /* Why one thread has to process all packets; NULL: several may, as the next two say. */
-    const char *one_thread;
-
-    /* The slots of packets: those of one slot have to be processed one after the other, others need not.
-       NULL: no packet meets a register. */
-    void (*slots)(struct p4_pipeline *, const struct p4_arrival *, uint32_t count, uint64_t *slots);
-
-    /* Begin to fetch what registers hold of a packet's slot. It changes nothing. NULL: there is no such slot. */
-    void (*fetch_slot)(struct p4_pipeline *, const uint8_t *frame, uint32_t length, uint16_t port);
-
-    /* Whether that holds with the tables as they are; where it does not, one thread has to. If there is `slots`. */
-    int (*divides)(const struct p4_pipeline *);
 };
 
 #endif

@@ -147,7 +147,7 @@ def test_no_policy_stops_a_job_that_cannot_be_started_again(policy: str, seed: i
     assert {each.job.spec.name for each in room.core.over} == {each.name for each in specs}
 
 
-@pytest.mark.parametrize("policy", ["weave-s", "weave-l", "themis", "muri-s", "sharing:sharing"])
+@pytest.mark.parametrize("policy", ["weave-s", "themis", "muri-s", "sharing:sharing"])
 def test_a_policy_is_not_asked_while_all_servers_are_gone(policy: str) -> None:
     core = core_of(policy)
     (spec, *_) = jobs_for(policy, 1)

@@ -30,7 +30,7 @@ def test_small_clusters_jobs_policies_and_costs_come_out_right() -> None:
 
 
 @pytest.mark.parametrize("stages", STAGES.values(), ids=STAGES)
-@pytest.mark.parametrize("name", ["las", "2d-las", "gandiva", "themis", "muri-l", "weave-l"])
+@pytest.mark.parametrize("name", ["las", "2d-las", "themis", "muri-l", "weave-s"])
 def test_starts_that_take_as_long_as_a_time_slice_leave_time_to_work(
     name: str, stages: tuple[float, ...]
 ) -> None:

@@ -90,9 +90,7 @@ def test_members_of_a_group_pay_for_what_contention_adds() -> None:
     assert all(each.completed for each in both.result.jobs)
 
 
-@pytest.mark.parametrize(
-    "scheduler", ["fifo", "srsf", "las", "tiresias", "muri-s", "weave-s", "gandiva", "themis"]
-)
+@pytest.mark.parametrize("scheduler", ["fifo", "srsf", "las", "tiresias", "muri-s", "weave-s", "themis"])
 def test_every_scheduler_runs_with_every_kind_of_policy(scheduler: str) -> None:
     topology = fabrics.leaf_spine(2, 2, 4, fabrics.Parts(gpus=2, slots=512))
     jobs = generate(7, topology, seed=2, gap_s=3.0, deadlines=0.5, slack=3.0)

@@ -577,7 +577,7 @@ def test_files_of_measurements(tmp_path: Path, name: str, text: str, complaint: 
     assert complaint in ran.complaint
 
 
-PLAIN = ("fifo", "sjf", "srsf", "las", "tiresias", "qssf", "muri-s", "muri-l", "weave-s", "weave-l")
+PLAIN = ("fifo", "sjf", "srsf", "las", "tiresias", "qssf", "muri-s", "muri-l", "weave-s")
 
 
 def test_json_is_whole_or_nothing(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ def test_restarts_that_are_free_shorten_completion_times() -> None:
         ("muri-s", "noise=0.5"),
         ("muri-s", "interval_s=3600"),
         ("las", "quantum_s=7200"),
-        ("gandiva", "quantum_s=60"),
         ("muri-s", "members=2"),
         ("muri-s", "worst_order=1"),
         ("muri-l", "in_order=1"),

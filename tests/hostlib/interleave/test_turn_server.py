@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from hostlib.addresses import parse_address
 from hostlib.interleave import GroupBroken, GroupError, TurnServer, join
 from hostlib.interleave.member import VARIABLE, Membership
 from hostlib.interleave.stages import STAGES
+from hostlib.meet.private_folder import private_folder
 
 WAIT_S = 600.0
 
@@ -29,26 +29,20 @@ def train(server: TurnServer, job: str, rank: int, iterations: int, log: list[tu
                         log.append((job, stage))
 
 
-def test_processes_on_other_machines_join_over_tcp_with_the_token() -> None:
-    with TurnServer({"a": 0}, {"a": 1}, host="127.0.0.1") as server:
-        place = json.loads(server.environment("a")[VARIABLE])
-        with pytest.raises(GroupBroken, match="refused: it does not have this group's token"):
-            Membership(tuple(place["address"]), "a", 0)
+def member(server: TurnServer, job: str = "a", rank: int = 0, token: str | None = None) -> Membership:
+    place = json.loads(server.environment("a")[VARIABLE])
+    at = Path(place["socket"]) if "socket" in place else parse_address(place["address"])
+    return Membership(at, job, rank, place["token"] if token is None else token)
+
+
+@pytest.mark.parametrize("host", [None, "127.0.0.1"])
+def test_processes_join_here_and_over_tcp_with_the_token(host: str | None) -> None:
+    with TurnServer({"a": 0}, {"a": 1}, host=host) as server:
+        with pytest.raises(GroupBroken, match="refused: its INA_GROUP is another one"):
+            member(server, token="")
         train(server, "a", 0, 2, [])
         assert (server.iterations("a"), server.broken) == (2, None)
-
-
-def test_a_long_path_of_the_folder_for_temporary_files_is_no_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A socket's address has room for 107 bytes."""
-    deep = tmp_path / ("a" * 110)
-    deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with TurnServer({"a": 0}, {"a": 1}) as server:
-        train(server, "a", 0, 1, [])
-        assert server.broken is None
-    assert list(deep.iterdir()) == []
+    assert list(private_folder().glob("group-*")) == []
 
 
 def test_jobs_interleave_as_the_offsets_say() -> None:
@@ -156,33 +150,26 @@ def test_patience_ends() -> None:
 def test_closing_lets_those_who_wait_go() -> None:
     with ThreadPoolExecutor() as pool:
         with TurnServer({"a": 0, "b": 1}, {"a": 1, "b": 1}) as server:
-            member = Membership(json.loads(server.environment("a")[VARIABLE])["socket"], "a", 0)
-            other = pool.submit(member.take, "cpu")
+            waits = member(server)
+            other = pool.submit(waits.take, "cpu")
         with pytest.raises(GroupBroken, match="turn server is gone"):
             other.result(WAIT_S)
-        member.leave()
-        member.leave()
+        waits.leave()
+        waits.leave()
 
 
 def test_strangers_are_refused() -> None:
     with TurnServer({"a": 0}, {"a": 1}) as server:
-        place = json.loads(server.environment("a")[VARIABLE])
         with pytest.raises(GroupBroken, match="refused: job z, rank 0 is not in this group"):
-            Membership(place["socket"], "z", 0)
+            member(server, "z")
         with pytest.raises(GroupBroken, match="refused: job a, rank 1 is not in this group"):
             join(1, server.environment("a"))
-        member = Membership(place["socket"], "a", 0)
+        with pytest.raises(GroupBroken, match="refused: job 7 and rank 0 must be a name and a number"):
+            member(server, 7)  # type: ignore[arg-type]
+        joined = member(server)
         with pytest.raises(GroupBroken, match="refused: job a, rank 0 has joined already"):
-            Membership(place["socket"], "a", 0)
-        with socket.socket(socket.AF_UNIX) as noise:
-            noise.connect(place["socket"])
-            noise.sendall(b"hello\n")
-            assert b"refused" in noise.recv(1000)
-        with socket.socket(socket.AF_UNIX) as older:
-            older.connect(place["socket"])
-            older.sendall(b'{"job": "a", "rank": 0}\n')
-            assert b"refused: it speaks protocol 1, this end 2: install" in older.recv(1000)
-        member.leave()
+            member(server)
+        joined.leave()
         assert server.broken is None
 
 
@@ -194,10 +181,10 @@ def test_without_a_group_a_timer_is_just_a_timer() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "7", '{"socket": "x"}', '{"job": "a", "address": "h:1"}'])
 def test_a_senseless_variable_is_refused(text: str) -> None:
-    with pytest.raises(GroupError, match='must be a JSON object with "job", and "socket" or "address"'):
+    with pytest.raises(GroupError, match='a JSON object with "job", "token", and "socket" or "address"'):
         join(0, {VARIABLE: text})
 
 
 def test_a_group_that_is_not_there_is_named() -> None:
     with pytest.raises(GroupBroken, match="job a, rank 0: cannot join the group at /nowhere"):
-        join(0, {VARIABLE: '{"socket": "/nowhere", "job": "a"}'})
+        join(0, {VARIABLE: '{"socket": "/nowhere", "job": "a", "token": ""}'})

@@ -29,7 +29,7 @@ RANDOM: dict[str, tuple[range, dict[str, object]]] = {
     "": (range(effort.cases(6)), {}),
     "groups that take turns": (
         range(7000, 7000 + effort.cases(6)),
-        {"STAGES_S": STAGES_S, "SCHEDULERS": ("muri-s", "muri-l", "weave-s", "weave-l", "gandiva")},
+        {"STAGES_S": STAGES_S, "SCHEDULERS": ("muri-s", "muri-l", "weave-s")},
     ),
     "the cluster changes": (
         range(9000, 9000 + effort.cases(12)),

@@ -617,17 +617,22 @@ def test_an_ingress_mirror_is_the_frame_as_it_came_behind_its_header() -> None:
     assert sent(pair, frame(), port=5) == [Sent(7, b"\x03\x05" + frame()), Sent(2, frame(src=0xABC))]
 
 
-def test_an_egress_mirror_is_the_frame_as_it_leaves_even_if_it_is_dropped() -> None:
-    pair = Pair(
-        program(
-            egress="if (intrinsic.egress_port == 2)"
-            " { hdr.ethernet.kind = 1; deparser.drop_ctl = 1; deparser.mirror_type = 1; }",
-            egress_deparser_locals="Mirror() mirror;",
-            egress_deparser="if (deparser.mirror_type == 1) { mirror.emit(10w12); } packet.emit(hdr);",
-        ),
-        sessions={12: [(7, 0)]},
+@pytest.mark.parametrize("backend", ["compiled", "interpreter"])
+def test_an_egress_mirror_is_the_frame_as_it_leaves_even_if_it_is_dropped(
+    backend: Literal["compiled", "interpreter"],
+) -> None:
+    mirrors = program(
+        egress="if (intrinsic.egress_port == 2)"
+        " { hdr.ethernet.kind = 1; deparser.drop_ctl = 1; deparser.mirror_type = 1; }",
+        egress_deparser_locals="Mirror() mirror;",
+        egress_deparser="if (deparser.mirror_type == 1) { mirror.emit(10w12); } packet.emit(hdr);",
     )
-    assert sent(pair, frame()) == [Sent(7, frame(kind=1))]
+    with Switch({port: MemoryPort() for port in (1, 2, 7)}) as switch:
+        switch.load(load(mirrors, backend=backend))
+        switch.set_clone_session(12, [(7, 0)])
+        switch.inject(1, [frame()], now_us=1)
+        assert [switch.drain(port) for port in (2, 7)] == [[], [frame(kind=1)]]
+        assert switch.statistics(2).egress_dropped == 1
 
 
 def test_bit_2_of_drop_ctl_suppresses_the_mirror() -> None:

@@ -1,0 +1,367 @@
+"""Connections that begin with a proof: who connects to a `Door` shows that it knows its secret.
+
+At an address, or at a Unix socket in a folder of this user alone (`hostlib.meet.private_folder`). Lines of
+`hostlib.meet`:
+
+=============  ======================================================  ======================================
+from the door  ``{"challenge": text, "protocol": n, …}``               at once: random, and what it says of
+                                                                       itself
+to the door    ``{"proof": text, "protocol": n, …}``                   once: the proof of the challenge and of
+                                                                       the rest of this message
+from the door  ``{"welcome": true, …}``                                the connection is theirs from now on
+               ``{"refused": reason}``                                 and the connection is closed
+=============  ======================================================  ======================================
+
+A line that was recorded from an earlier connection proves nothing. Ranks connect so to the first of them
+(`FirstRank`), processes to the server of their turns, and those that admit jobs to a fallback server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from hostlib.addresses import Address
+from hostlib.errors import ConfigError, InaError, RendezvousError
+from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, other_protocol
+
+STRANGER_S: Final = 10.0
+"""Longest time for which a connection stays open without a proof, and for an answer."""
+STRANGERS: Final = 64
+"""Connections without a proof beside those that are expected."""
+_RETRY_S: Final = 0.02
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_GREETING_BYTES: Final = 1 << 16
+
+Place = Address | Path
+"""Where a door listens: an address, or the path of a Unix socket."""
+
+
+class Door:
+    """Listens; each connection has a thread, so that one that proves nothing delays no other."""
+
+    SECRET: ClassVar = "INA_TOKEN"
+    """Where those who connect have the secret from."""
+
+    def __init__(
+        self,
+        place: Place,
+        secret: str,
+        expected: int,
+        hello: Mapping[str, Any] | None = None,
+        *,
+        stranger_s: float = STRANGER_S,
+    ) -> None:
+        """Listen.
+
+        Args:
+            place: Where; port 0 takes a free one. A socket that is at the path is replaced.
+            secret: What those know who may come in.
+            expected: How many may come at the same time. Beyond these, and `STRANGERS` more, the oldest
+                connection without a proof gives way.
+            hello: What to say of this end.
+            stranger_s: Longest time for which a connection stays open without a proof.
+
+        Raises OSError.
+        """
+        self._secret, self._stranger_s = secret, stranger_s
+        self._hello = {**(hello or {}), "protocol": PROTOCOL}
+        self._place, self._most = place, expected + STRANGERS
+        self._open = 0
+        """Connections that are heard or served."""
+        self._strangers: dict[socket.socket, None] = {}
+        """Those without a proof, the oldest first."""
+        self._change = threading.Condition()
+        """Held while a connection is admitted."""
+        self._listener = listen(place, self._most)
+        threading.Thread(target=self._accept, name=type(self).__name__, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where it listens."""
+        host, port = self._listener.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def close(self) -> None:
+        """Listen no more; the connections stay."""
+        with contextlib.suppress(OSError):  # closed before
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._listener.close()
+        if isinstance(self._place, Path):
+            self._place.unlink(missing_ok=True)
+
+    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+        """Take in who has proved the secret; return the rest of the welcome. Raises InaError: why not."""
+        return {}
+
+    def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
+        """Serve one that was admitted; its connection is closed afterwards."""
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    return  # closed
+                self._cut_off_oldest()
+                time.sleep(0.01)  # if none of ours made room, others may: not at full speed
+                continue
+            with self._change:
+                self._open += 1
+                self._strangers[connection] = None
+            if len(self._strangers) > self._most:
+                self._cut_off_oldest()
+            threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
+
+    def _cut_off_oldest(self) -> None:
+        with self._change:
+            if oldest := next(iter(self._strangers), None):
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):  # it has gone by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def _hear(self, connection: socket.socket) -> None:
+        try:
+            with connection, contextlib.suppress(OSError, MessageError):
+                challenge = secrets.token_hex(16)
+                connection.sendall(encode({**self._hello, "challenge": challenge}))
+                said = heard(connection, self._stranger_s)
+                shown = str(said.pop("proof", ""))
+                try:
+                    with self._change:
+                        self._check(said, shown, challenge)
+                        answer = self._admit(said, connection)
+                        self._strangers.pop(connection, None)
+                        connection.settimeout(None)
+                        notice_its_end(connection)
+                        connection.sendall(encode({"welcome": True, **answer}))
+                except InaError as error:
+                    connection.sendall(encode({"refused": str(error)}))
+                    return
+                self._serve(said, connection)
+        finally:
+            with self._change:
+                self._strangers.pop(connection, None)
+                self._open -= 1
+
+    def _check(self, said: Mapping[str, Any], shown: str, challenge: str) -> None:
+        if other := other_protocol(said):
+            raise RendezvousError(other)
+        if not hmac.compare_digest(
+            shown.encode(errors="replace"), _proof(challenge, said, self._secret).encode()
+        ):
+            raise RendezvousError(f"its {self.SECRET} is another one")
+
+
+def knock(
+    place: Place, said: Mapping[str, Any], secret: str, timeout_s: float
+) -> tuple[socket.socket, Mapping[str, Any]]:
+    """Return a connection to a door that has let this process in, and what the door said.
+
+    Args:
+        place: Where it listens.
+        said: Who this is.
+        secret: The door's.
+        timeout_s: Longest wait for each answer.
+
+    Raises RendezvousError with the reason if it does not; OSError, MessageError: it is no door.
+    """
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(connected(place, timeout_s))
+        hello = heard(connection, timeout_s)
+        if other := other_protocol(hello):
+            raise RendezvousError(other)
+        said = {**said, "protocol": PROTOCOL}
+        shown = _proof(str(hello.get("challenge")), said, secret)
+        connection.sendall(encode({**said, "proof": shown}))
+        answer = heard(connection, timeout_s)
+        if not answer.get("welcome"):
+            raise RendezvousError(str(answer.get("refused")))
+        connection.settimeout(None)
+        notice_its_end(connection)
+        stack.pop_all()
+        return connection, {**hello, **answer}
+
+
+class MissingRanks(RendezvousError):
+    """Some ranks have not come to the first one in time."""
+
+    def __init__(self, missing: Collection[int], size: int, patience_s: float, more: str = "") -> None:
+        """`more`: what else is known, after a semicolon."""
+        ranks = ", ".join(map(str, missing))
+        named = f"rank {ranks} has" if len(missing) == 1 else f"ranks {ranks} have"
+        super().__init__(f"{named} not come within {patience_s:g} s, of {size} ranks{more}")
+
+
+class FirstRank(Door):
+    """The first rank's end of the connections of ranks to it."""
+
+    def __init__(self, place: Place, others: Collection[int], size: int, secret: str) -> None:
+        """Listen.
+
+        Args:
+            place: Where.
+            others: The ranks that are to come.
+            size: Number of ranks of the launch or job, which they know, too.
+            secret: What they know, and no others.
+
+        Raises ConfigError if it cannot listen there.
+        """
+        self.connections: dict[int, socket.socket] = {}
+        """Of the ranks that have come."""
+        self.texts: dict[int, str] = {}
+        """What they have told."""
+        self._others, self._size = others, size
+        self._refused = ""
+        try:
+            super().__init__(place, secret, size)
+        except OSError as error:
+            raise ConfigError(f"cannot listen at {_shown(place)}: {error.strerror or error}") from error
+
+    def gather(self, patience_s: float) -> None:
+        """Wait for all other ranks. Raises MissingRanks."""
+        with self._change:
+            if not self._change.wait_for(lambda: len(self.connections) == len(self._others), patience_s):
+                missing = [rank for rank in self._others if rank not in self.connections]
+                raise MissingRanks(missing, self._size, patience_s, self._refused)
+
+    def _check(self, said: Mapping[str, Any], shown: str, challenge: str) -> None:
+        try:
+            super()._check(said, shown, challenge)
+        except RendezvousError as error:
+            self._refused = f"; one was refused: {error}"
+            raise
+
+    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+        rank, size = said.get("rank"), said.get("size")
+        if size != self._size:
+            raise RendezvousError(
+                f"it is of a launch of {size} ranks, this one has {self._size} and the same identifiers "
+                f"({_shown(self._place)}): start one after the other"
+            )
+        if type(rank) is not int or rank in self.connections or rank not in self._others:
+            raise RendezvousError(f"rank {rank} has come already, or is none of those that are waited for")
+        self.connections[rank] = connection.dup()
+        self.connections[rank].settimeout(None)
+        self.texts[rank] = str(said.get("text"))
+        self._change.notify_all()
+        return {}
+
+
+def reach(
+    place: Place, rank: int, size: int, secret: str, patience_s: float, *, text: str = "", first: int = 0
+) -> socket.socket:
+    """Return a connection to the first rank, which may listen only later.
+
+    Args:
+        place: Where it listens.
+        rank: This rank.
+        size: Number of ranks.
+        secret: What all ranks know.
+        patience_s: Longest wait for it to listen.
+        text: What to tell it.
+        first: Its number, for messages.
+
+    Raises RendezvousError: it is not there, or refuses this rank.
+    """
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            connection, _ = knock(place, {"rank": rank, "size": size, "text": text}, secret, STRANGER_S)
+        except RendezvousError as error:
+            raise RendezvousError(f"rank {rank}: refused by rank {first}: {error}") from error
+        except MessageError as error:
+            raise RendezvousError(
+                f"rank {rank}: no first rank of this ina listens at {_shown(place)}: {error}"
+            ) from error
+        except OSError as error:
+            if time.monotonic() > until_s:
+                raise RendezvousError(
+                    f"rank {rank}: rank {first} has not come within {patience_s:g} s{_advice(place)} "
+                    f"({_shown(place)}: {error.strerror or error})"
+                ) from error
+            time.sleep(_RETRY_S)
+        else:
+            return connection
+
+
+def heard(connection: socket.socket, timeout_s: float, *, longest: int = _GREETING_BYTES) -> dict[str, Any]:
+    """Return the next message, and leave what follows it unread. Raises OSError, MessageError."""
+    until_s, lines = time.monotonic() + timeout_s, Lines(longest)
+    while True:
+        connection.settimeout(max(0.001, until_s - time.monotonic()))
+        coming = connection.recv(_GREETING_BYTES, socket.MSG_PEEK)
+        if not coming:
+            raise ConnectionAbortedError("the connection has ended")
+        for message in lines.feed(connection.recv(coming.find(b"\n") + 1 or len(coming))):
+            return message
+
+
+def _proof(challenge: str, said: Mapping[str, Any], secret: str) -> str:
+    """Return hexadecimal digits that show knowledge of the secret and authenticate a message."""
+    text = f"said {challenge}{json.dumps(said, sort_keys=True)}"
+    return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def listen(place: Place, backlog: int) -> socket.socket:
+    """Return a socket that listens; one at a path takes the place of what is there. Raises OSError."""
+    if not isinstance(place, Path):
+        return socket.create_server(place, backlog=backlog)
+    listener = socket.socket(socket.AF_UNIX)
+    place.unlink(missing_ok=True)
+    with _as_short(place) as path:
+        listener.bind(path)
+    listener.listen(backlog)
+    return listener
+
+
+def connected(place: Place, timeout_s: float) -> socket.socket:
+    """Return a connection. Raises OSError."""
+    if not isinstance(place, Path):
+        connection = socket.create_connection(place, timeout=timeout_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(timeout_s)
+    try:
+        with _as_short(place) as path:
+            connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def _as_short(address: Path) -> Iterator[str]:
+    """Yield a path of a Unix socket that fits into 107 bytes (unix(7)), however deep its folder is."""
+    folder = os.open(address.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{address.name}"
+    finally:
+        os.close(folder)
+
+
+def _shown(place: Place) -> str:
+    return str(place) if isinstance(place, Path) else "{}:{}".format(*place)
+
+
+def _advice(place: Place) -> str:
+    if not isinstance(place, Path):
+        return ", or its machine cannot be reached"
+    return (
+        ": it has ended or not called init(), or runs as another user, in another container, or with another "
+        "XDG_RUNTIME_DIR or TMPDIR"
+    )
