@@ -180,8 +180,8 @@ def plain(event: Event) -> dict[str, Any]:
     """
     found: dict[str, Any] = msgspec.to_builtins(event)
     if isinstance(event, Submitted):
-        found["spec"] = said_of(event.spec)
-        found |= {"job": said_of(event.job)} if event.job else {}
+        job = {"job": said_of(event.job)} if event.job else {}
+        found |= msgspec.to_builtins({"spec": said_of(event.spec), **job})
     if found.get("iteration_s") == math.inf:  # JSON has no such number
         found["iteration_s"] = "inf"
     return found

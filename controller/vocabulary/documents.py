@@ -18,8 +18,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from controller.vocabulary.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -40,13 +38,12 @@ Check = Callable[[Any], str | None]
 
 
 def said_of(record: DataclassInstance) -> dict[str, Any]:
-    """Return the fields of a record that are not as by default, as plain data."""
+    """Return the values of a record's fields that are not as by default."""
     usual = {
         each.name: each.default if each.default_factory is MISSING else each.default_factory()
         for each in fields(record)
     }
-    values = msgspec.to_builtins(record).items()
-    return {name: value for name, value in values if getattr(record, name) != usual[name]}
+    return {name: value for name in usual if (value := getattr(record, name)) != usual[name]}
 
 
 @dataclass(frozen=True, slots=True)

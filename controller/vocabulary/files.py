@@ -215,7 +215,7 @@ def check_job(job: Job, topology: Topology) -> None:
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
     """Write jobs as JSON, so that `read_jobs` returns them again. Raises OSError."""
-    path.write_text(json.dumps({"job": [_as_table(job) for job in jobs]}, indent=1) + "\n")
+    path.write_text(json.dumps({"job": [_as_table(job) for job in jobs]}, indent=1, default=asdict) + "\n")
 
 
 def _as_table(job: Job) -> dict[str, object]:
