@@ -16,12 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from controller.vocabulary.errors import BadSpec
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 FORMATS = (".toml", ".json", ".yaml", ".yml")
 MAX_CHARACTERS = 1 << 27
@@ -37,7 +34,7 @@ Check = Callable[[Any], str | None]
 """Returns the description of a valid value; None: the value is valid."""
 
 
-def said_of(record: DataclassInstance) -> dict[str, Any]:
+def said_of(record: Any) -> dict[str, Any]:
     """Return the values of a record's fields that are not as by default."""
     usual = {
         each.name: each.default if each.default_factory is MISSING else each.default_factory()
