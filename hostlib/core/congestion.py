@@ -299,11 +299,6 @@ class A2tp:
         self._aggregator = min(max(self._aggregator, 1), self._cwnd)
         return self._limits()
 
-    @property
-    def aggregator_window(self) -> int:
-        """Slots to hold at a time, packets."""
-        return self._aggregator
-
     def _limits(self) -> Limits:
         return Limits(self._cwnd, max(1, self._most * self._aggregator // self._cwnd))
 

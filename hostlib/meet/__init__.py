@@ -1,8 +1,7 @@
-"""Ranks of a job meet over TCP, at a point that its launcher keeps, in messages: a JSON object per line.
+"""Ranks of a job meet over TCP, at a door (`hostlib.meet.connections`) that its launcher keeps.
 
-`Lines` and `encode` are the codec of all connections of ranks, those of `hostlib.horovod` and
-`hostlib.interleave` too; `PROTOCOL` is in the first message of each, and a peer that speaks another one is
-told so in words that peers of all versions show.
+Messages are JSON objects, a line each. `Lines` and `encode` are the codec of all doors; `PROTOCOL` is the
+number of all their messages, by which a peer that speaks another one is told so.
 
 ===========  =========================================================  ==================================
 from worker  ``{"join": rank, "size": n, "job": id}``                    once, first, with its proof

@@ -134,27 +134,31 @@ class Door:
 
     def _hear(self, connection: socket.socket) -> None:
         try:
-            with connection, contextlib.suppress(OSError, MessageError):
-                challenge = secrets.token_hex(16)
-                connection.sendall(encode({**self._hello, "challenge": challenge}))
-                said = heard(connection, self._stranger_s)
-                shown = str(said.pop("proof", ""))
-                try:
-                    with self._change:
-                        self._check(said, shown, challenge)
-                        answer = self._admit(said, connection)
-                        self._strangers.pop(connection, None)
-                        connection.settimeout(None)
-                        notice_its_end(connection)
-                        connection.sendall(encode({"welcome": True, **answer}))
-                except InaError as error:
-                    connection.sendall(encode({"refused": str(error)}))
-                    return
-                self._serve(said, connection)
+            with contextlib.suppress(OSError, MessageError):
+                self._converse(connection)
         finally:
-            with self._change:
+            with self._change:  # closed here alone: nothing is said to another connection of its number
                 self._strangers.pop(connection, None)
+                connection.close()
                 self._open -= 1
+
+    def _converse(self, connection: socket.socket) -> None:
+        challenge = secrets.token_hex(16)
+        connection.sendall(encode({**self._hello, "challenge": challenge}))
+        said = heard(connection, self._stranger_s)
+        shown = str(said.pop("proof", ""))
+        try:
+            with self._change:
+                self._check(said, shown, challenge)
+                answer = self._admit(said, connection)
+                self._strangers.pop(connection, None)
+                connection.settimeout(None)
+                notice_its_end(connection)
+                connection.sendall(encode({"welcome": True, **answer}))
+        except InaError as error:
+            connection.sendall(encode({"refused": str(error)}))
+            return
+        self._serve(said, connection)
 
     def _check(self, said: Mapping[str, Any], shown: str, challenge: str) -> None:
         if other := other_protocol(said):

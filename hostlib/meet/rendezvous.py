@@ -193,8 +193,9 @@ class Rendezvous(Door):
         except OSError as error:
             if error.errno in GONE:
                 why = f"its machine has not answered for {SILENT_S} s"
-        with self._change:
-            self._mark_gone(rank, why)
+        finally:
+            with self._change:
+                self._mark_gone(rank, why)
 
     def _handle(self, rank: int, message: dict[str, Any]) -> None:
         match parse_from_member(message):

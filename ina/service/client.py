@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ina.service.errors import ServiceError
+from ina.errors import ServiceError
 
 if TYPE_CHECKING:
     from ina.service.views import (

@@ -21,22 +21,21 @@ from controller.policies.memory.regions import Standing
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.vocabulary import Job
-from ina.runtime.errors import RunError
-from ina.runtime.spec import LaunchSpec
-from ina.runtime.topology import has_slow_links
-from ina.service.errors import EngineError, RunnerGone, StoreError
-from ina.service.executor import Executor
+from ina.errors import EngineError, RunError, RunnerGone, StoreError
+from ina.faults import fault_point
+from ina.launch.executor import Executor
+from ina.launch.orders import JobOrder, RunOrder
+from ina.launch.spec import LaunchSpec
 from ina.service.fallback_jobs import FallbackJobs
-from ina.service.faults import fault_point
 from ina.service.holds import ON_NO_SWITCH, HeldRun, Stage, hosts
 from ina.service.ledger import Ledger
 from ina.service.network import Network
-from ina.service.orders import JobOrder, RunOrder
 from ina.service.runs import Runs
 from ina.service.steps import Resize, Start, Step, Stop, steps
 from ina.service.switches import Switches
-from ina.service.threads import Blocking
+from ina.service.threads import Threads
 from ina.service.wiring import Wiring
+from ina.switches.topology import has_slow_links
 
 BACK_OFF_S = (0.5, 15.0)
 """Time until an effect that failed is tried again: at first, and at most."""
@@ -74,7 +73,7 @@ class Effects:
         network: Network,
         executor: Executor,
         fallback_jobs: FallbackJobs,
-        blocking: Blocking,
+        blocking: Threads,
         runs: Runs,
         switches: Switches,
     ) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from controller.core import Entry, Place
-from controller.core.reasons import Kind as Kind
+from controller.core import Place
 from controller.vocabulary import Job
 
 State = Literal[
@@ -101,13 +100,6 @@ class JobRecord:
     def over(self) -> bool:
         """Whether it has ended, one way or another."""
         return self.state in OVER
-
-
-class LogLine(NamedTuple):
-    """A line of the core's log, by number."""
-
-    number: int
-    entry: Entry
 
 
 @dataclass(frozen=True, slots=True)

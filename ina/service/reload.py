@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import BadSpec
+from ina.errors import Conflict, ServiceError
 from ina.service.daemon import Daemon
-from ina.service.errors import Conflict, ServiceError
 from ina.service.machines import read_cluster
 from ina.service.policies import Policies, read_policies
-from ina.service.views import ReloadView
+from ina.service.views import Reloaded
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Files:
     policies: Path | None
     defaults: Policies
 
-    async def reload(self, service: Daemon) -> ReloadView:
+    async def reload(self, service: Daemon) -> Reloaded:
         """Have a service serve the cluster and decide by the policies that the files describe now.
 
         Both are read before anything changes. A cluster or policies that cannot follow those of now change
@@ -51,10 +51,10 @@ class Files:
                 policies = await asyncio.to_thread(read_policies, self.policies, self.defaults)
         except BadSpec as error:
             raise Conflict(f"nothing has changed: {error}") from error
-        notes = [] if cluster is None else [*await service.change_cluster(cluster)]
+        notes = () if cluster is None else tuple(await service.change_cluster(cluster))
         if self.policies is not None:
             await service.reload(policies)
-        return {"cluster": notes, "policies": policies.names}
+        return Reloaded(notes, policies.names)
 
 
 def reloading(service: Daemon, files: Files) -> Callable[[], None]:
@@ -67,8 +67,7 @@ def reloading(service: Daemon, files: Files) -> Callable[[], None]:
         except ServiceError as error:
             _log.warning("files are read again: %s", error)
         else:
-            changed = "; ".join(found["cluster"]) or "as before"
-            _log.info("policies: %s; cluster: %s", found["policies"], changed)
+            _log.info("policies: %s; cluster: %s", found.policies, "; ".join(found.cluster) or "as before")
 
     def handle() -> None:
         task = asyncio.get_running_loop().create_task(reload())

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core import Over
 from controller.vocabulary.errors import plural
+from ina.errors import Unknown
+from ina.launch.executor import Executor
 from ina.service.effects import Effects
-from ina.service.errors import Unknown
-from ina.service.executor import Executor
 from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
 from ina.service.network import Network
-from ina.service.records import JobRecord, LogLine, Said, State
+from ina.service.records import JobRecord, Said, State
 from ina.service.views import (
     ClusterView,
     ExplanationView,
+    LogLine,
     ServerView,
     ShareView,
     SwitchView,
@@ -153,24 +154,20 @@ class Reports:
 
     def explain(self, name: str) -> ExplanationView:
         """Say why a job stands as it does."""
-        record = self.record(name)
+        record, now_s = self.record(name), self._ledger.now_s
         advice = [record.reason] if record.reason and not record.over else []
         if record.late and not record.over:
             due_s = record.submitted.job.due_s
             assert due_s is not None
-            past_s = self._ledger.now_s - due_s
+            past_s = now_s - due_s
             if past_s > 0:
                 advice.append(f"it has missed its deadline, {past_s:.1f} s ago")
             else:
                 advice.append(f"it will miss its deadline by about {past_s + (record.left_s or 0.0):.1f} s")
         if why := self._why_fallback(record):
             advice.append(why)
-        return {
-            "now_s": self._ledger.now_s,
-            "job": of_job(record, self._ledger.now_s),
-            "decisions": [of_decision(each) for each in self.decisions() if name in each.entry.jobs],
-            "advice": advice,
-        }
+        about = [of_decision(each) for each in self.decisions() if name in each.entry.jobs]
+        return {"now_s": now_s, "job": of_job(record, now_s), "decisions": about, "advice": advice}
 
     def _why_fallback(self, record: JobRecord) -> str:
         """Return whose slots had a job's packets go to the fallback server; "": they did not, or too few."""
@@ -193,60 +190,73 @@ class Reports:
             held = f"{slots} are also those of {', '.join(others)}"
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
-    def cluster(self, records: Iterable[JobRecord], *, operates: bool = True) -> ClusterView:
-        """Return the cluster as it is, with the states of these jobs, for one who `operates` it or not."""
+    def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> ClusterView:
+        """Return the cluster as it is, with the states of these jobs.
+
+        Args:
+            records: Jobs of whoever asks.
+            operates: Whether they may drain its nodes.
+        """
+        ledger = self._ledger
+        topology = ledger.topology
+        return {
+            "now_s": ledger.now_s,
+            "began_at": ledger.began_at,
+            "operates": operates,
+            "name": topology.name,
+            "root": topology.root,
+            "policies": dict(ledger.policies.names),
+            "jobs": dict(Counter(record.state for record in records)),
+            "servers": self.servers(),
+            "switches": self.switches(),
+            "links": [{"a": link.a, "b": link.b, "rate_bps": link.rate_bps} for link in topology.links],
+        }
+
+    def servers(self) -> list[ServerView]:
+        """Return the servers as they are."""
         ledger, gpus = self._ledger, self._gpus_used()
         used: dict[str, list[str]] = {}
-        shares: dict[str, list[ShareView]] = {}
         for hold in ledger.holds.values():
             for name, place in hold.places.items():
-                for server in place.servers:
+                for server in dict.fromkeys(place.servers):
                     used.setdefault(server, []).append(name)
-                for switch, region in place.regions.items() if name not in hold.over else ():
-                    shares.setdefault(switch, []).append(
-                        {
-                            "job": name,
-                            "first": region.offset,
-                            "slots": region.size,
-                            "standing": place.standing and place.standing.value,
-                        }
-                    )
-        servers: list[ServerView] = [
+        return [
             {
                 "name": each.name,
                 "role": each.role,
                 "gpus": each.gpus,
                 "used": min(each.gpus, gpus[each.name]),
-                "jobs": list(dict.fromkeys(used.get(each.name, ()))),
+                "jobs": used.get(each.name, []),
                 "down": ledger.drained.get(each.name, "") or ledger.lost.get(each.name, ""),
             }
             for each in ledger.topology.servers
         ]
-        switches: list[SwitchView] = [
+
+    def switches(self) -> list[SwitchView]:
+        """Return the switches as they are, and who has which of their slots."""
+        ledger = self._ledger
+        shares: dict[str, list[ShareView]] = {each.name: [] for each in ledger.topology.switches}
+        for hold in ledger.holds.values():
+            for name, place in hold.places.items():
+                for switch, region in place.regions.items() if name not in hold.over else ():
+                    share: ShareView = {
+                        "job": name,
+                        "first": region.offset,
+                        "slots": region.size,
+                        "standing": place.standing.value if place.standing else None,
+                    }
+                    shares.setdefault(switch, []).append(share)
+        return [
             {
                 "name": each.name,
                 "address": self._network.addresses.get(each.name, ""),
                 "slots": each.slots,
-                "free": each.slots - covered(shares.get(each.name, ())),
-                "shares": shares.get(each.name, []),
+                "free": each.slots - covered(shares[each.name]),
+                "shares": shares[each.name],
                 "down": ledger.drained.get(each.name, "") or ledger.down.get(each.name, ""),
             }
             for each in ledger.topology.switches
         ]
-        return {
-            "now_s": ledger.now_s,
-            "began_at": ledger.began_at,
-            "operates": operates,
-            "name": ledger.topology.name,
-            "root": ledger.topology.root,
-            "policies": ledger.policies.names,
-            "jobs": dict(Counter(record.state for record in records)),
-            "servers": servers,
-            "switches": switches,
-            "links": [
-                {"a": each.a, "b": each.b, "rate_bps": each.rate_bps} for each in ledger.topology.links
-            ],
-        }
 
     def _gpus_used(self) -> Counter[str]:
         """Return the GPUs in use by server; jobs of a run take turns on theirs."""

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
+from controller.core import Entry
+from controller.core.reasons import Kind as Kind
 from controller.vocabulary import Region
 from ina.service.quotas import QuotaState
-from ina.service.records import Audit, JobRecord, LogLine
+from ina.service.records import Audit, JobRecord
+
+
+class LogLine(NamedTuple):
+    """A line of the core's log, by number."""
+
+    number: int
+    entry: Entry
 
 
 class SlotsView(TypedDict):
@@ -206,10 +215,6 @@ class ReloadView(TypedDict):
     policies: dict[str, str]
 
 
-Reload = Callable[[], Awaitable[ReloadView]]
-"""Reads a service's files again. Raises Conflict for one that is wrong; StoreError."""
-
-
 class QuotaView(TypedDict):
     """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it.
 
@@ -360,7 +365,7 @@ def covered(shares: Sequence[ShareView]) -> int:
 
 
 def slots_of(regions: Mapping[str, Region]) -> dict[str, SlotsView]:
-    """Return a job's slots by switch, as JSON."""
+    """Return a job's slots at switches as JSON."""
     return {
         switch: {"first": region.offset, "slots": region.size} for switch, region in sorted(regions.items())
     }
@@ -427,3 +432,14 @@ def hidden(shares: Sequence[ShareView], own: Collection[str]) -> list[ShareView]
 def _finite(value: float | None) -> float | None:
     """Return the number, None if it is infinite or none: JSON has no such numbers."""
     return value if value is not None and math.isfinite(value) else None
+
+
+class Reloaded(NamedTuple):
+    """What a reload of files came to: what differs in the cluster, one sentence each; the policies' names."""
+
+    cluster: tuple[str, ...]
+    policies: Mapping[str, str]
+
+
+Reload = Callable[[], Awaitable[Reloaded]]
+"""Reads a service's files again. Raises Conflict for one that is wrong; StoreError."""

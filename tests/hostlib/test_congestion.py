@@ -163,7 +163,7 @@ class TestA2tp:
         control.start(100)
         for _ in range(100):
             control.on_round(a_round(100, collided=9))
-        assert control.aggregator_window == 100
+        assert control._aggregator == 100
         assert control.beta == pytest.approx(0.09, abs=1e-5)
 
     def test_a_job_without_straggler_gives_slots_up_in_proportion(self) -> None:
@@ -171,7 +171,7 @@ class TestA2tp:
         control = A2tp(beta=0.55)
         control.start(1000)
         control.on_round(a_round(1000, collided=550))
-        assert control.aggregator_window == int(1000 * (1 - 0.45 / 1.9))
+        assert control._aggregator == int(1000 * (1 - 0.45 / 1.9))
 
     def test_a_job_with_a_straggler_gives_up_half_at_once(self) -> None:
         """(beta - 0.1)^0 / 1.9 = 0.526, whatever the contention beyond the tolerance."""
@@ -179,7 +179,7 @@ class TestA2tp:
             control = A2tp(beta=beta, gamma=0.0)
             control.start(1000)
             control.on_round(a_round(1000, collided=round(1000 * beta), waiting=1.0))
-            assert control.aggregator_window == int(1000 * (1 - 1 / 1.9)) == 473
+            assert control._aggregator == int(1000 * (1 - 1 / 1.9)) == 473
 
     @given(st.floats(0.11, 1), st.floats(0, 1), st.floats(0, 1))
     def test_the_slower_its_slowest_rank_the_more_a_job_gives_up(
@@ -190,7 +190,7 @@ class TestA2tp:
             control = A2tp(beta=beta, gamma=degree)
             control.start(1000)
             control.on_round(a_round(1000, collided=round(1000 * beta), waiting=1 - degree))
-            windows.append(control.aggregator_window)
+            windows.append(control._aggregator)
         assert windows[0] <= windows[1]
 
     def test_the_straggling_degree_converges_to_the_share_that_came_promptly(self) -> None:
@@ -208,7 +208,7 @@ class TestA2tp:
         control.beta = 1.0
         control.gamma = 0.0
         limits = control.on_round(a_round(256, collided=256, waiting=1.0))
-        assert control.aggregator_window == 121
+        assert control._aggregator == 121
         assert limits == Limits(256, 512 * 121 // 256)
 
     def test_an_aggregator_window_stays_until_results_show_its_cut(self) -> None:
@@ -218,7 +218,7 @@ class TestA2tp:
         windows = []
         for _ in range(6):
             control.on_round(collided)
-            windows.append(control.aggregator_window)
+            windows.append(control._aggregator)
         assert windows == [473, 473, 473, 473, 224, 224]
 
     def test_an_empty_round_changes_nothing(self) -> None:

@@ -18,6 +18,7 @@ from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
+from ina.errors import Unknown
 from ina.service import views
 from ina.service.api import admissions, metrics
 from ina.service.api.access import Gate, as_user, gone, own
@@ -42,11 +43,10 @@ from ina.service.api.history import History, Shared
 from ina.service.api.problems import MAX_JOBS, STREAM, SUBMISSION, TEXT, Problem, refusals, register
 from ina.service.api.streams import EventStream, Streams, event, following, piece
 from ina.service.daemon import Daemon
-from ina.service.errors import Unknown
 from ina.service.quotas import Quota
-from ina.service.records import Kind, LogLine, State
+from ina.service.records import State
 from ina.service.tokens import Person
-from ina.service.views import Reload
+from ina.service.views import Kind, LogLine, Reload
 
 SMALL_BYTES = 1 << 14
 """Descriptions of jobs up to this size are read at once, larger ones in a thread."""
@@ -340,7 +340,8 @@ async def reallocate(
     job: Annotated[str, Query(description="Show this job alone; memory is divided among all.")] = "",
 ) -> Response:
     """Divide the memory of the switches now, and show what each job has got, and why."""
-    return Json(await service.reallocate(own(service, person, job).name if job else "", by=person.name))
+    found = await service.reallocate(own(service, person, job).name if job else "", by=person.name)
+    return Json({"at_s": service.now_s, "jobs": found})
 
 
 @_v1.post("/reload", response_model=views.ReloadView)
@@ -351,7 +352,8 @@ async def reload(request: Request, _: Operator) -> Response:
         raise Problem(
             409, "the controller was started with neither --cluster nor --policies: there is nothing to read"
         )
-    return Json(await reading())
+    found = await reading()
+    return Json({"cluster": list(found.cluster), "policies": dict(found.policies)})
 
 
 @_v1.get("/audit", response_model=views.AuditView)

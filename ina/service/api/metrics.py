@@ -8,6 +8,7 @@ from typing import get_args
 
 from ina.service.daemon import Daemon
 from ina.service.records import State
+from ina.service.views import covered
 from softswitch import metric_family, metric_labels
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -15,12 +16,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
     """Return all figures as of now; `answers` are the answers given so far, by status code."""
-    cluster, records = service.cluster(), service.records()
+    records, servers, switches = service.records(), service.servers(), service.switches()
     states = Counter(record.state for record in records)
     late = sum(record.late and not record.over for record in records)
     done_late = sum(record.late and record.state == "completed" for record in records)
     found_none = [(each.name, each.fallback_share) for each in records]
-    servers, switches = cluster["servers"], cluster["switches"]
     gauges: list[tuple[str, str, dict[str, float]]] = [
         ("start_time_seconds", "When the service was first started.", {"": service.began_at}),
         (
@@ -56,7 +56,7 @@ def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
         (
             "switch_slots_held",
             "Aggregator slots in use by jobs.",
-            _by("switch", ((each["name"], each["slots"] - each["free"]) for each in switches)),
+            _by("switch", ((each["name"], covered(each["shares"])) for each in switches)),
         ),
         (
             "switch_up",

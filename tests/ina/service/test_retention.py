@@ -12,8 +12,8 @@ from controller.core.compose import submission_of
 from controller.core.core import Core
 from controller.errors import BadSpec
 from controller.vocabulary import Job
+from ina.errors import Conflict, Unknown
 from ina.service.clock import Clock
-from ina.service.errors import Conflict, Unknown
 from ina.service.ledger import _KNOWN, Ledger
 from ina.service.policies import Policies
 from ina.service.retention import Retention

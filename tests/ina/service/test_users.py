@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from controller.vocabulary import Job
-from ina.runtime.agents import Agents, RemoteWorkers
+from ina.launch.agents import Agents, RemoteWorkers
 from ina.service.api import guard
 from ina.service.api.access import as_user
 from ina.service.api.guard import uid_of
