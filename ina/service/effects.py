@@ -26,6 +26,7 @@ from ina.errors import EngineError, RunError, RunnerGone, StoreError
 from ina.faults import fault_point
 from ina.launch.executor import Executor
 from ina.launch.orders import JobOrder, RunOrder
+from ina.launch.spec import LaunchSpec
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.holds import ON_NO_SWITCH, HeldRun, Stage, hosts
 from ina.service.ledger import Ledger
@@ -327,6 +328,7 @@ class Effects:
 
     def _order(self, hold: HeldRun) -> RunOrder:
         run = hold.run
+        switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
             said = self._ledger.submitted[name]
@@ -337,9 +339,7 @@ class Effects:
             )
             jobs.append(
                 JobOrder(
-                    name,
-                    _command(said.job),
-                    machines,
+                    _launch(said.job, machines, switch=switch),
                     hold.admissions[name],
                     offset,
                     str(self._ledger.logs(said)),
@@ -347,12 +347,8 @@ class Effects:
                     driver=bool(said.job.extra.get("driver")),
                     granted=_granted(hold.places[name]),
                     in_flight=hold.places[name].in_flight,
-                    congestion=said.job.congestion,
-                    numbers=said.job.numbers,
-                    priority=said.job.priority,
                 )
             )
-        switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         offers = self._network.offers
         paced = self._network.paced or has_slow_links(self._ledger.topology)
         return RunOrder(
@@ -371,6 +367,22 @@ def _granted(place: Place) -> int:
     """Return the slots that only this job uses, over all switches."""
     own = place.standing is Standing.GRANTED
     return sum(region.size for region in place.regions.values()) if own else 0
+
+
+def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) -> LaunchSpec:
+    """Return how a job's ranks run on these machines: those of one are summed there first, if it is shared.
+
+    Raises BadSpec as `_command`.
+    """
+    runs = Job(
+        name=job.name,
+        workers=job.workers,
+        command=_command(job),
+        congestion=job.congestion,
+        numbers=job.numbers,
+        priority=job.priority,
+    )
+    return LaunchSpec(job=runs, machines=machines, hierarchical=not switch or len(machines) < job.workers)
 
 
 def _command(job: Job) -> tuple[str, ...]:
