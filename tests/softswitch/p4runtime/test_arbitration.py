@@ -59,6 +59,8 @@ def test_a_higher_id_takes_over_and_the_old_primary_hears_first() -> None:
         ([("a", 5)], ("b", 2), [told("b", BACKUP, 5)]),  # a lower id is a backup, and only it is told
         ([("a", 5), ("b", 2)], ("a", 1), [told("a", NO_PRIMARY, 5), told("b", NO_PRIMARY, 5)]),  # steps down
         ([("a", 5)], ("a", 5), [told("a", PRIMARY, 5)]),  # the same id again changes nothing
+        # the highest id, which its first user has given up
+        ([("a", 5), ("b", 2), ("a", 1)], ("b", 5), [told("a", BACKUP, 5), told("b", PRIMARY, 5)]),
     ],
 )
 def test_those_are_told_whom_an_update_concerns(
