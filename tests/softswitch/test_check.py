@@ -402,33 +402,16 @@ UNSUPPORTED = [
 ]
 
 
-@pytest.mark.parametrize(("apply", "locals_", "message"), UNSUPPORTED)
-def test_what_is_not_supported_is_refused(apply: str, locals_: str, message: str):
-    error = refusal(source(apply, locals=locals_))
-    assert isinstance(error, Unsupported)
-    assert error.message.startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("declarations", "message"),
-    [
-        ("const bit<@@0> K = 0;", "a width of 0 bits"),
-        ("extern thing { thing(); } thing() @@one;", "extern 'thing': v1model has none"),
-    ],
-)
-def test_declarations_that_are_not_supported_are_refused(declarations: str, message: str):
-    error = refusal(source(declarations=declarations))
-    assert isinstance(error, Unsupported)
-    assert error.message.startswith(message)
-
-
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
+        *(({"apply": apply, "locals": locals_}, message) for apply, locals_, message in UNSUPPORTED),
+        ({"declarations": "const bit<@@0> K = 0;"}, "a width of 0 bits"),
+        ({"declarations": "extern thing { thing(); } thing() @@one;"}, "extern 'thing': v1model has none"),
         (
             {
                 "declarations": "header odd_t { bit<4> a; }",
-                "parser": "state start { odd_t @@o; packet.extract(o);",
+                "parser": "state start { odd_t @@o; packet.extract(o); transition accept; }",
             },
             "header odd_t has 4 bits",
         ),
@@ -438,9 +421,7 @@ def test_declarations_that_are_not_supported_are_refused(declarations: str, mess
         ),
     ],
 )
-def test_what_is_beyond_the_limits_is_refused_with_its_place(parts: dict[str, str], message: str):
-    if "parser" in parts:
-        parts = parts | {"parser": parts["parser"] + " transition accept; }"}
+def test_what_is_not_supported_is_refused_with_its_place(parts: dict[str, str], message: str):
     error = refusal(source(**parts))
     assert isinstance(error, Unsupported)
     assert error.message.startswith(message)

@@ -53,10 +53,23 @@ def test_a_higher_id_takes_over_and_the_old_primary_hears_first() -> None:
     arbitration.check_primary("", 2)
 
 
-def test_a_lower_id_is_a_backup_and_only_it_is_told() -> None:
+@pytest.mark.parametrize(
+    ("earlier", "last", "heard"),
+    [
+        ([("a", 5)], ("b", 2), [told("b", BACKUP, 5)]),  # a lower id is a backup, and only it is told
+        ([("a", 5), ("b", 2)], ("a", 1), [told("a", NO_PRIMARY, 5), told("b", NO_PRIMARY, 5)]),  # steps down
+        ([("a", 5)], ("a", 5), [told("a", PRIMARY, 5)]),  # the same id again changes nothing
+        # the highest id, which its first user has given up
+        ([("a", 5), ("b", 2), ("a", 1)], ("b", 5), [told("a", BACKUP, 5), told("b", PRIMARY, 5)]),
+    ],
+)
+def test_those_are_told_whom_an_update_concerns(
+    earlier: list[tuple[str, int]], last: tuple[str, int], heard: list[object]
+) -> None:
     arbitration = Arbitration()
-    arbitration.update("a", "", 5)
-    assert arbitration.update("b", "", 2) == [told("b", BACKUP, 5)]
+    for client, id_ in earlier:
+        arbitration.update(client, "", id_)
+    assert arbitration.update(last[0], "", last[1]) == heard
 
 
 def test_an_id_in_use_ends_the_stream() -> None:
@@ -77,19 +90,6 @@ def test_when_the_primary_leaves_nobody_is_promoted() -> None:
         arbitration.check_primary("", 5)
     assert arbitration.update("b", "", 4) == [told("b", NO_PRIMARY, 5)]
     assert arbitration.update("b", "", 5) == [told("b", PRIMARY, 5)]
-
-
-def test_a_primary_may_step_down_and_all_are_told() -> None:
-    arbitration = Arbitration()
-    arbitration.update("a", "", 5)
-    arbitration.update("b", "", 2)
-    assert arbitration.update("a", "", 1) == [told("a", NO_PRIMARY, 5), told("b", NO_PRIMARY, 5)]
-
-
-def test_the_same_id_again_changes_nothing() -> None:
-    arbitration = Arbitration()
-    arbitration.update("a", "", 5)
-    assert arbitration.update("a", "", 5) == [told("a", PRIMARY, 5)]
 
 
 def test_roles_have_their_own_primaries() -> None:

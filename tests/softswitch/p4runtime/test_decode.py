@@ -221,11 +221,13 @@ def test_examples_of_the_specification(value: int, data: bytes) -> None:
     assert encode(value) == data
 
 
-def test_a_value_too_wide_is_refused_with_the_limit() -> None:
-    with pytest.raises(InvalidArgument, match=r"port is 0x0200, 10 bits; .* bit<9>, at most 0x1ff"):
-        decode(b"\x02\x00", 9, "port")
-
-
-def test_nothing_is_not_zero() -> None:
-    with pytest.raises(InvalidArgument, match="x is empty"):
-        decode(b"", 8, "x")
+@pytest.mark.parametrize(
+    ("data", "width", "message"),
+    [
+        (b"\x02\x00", 9, r"x is 0x0200, 10 bits; .* bit<9>, at most 0x1ff"),
+        (b"", 8, "x is empty"),
+    ],
+)
+def test_a_value_too_wide_or_empty_is_refused(data: bytes, width: int, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        decode(data, width, "x")

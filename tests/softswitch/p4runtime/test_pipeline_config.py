@@ -133,16 +133,19 @@ def test_a_bad_config_is_refused_and_the_old_one_stays(
     assert client.read(names.entry("exact_table", is_default_action=True)) == [sending(names, 2)]
 
 
-def test_nothing_saved_cannot_be_committed(client: Client) -> None:
-    with pytest.raises(grpc.RpcError, match="no config is saved") as error:
-        client.configure("COMMIT")
-    assert error.value.code() is grpc.StatusCode.NOT_FOUND
-
-
-def test_a_missing_config_is_refused(client: Client) -> None:
-    with pytest.raises(grpc.RpcError, match="needs a config") as error:
-        client.configure("VERIFY")
-    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+@pytest.mark.parametrize(
+    ("action", "code", "message"),
+    [
+        ("COMMIT", grpc.StatusCode.NOT_FOUND, "no config is saved"),
+        ("VERIFY", grpc.StatusCode.INVALID_ARGUMENT, "needs a config"),
+    ],
+)
+def test_an_action_without_a_config_is_refused(
+    client: Client, action: str, code: grpc.StatusCode, message: str
+) -> None:
+    with pytest.raises(grpc.RpcError, match=message) as error:
+        client.configure(action)
+    assert error.value.code() is code
 
 
 def test_a_p4info_with_another_width_is_not_that_of_the_program(client: Client, source: Source) -> None:
