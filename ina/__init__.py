@@ -9,7 +9,7 @@
     ina.shutdown()
 
 This is the public interface of the host library (`hostlib`). The packages below compose switch, controller,
-host library and testbeds: `ina.cli` (the command), `ina.runtime` (processes of a run), `ina.bench`.
+host library and testbeds: `ina.cli` (the command), `ina.service` (runs jobs), `ina.bench`.
 """
 
 from __future__ import annotations

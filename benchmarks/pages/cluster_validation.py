@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -18,8 +18,14 @@ from typing import Final
 import numpy as np
 
 from bmv2_topos.harness import Call, Experiment, ResultRow, columns, grouped, markdown, number
-from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, build
-from bmv2_topos.testbeds.virtual.allocation import Reallocation, SlotView
+from bmv2_topos.testbeds.virtual import (
+    Placement,
+    Reallocation,
+    RunningJob,
+    VirtualSettings,
+    VirtualTestbed,
+    build,
+)
 from bmv2_topos.testbeds.virtual.report import JobReport
 from controller.policies.by_kind import FRAME_BYTES
 from controller.policies.memory.policy import Question
@@ -205,22 +211,22 @@ class _Divide:
         self._seen: tuple[str, ...] = ()
         self._held: dict[str, dict[str, Region]] = {}
 
-    def __call__(self, view: SlotView) -> dict[str, dict[str, Region]]:
-        names = tuple(view.jobs)
+    def __call__(self, time_s: float, running: Mapping[str, RunningJob]) -> dict[str, dict[str, Region]]:
+        names = tuple(running)
         if names == self._seen:
             return {}
         self._seen = names
         told = []
-        for name, seen in view.jobs.items():
+        for name, seen in running.items():
             job = self._jobs[name]
-            left = max(1, seen.job.iterations - seen.iterations_done)
-            late = job.due_s is not None and job.due_s <= view.time_s
+            left = max(1, seen.entry.iterations - len(seen.ends_ns))
+            late = job.due_s is not None and job.due_s <= time_s
             told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
-        question = Question(tuple(told), self._topology, view.time_s, "measured", self._held)
+        question = Question(tuple(told), self._topology, time_s, "measured", self._held)
         answer = MEMORIES[self._memory](question)
         self._held = {name: dict(regions) for name, regions in answer.regions.items()}
         return {
-            name: {at: self._held[name].get(at, Region(0, 0)) for at in view.jobs[name].regions}
+            name: {at: self._held[name].get(at, Region(0, 0)) for at in running[name].regions}
             for name in names
         }
 

@@ -24,9 +24,9 @@ from hostlib.core.state import RtoLimits
 from hostlib.launch import command_line
 from hostlib.wire.encodings import Block
 from ina.bench.allreduce import Operation, processor_s, slowest
-from ina.runtime.spec import NAMELESS, LaunchSpec
-from ina.runtime.testbeds import opened
+from ina.launch.spec import NAMELESS, LaunchSpec
 from ina.service.live import WorkerOptions, run_one
+from ina.switches.testbeds import opened
 
 DELAY_S = 2e-6
 WINDOW = 512

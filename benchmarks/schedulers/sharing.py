@@ -135,7 +135,7 @@ def _every(length_s: int, make: Callable[[SharingConfig], Policy]) -> NamedPolic
     return NamedPolicy(f"preempts every {length_s} s", lambda n: make(_with(n, interval_s=float(length_s))))
 
 
-FIXED_S = (120, 600, 3600)
+FIXED_S = (120, 3600)
 ABLATIONS: Mapping[str, NamedPolicy] = {
     "equal-sizes": NamedPolicy(
         "only jobs of one size share", lambda n: _without(n, n.scenario.forests.fresh(), mixed=False)
@@ -149,14 +149,9 @@ ABLATIONS: Mapping[str, NamedPolicy] = {
     ),
     "first-fit": NamedPolicy(
         "the first partner that is allowed, by priority",
-        lambda n: _without(_with(n, by_gain=False), n.scenario.forests.fresh(), choose=_first),
-    ),
-    "not-by-gain": NamedPolicy(
-        "the best partner, but by priority",
-        lambda n: _without(_with(n, by_gain=False), n.scenario.forests.fresh()),
+        lambda n: _without(n, n.scenario.forests.fresh(), choose=_first),
     ),
     **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
-    **{f"no-sharing-{s}": _every(s, POLICIES["no-sharing"].make) for s in FIXED_S},
     "preemptions-not-counted": NamedPolicy(
         "who was preempted is not spared",
         lambda n: _without(n, n.scenario.forests.fresh(), ledger=Charges(aging=False)),

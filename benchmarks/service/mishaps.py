@@ -27,8 +27,8 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
 from controller.errors import ControllerError
+from ina.launch.files import process_of
 from ina.service.client import Client, Refused, Unreachable
-from ina.service.files import process_of
 
 MOST_FILES = 8
 """File descriptors that a process at rest may have more than a new one: streams that are not yet closed."""
@@ -78,7 +78,7 @@ def commands() -> Mapping[int, str]:
 
 def fallback_servers(testbed: str, server: str = "") -> list[int]:
     """Return the processes of the fallback servers at the servers of a testbed, or at one."""
-    wanted = f"-m ina.runtime.testbed_fallback {testbed} {server}"
+    wanted = f"-m ina.fallback.testbed {testbed} {server}"
     return [number for number, line in commands().items() if wanted in line]
 
 

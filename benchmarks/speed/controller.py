@@ -29,9 +29,9 @@ from benchmarks.speed.controller_process import SPINES, Order, cluster
 from benchmarks.speed.shown import show
 from ina.cli.declared import Json
 from ina.cli.plain import say
-from ina.runtime.errors import ProcessFailed
-from ina.runtime.switch_process import EmbeddedSwitch
+from ina.errors import ProcessFailed
 from ina.service.client import Client
+from ina.switches.switch_process import EmbeddedSwitch
 
 SENDERS = 16
 Figure = dict[str, Any]

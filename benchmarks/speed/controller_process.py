@@ -13,26 +13,26 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from controller.p4runtime_shim.target import connect
 from controller.policies.by_kind import AllocationSettings
-from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology, fabrics
-from ina.runtime.programs import bundle
+from ina.launch.executor import Executor
+from ina.launch.orders import RunOrder, RunStatus
 from ina.service.api import Address, speaking
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
 from ina.service.network import Network
-from ina.service.orders import RunOrder, RunStatus
 from ina.service.policies import Policies
 from ina.service.store import Store
 from ina.service.threads import Threads
 from ina.service.tokens import Tokens
+from ina.switches.programs import bundle
 
 LANES = 32
 SPINES = 2
@@ -58,7 +58,7 @@ def cluster(leaves: int, hosts: int) -> Topology:
     return fabrics.leaf_spine(SPINES, leaves, hosts, fabrics.Parts(gpus=8, lanes=LANES))
 
 
-class NoWorkers:
+class NoWorkers(Executor):
     """An executor whose runs are files: they outlive the daemon, as real ones do."""
 
     def __init__(self, folder: Path) -> None:
@@ -96,28 +96,6 @@ class NoWorkers:
         """Return why a run has ended."""
         return f"run {number} has no workers"
 
-    def shown(self, number: int) -> str:
-        """Return nothing: there is no engine."""
-        return ""
-
-    def gone(self) -> Mapping[str, str]:
-        """Return none."""
-        return {}
-
-    def change_cluster(self, cluster: Topology) -> None:
-        """Do nothing."""
-
-
-class NoFallbacks:
-    """Fallback servers that sum nothing, since nobody sends."""
-
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
-        """Return at once."""
-
-    def lives(self, server: str, cluster: Topology) -> bool:
-        """Return True."""
-        return True
-
 
 async def _serve(order: Order) -> None:
     with ExitStack() as stack:
@@ -131,7 +109,7 @@ async def _serve(order: Order) -> None:
             testbed="bench",
             switches=network,
             executor=NoWorkers(Path(order.state) / "runs"),
-            fallbacks=NoFallbacks(),
+            fallbacks=None,  # nobody sends
             blocking=Threads(),
         )
         async with speaking(daemon, Address(), Tokens(Path(order.state))) as url:

@@ -27,9 +27,9 @@ from bmv2_topos.testbeds import netns
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
 from ina.bench.allreduce import Operation
-from ina.runtime.spec import NAMELESS, LaunchSpec
-from ina.runtime.testbeds import opened
+from ina.launch.spec import NAMELESS, LaunchSpec
 from ina.service.live import WorkerOptions, run_one
+from ina.switches.testbeds import opened
 
 if TYPE_CHECKING:  # the command needs no torch to say what it needs
     import torch

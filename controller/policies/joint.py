@@ -124,14 +124,12 @@ STARTS = 2
 
 
 class Joint:
-    """Decides which jobs run, on which servers and over which trees; `learns` as in `DeadlineUrgency`."""
+    """Decides which jobs run, on which servers and over which trees."""
 
     name = "joint"
-    moves = True
-    """Whether running jobs move to better places; False: an ablation."""
 
-    def __init__(self, told: Told = TRUTH, *, learns: bool = True) -> None:
-        self.urgency = DeadlineUrgency(told, alone_s=self.alone_s, learns=learns)
+    def __init__(self, told: Told = TRUTH) -> None:
+        self.urgency = DeadlineUrgency(told, alone_s=self.alone_s)
         self._ranked = Ranked(self.name, self.rank, moves=Moves.PREEMPT)
         self._network: NetworkView | None = None
         self._alone: dict[str, tuple[Job, Topology, float]] = {}
@@ -155,10 +153,6 @@ class Joint:
         later, key = self.urgency.rank(job, now_s)
         waits = later and job.group is None
         return later, key + (STARTS * job.spec.restart_s * job.spec.gpus if waits else 0.0)
-
-    def trees(self, topology: Topology, job: Job) -> Sequence[Job]:
-        """Return a placed job with each of the trees to compare."""
-        return over_trees(topology, job)
 
     def decide(self, view: View) -> Decision:
         """Return the jobs that run, with their places, and when the next waiting ones become urgent."""
@@ -219,7 +213,7 @@ class Joint:
         has = network.placed(job.spec.name)
         stays = has is not None and job.group is not None and room.holds(job.group.gpus)
         if stays and has is not None:
-            if has.tree is None or not self.moves or not self._pays(job, now_s):
+            if has.tree is None or not self._pays(job, now_s):
                 return has
             options.append(has)
         topology, described = network.topology, network.described(job.spec.name)
@@ -231,7 +225,7 @@ class Joint:
             vars(question)["free"] = free
             servers = _servers(question, described)
             if servers is not None and all(tuple(servers) != option.servers for option in options):
-                options += self.trees(topology, settled(question, described, servers))
+                options += over_trees(topology, settled(question, described, servers))
                 weights += [weight] * (len(options) - len(weights))
         if len(options) < 2:
             return options[0] if options else None

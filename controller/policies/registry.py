@@ -90,7 +90,6 @@ PLACEMENTS: Mapping[str, PlacementPolicy] = _Placements(
         "locality": "placement.baselines:locality_first",
         "locality-fast-links": "placement.baselines:locality_on_fast_links",
         "optimus": "placement.baselines:optimus",
-        "exact": "placement.baselines:exact",
     }
 )
 MEMORIES: Mapping[str, Memory] = _ByName(
@@ -106,11 +105,10 @@ MEMORIES: Mapping[str, Memory] = _ByName(
 ROUTINGS: Mapping[str, Routing] = _ByName(
     {
         "grid": "routing.grid:grid",
-        "tor-only": "routing.baselines:tor_only",
-        "ecmp": "routing.baselines:ecmp",
-        "ecmp-everywhere": "routing.baselines:ecmp_everywhere",
-        "shortest-path": "routing.baselines:shortest_path",
-        "exact": "routing.baselines:exact",
+        "tor-only": "routing.policy:tor_only",
+        "ecmp": "routing.policy:ecmp",
+        "ecmp-everywhere": "routing.policy:ecmp_everywhere",
+        "shortest-path": "routing.policy:shortest_path",
     }
 )
 _KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {

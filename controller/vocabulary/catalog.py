@@ -80,16 +80,27 @@ def tree(
                 links.append(replace(between, a=parent, b=child.name))
                 below.append(child.name)
         level = below
-    hosts: list[Server] = []
-    for parent in level:
-        for _ in range(fan_outs[-1]):
-            hosts.append(Server(f"h{len(hosts) + 1}"))
-            links.append(replace(edge, a=hosts[-1].name, b=parent))
-    for number in range(1, servers + 1):
-        hosts.append(Server(f"p{number}", 0, role="fallback"))
-        links.append(replace(edge, a=hosts[-1].name, b="s1"))
     shape = "x".join(map(str, fan_outs))
-    return Topology(tuple(switches), tuple(hosts), tuple(links), "s1", name or f"tree({shape})")
+    places = [parent for parent in level for _ in range(fan_outs[-1])]
+    return _with_hosts(switches, links, places, ["s1"] * servers, edge, name or f"tree({shape})")
+
+
+def _with_hosts(
+    switches: Sequence[Switch],
+    trunks: Sequence[Link],
+    workers: Sequence[str],
+    fallbacks: Sequence[str],
+    edge: Link,
+    name: str,
+    traffic: Sequence[str] = (),
+) -> Topology:
+    """Return the topology with a host at each of these switches, linked as `edge` says, by what it is for."""
+    machines = [Server(f"h{number}") for number in range(1, len(workers) + 1)]
+    machines += [Server(f"x{number}", 0, role="traffic") for number in range(1, len(traffic) + 1)]
+    machines += [Server(f"p{number}", 0, role="fallback") for number in range(1, len(fallbacks) + 1)]
+    at = (*workers, *traffic, *fallbacks)
+    links = [replace(edge, a=host.name, b=switch) for host, switch in zip(machines, at, strict=True)]
+    return Topology(tuple(switches), tuple(machines), (*trunks, *links), "s1", name)
 
 
 def leaf_spine(
@@ -130,13 +141,9 @@ def leaf_spine(
     switches = [Switch(f"s{number}") for number in range(1, spines + leaves + 1)]
     above, below = switches[:spines], switches[spines:]
     links = [replace(between, a=spine.name, b=leaf.name) for leaf in below for spine in above]
-    machines = [Server(f"h{number}") for number in range(1, leaves * hosts + 1)]
-    links += [replace(edge, a=host.name, b=below[at // hosts].name) for at, host in enumerate(machines)]
-    for number in range(servers):
-        machines.append(Server(f"p{number + 1}", 0, role="fallback"))
-        links.append(replace(edge, a=machines[-1].name, b=above[number % spines].name))
-    name = f"leaf_spine({spines}x{leaves}x{hosts})"
-    return Topology(tuple(switches), tuple(machines), tuple(links), "s1", name)
+    places = [leaf.name for leaf in below for _ in range(hosts)]
+    tops = [above[number % spines].name for number in range(servers)]
+    return _with_hosts(switches, links, places, tops, edge, f"leaf_spine({spines}x{leaves}x{hosts})")
 
 
 def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link | None = None) -> Topology:
@@ -164,7 +171,7 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
     )
     between = trunk or edge
     cores = [f"s{number}" for number in range(1, half * half + 1)]
-    switches, hosts, links = list(cores), list[Server](), list[Link]()
+    switches, places, links = list(cores), list[str](), list[Link]()
     for _ in range(k):
         first = len(switches) + 1
         upper = [f"s{first + at}" for at in range(half)]
@@ -176,14 +183,9 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
             for core in cores[at * half : (at + 1) * half]
         ]
         links += [replace(between, a=above, b=below) for below in edges for above in upper]
-        for below in edges:
-            for _ in range(half):
-                hosts.append(Server(f"h{len(hosts) + 1}"))
-                links.append(replace(edge, a=hosts[-1].name, b=below))
-    for number in range(servers):
-        hosts.append(Server(f"p{number + 1}", 0, role="fallback"))
-        links.append(replace(edge, a=hosts[-1].name, b=cores[number % len(cores)]))
-    return Topology(tuple(map(Switch, switches)), tuple(hosts), tuple(links), "s1", f"fat_tree({k})")
+        places += [below for below in edges for _ in range(half)]
+    tops = [cores[number % len(cores)] for number in range(servers)]
+    return _with_hosts([*map(Switch, switches)], links, places, tops, edge, f"fat_tree({k})")
 
 
 def dumbbell(
@@ -207,16 +209,10 @@ def dumbbell(
     if hosts < 1 or cross < 0:
         raise BadSpec(f"{hosts} hosts and {cross} for traffic on a side: want 1 or more, 0 or more")
     edge = link or Link("a", "b")
-    machines = [Server(f"h{number}") for number in range(1, 2 * hosts + 1)]
-    machines += [Server(f"x{number}", 0, role="traffic") for number in range(1, 2 * cross + 1)]
-    sides = ["s1"] * hosts + ["s2"] * hosts + ["s1"] * cross + ["s2"] * cross
-    links = [replace(trunk or edge, a="s1", b="s2")]
-    links += [replace(edge, a=host.name, b=side) for host, side in zip(machines, sides, strict=True)]
-    for number in range(1, servers + 1):
-        machines.append(Server(f"p{number}", 0, role="fallback"))
-        links.append(replace(edge, a=f"p{number}", b="s1"))
-    switches = (Switch("s1"), Switch("s2"))
-    return Topology(switches, tuple(machines), tuple(links), "s1", f"dumbbell({hosts}+{cross})")
+    switches, middle = (Switch("s1"), Switch("s2")), replace(trunk or edge, a="s1", b="s2")
+    places, traffic = (["s1"] * count + ["s2"] * count for count in (hosts, cross))
+    name = f"dumbbell({hosts}+{cross})"
+    return _with_hosts(switches, [middle], places, ["s1"] * servers, edge, name, traffic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,14 @@ from ina.cli.run_options import (
     check_memory,
 )
 from ina.cli.service.common import CONTROLLER, ControllerOptions, JobOptions
-from ina.runtime import cluster_fabric, machine_hosts
-from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.launch import Attendance, attend, met
-from ina.runtime.metrics import metrics
-from ina.runtime.programs import settled
-from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort
+from ina.launch import machine_hosts
+from ina.launch.job_run import Attendance, met
+from ina.launch.metrics import metrics
+from ina.launch.spec import Attachment, FabricSpec, JobResult, LaunchSpec, MachineAtPort
 from ina.service.live import serve
+from ina.switches import cluster_fabric
+from ina.switches.fabric import SwitchFabric, open_fabric
+from ina.switches.programs import settled
 
 _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
@@ -240,12 +241,13 @@ def _asked_again() -> bool:
 
 def _serve_given(asked: AdmitSettings) -> JobResult:
     """Serve a job that a controller has admitted to the machines of these ranks."""
-    from ina.service.given_job import given_job
+    from ina.launch.runner import given_job
 
     text = os.environ.get("INA_GIVEN", "")
     job, first = given_job(text, asked.ranks, [each.split(",") for each in asked.machine or []])
+    job.attendance = ATTENDANCE
     with met(job, asked.listen or first) as rendezvous:
-        return attend(job, rendezvous, ATTENDANCE)
+        return job.run(rendezvous)
 
 
 @contextlib.contextmanager

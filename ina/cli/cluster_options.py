@@ -13,7 +13,7 @@ from typing import Annotated
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.run_options import LINK_FAULTS, FabricOptions
-from ina.runtime.spec import ClusterSpec, FabricSpec
+from ina.launch.spec import ClusterSpec, FabricSpec
 
 MACHINES = "Ranks on several machines"
 

@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from ina.cli.declared import check_path, flattened
-from ina.runtime.quickly import quickly
+from ina.quickly import quickly
 
 
 class Group(TyperGroup):

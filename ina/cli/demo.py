@@ -20,8 +20,8 @@ from ina.cli.execute import summary
 from ina.cli.live import Live
 from ina.cli.output import err, out
 from ina.cli.plain import Listing, Reply, Result, plural
-from ina.runtime.metrics import metrics
-from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.metrics import metrics
+from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
 from ina.service.live import run_alone
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))

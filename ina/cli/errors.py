@@ -67,7 +67,7 @@ def _told(error: Exception) -> str:
     """Return the message of one of our errors, in terms of the command."""
     # Loaded when something has gone wrong: `ina --help` needs none of it.
     from controller.errors import OtherProgram, TlsFailure
-    from ina.runtime.errors import AddressTaken, BadRun
+    from ina.errors import AddressTaken, BadRun
 
     match error:
         case BadRun(setting=str() as setting) if setting:

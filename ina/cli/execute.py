@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
@@ -11,10 +12,10 @@ from ina.cli.declared import print_reply
 from ina.cli.errors import Failure, Interrupted, verdict
 from ina.cli.live import Live
 from ina.cli.plain import Listing, Reply, Result, count, plural, rate, say, seconds
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.launch import JobRun
-from ina.runtime.metrics import Metrics, by_switch, metrics, refusals, total
-from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.job_run import JobEnd
+from ina.launch.metrics import Metrics, by_switch, metrics, refusals, total
+from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.switches.fabric import SwitchFabric, open_fabric
 
 if TYPE_CHECKING:
     from ina.service.live import RunReport
@@ -38,31 +39,32 @@ def execute(
         specs: The jobs.
         switch: The user's name of the switch.
         as_json: Print one JSON object instead of tables.
-        opened: Switches to use instead; see `ina.service.live.run`.
+        opened: Switches to use instead of those of `fabric`.
         unused_keys: See `Result`.
     """
+    began_s = time.monotonic()
+    if opened is None:
+        children = [spec.children for spec in specs]
+        opened = open_fabric(fabric, children, on_listening=_announce, meanwhile=_service)
     with Live({spec.job.name: spec.job.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
-        from ina.service.live import run  # here, for --help and wrong options need no service
-
-        report = run(
-            fabric,
-            specs,
-            on_output=live.output,
-            on_progress=live.update,
-            on_listening=_announce,
-            opened=opened,
-            on_ready=lambda: live.doing(
-                f"starting {plural(sum(spec.job.workers for spec in specs), 'worker')}"
-            ),
-        )
-    interrupted = report.interrupt
-    answer = Reply(_result(fabric, specs, switch, report, unused_keys), _parts(fabric, report))
+        with opened as switches:
+            live.doing(f"starting {plural(sum(spec.job.workers for spec in specs), 'worker')}")
+            report = _service()(switches, specs, on_output=live.output, on_progress=live.update)
+    interrupted, elapsed_s = report.interrupt, time.monotonic() - began_s
+    answer = Reply(_result(fabric, specs, switch, report, elapsed_s, unused_keys), _parts(fabric, report))
     with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # a terminal that is gone
         print_reply(answer, json=as_json)
     if interrupted is not None and not isinstance(interrupted, Interrupted):
         raise interrupted  # by none of the signals that ask the command to end
-    _fail(report.ends, interrupted, report.elapsed_s)
+    _fail(report.ends, interrupted, elapsed_s)
+
+
+def _service() -> Callable[..., RunReport]:
+    """Import and return the function that runs jobs: while the switches start, and not for --help."""
+    from ina.service.live import run
+
+    return run
 
 
 def _starting(fabric: FabricSpec, switch: str) -> str:
@@ -80,12 +82,13 @@ def _result(
     specs: Sequence[LaunchSpec],
     switch: str,
     report: RunReport,
+    elapsed_s: float,
     unused_keys: Sequence[str] | None,
 ) -> Result:
     """Return the object that ``--json`` prints."""
     results = {end.spec.job.name: end.result for end in report.ends if end.result}
     jobs = {name: metrics(result) for name, result in results.items()}
-    numbers = jobs.get(NAMELESS) or {"time_s": report.elapsed_s} | total(jobs.values())
+    numbers = jobs.get(NAMELESS) or {"time_s": elapsed_s} | total(jobs.values())
     return Result(
         "run",
         _setup(fabric, specs, switch),
@@ -108,9 +111,9 @@ def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
         yield Listing("by switch", ["packets", *switches], rows)
 
 
-def _fail(ends: Sequence[JobRun], interrupted: Interrupted | None, elapsed_s: float) -> None:
+def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
     """Report the jobs that failed, and fail as the first of them; also report an interrupt."""
-    from ina.service.jobs import first_failure
+    from ina.launch.group_run import first_failure
 
     first = first_failure([end for end in ends if not end.interrupted])
     for end in ends:
@@ -126,11 +129,11 @@ def _fail(ends: Sequence[JobRun], interrupted: Interrupted | None, elapsed_s: fl
         raise Failure(f"{_of(first)}{message}", exit_code=code)
 
 
-def _of(end: JobRun) -> str:
+def _of(end: JobEnd) -> str:
     return "" if end.spec.job.name == NAMELESS else f"job {end.spec.job.name}: "
 
 
-def _what_ended(ends: Sequence[JobRun], interrupted: Interrupted, elapsed_s: float) -> str:
+def _what_ended(ends: Sequence[JobEnd], interrupted: Interrupted, elapsed_s: float) -> str:
     began = [end for end in ends if end.interrupted]
     text = f"interrupted by {interrupted.signal} after {seconds(elapsed_s)}"
     if began:

@@ -156,9 +156,9 @@ def _serve_machine(asked: FallbackOptions) -> None:
     # Imported here: half of the start of a server that serves one switch, which needs none of it.
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
-    from ina.runtime.cluster_fabric import swept
-    from ina.runtime.fallback_service import check_secret, serving, wait_until_ended
-    from ina.runtime.machine_hosts import identified, reached_at
+    from ina.fallback.service import check_secret, serving, wait_until_ended
+    from ina.launch.machine_hosts import identified, reached_at
+    from ina.switches.cluster_fabric import swept
 
     secret = os.environ.get("INA_TOKEN", "")
     check_secret(secret)

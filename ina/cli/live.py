@@ -9,7 +9,7 @@ from typing import Self
 
 from ina.cli.plain import plural, say
 from ina.cli.screen import screen
-from ina.runtime.spec import LaunchSpec, Reports
+from ina.launch.spec import LaunchSpec, Reports
 
 
 def print_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:

@@ -13,8 +13,8 @@ from ina.cli.declared import Declared, Json
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Reply, Result, plural, rate, say
 from ina.cli.run_options import FabricOptions, SwitchOptions
-from ina.runtime.spec import SSH
-from ina.service.doctor import examine, shown
+from ina.doctor.doctor import examine, shown
+from ina.launch.spec import SSH
 
 
 class Format(StrEnum):

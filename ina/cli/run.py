@@ -13,8 +13,8 @@ from ina.cli.declared import Declared, Json
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
 from ina.cli.run_options import FabricOptions, JobsToRun, check
-from ina.runtime.programs import settled
-from ina.runtime.spec import SSH, Captures, FabricSpec, LaunchSpec
+from ina.launch.spec import SSH, Captures, FabricSpec, LaunchSpec
+from ina.switches.programs import settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def _run_on_machines(asked: RunSettings, fabric: FabricSpec, hosts: str) -> None
     """Run a command on machines of a cluster file whose switches run."""
     if asked.run.jobs or asked.run.log or not asked.run.command:
         raise Failure("--hosts needs -- COMMAND..., and excludes --jobs and --log", exit_code=USAGE)
-    from ina.runtime import cluster_fabric  # with what starts agents
+    from ina.switches import cluster_fabric  # with what starts agents
 
     running = cluster_of(required(asked.cluster, "--hosts"), fabric, asked.fabric, asked.listen)
     ranks = ranks_on(hosts, asked.workers)

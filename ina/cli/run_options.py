@@ -16,17 +16,16 @@ from ina.cli import options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import plural
-from ina.runtime import PRIVATE
-from ina.runtime.job_file import Overrides, specs_of_file
-from ina.runtime.run_log import begin_log
-from ina.runtime.spec import (
+from ina.launch import PRIVATE
+from ina.launch.job_file import Overrides, begin_log, specs_of_file
+from ina.launch.spec import (
     NAMELESS,
     Attachment,
     Captures,
     FabricSpec,
     LaunchSpec,
 )
-from ina.runtime.topology import MAX_CHILDREN
+from ina.switches.topology import MAX_CHILDREN
 
 EMBEDDED = "embedded"
 MEMORY = "Switch memory and windows"
@@ -36,7 +35,7 @@ LINK_FAULTS = "link faults belong to the switch: give them to 'ina switch --impa
 
 
 class PortKind(StrEnum):
-    """Kinds of ports towards workers (`ina.runtime.spec.PortKind`)."""
+    """Kinds of ports towards workers (`ina.launch.spec.PortKind`)."""
 
     AUTO = "auto"
     SHM = "shm"

@@ -92,7 +92,7 @@ class SimulationOptions:
             metavar="NAME",
             rich_help_panel=POLICIES,
             help="Place jobs on --cluster by this policy: netpack, random, gpu-balance, "
-            f"least-fragmentation, locality, locality-fast-links, optimus, exact; {OWN} Default: netpack if "
+            f"least-fragmentation, locality, locality-fast-links, optimus; {OWN} Default: netpack if "
             "--routing or --memory is given, else hosts in turn.",
         ),
     ] = None
@@ -101,7 +101,7 @@ class SimulationOptions:
         Declared(
             metavar="NAME",
             rich_help_panel=POLICIES,
-            help="Choose trees by this policy: shortest-path, tor-only, ecmp, ecmp-everywhere, grid, exact; "
+            help="Choose trees by this policy: shortest-path, tor-only, ecmp, ecmp-everywhere, grid; "
             f"{OWN} Default: shortest-path.",
         ),
     ] = None

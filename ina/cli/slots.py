@@ -88,7 +88,7 @@ def slots(
 
 def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
     """Reply Prometheus until interrupted."""
-    from ina.runtime.job_metrics import render
+    from ina.switches.job_metrics import render
     from softswitch import serve_metrics
 
     with running.connect() as controller:

@@ -14,12 +14,12 @@ from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.options import parse_address, parse_defines
 from ina.cli.plain import say
-from ina.runtime import PRIVATE
+from ina.launch import PRIVATE
 from p4src.programs import source_of
 from softswitch import SwitchSettings, run_switch  # loaded here, by name, not when the switch runs
 
 if TYPE_CHECKING:
-    from ina.runtime.switch_log import SwitchLog
+    from ina.switches.switch_log import SwitchLog
 
 
 class SwitchArchitecture(StrEnum):
@@ -250,7 +250,7 @@ def switch(asked: EmbeddedSettings) -> None:
 
 
 def _open_log(path: Path) -> SwitchLog:
-    from ina.runtime.switch_log import SwitchLog  # and all of the controller's switches
+    from ina.switches.switch_log import SwitchLog  # and all of the controller's switches
 
     try:
         file = path.open("a", encoding="utf-8")

@@ -12,8 +12,8 @@ runs is looked at (`runs`), and so are the switches (`switches`) and fallback se
 
 Nothing but events changes the core, and the core is deterministic: after a crash the events are replayed
 into a fresh one, and it wants what it wanted. What is held is found again, too. Each run of workers is a
-process of its own (`runner`), which does not end with the daemon, and has a folder that says what it is.
-Fallback servers keep the jobs of their owner, the state (`fallback`).
+process of its own (`ina.launch.runner`), which does not end with the daemon, and has a folder that says what
+it is. Fallback servers keep the jobs of their owner, the state (`ina.fallback.servers`).
 Switches hold what they were told, and are compared with what was written down of it
 (`controller.Fleet.reconcile`). So every effect can be broken off anywhere, and be tried again.
 

@@ -24,10 +24,9 @@ from urllib.parse import quote
 
 import httpx
 
-from ina.service.errors import ServiceError
+from ina.errors import ServiceError
 
 if TYPE_CHECKING:
-    from ina.service.service import JobGrant
     from ina.service.views import (
         AdmissionView,
         AuditView,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         DecisionsView,
         DecisionView,
         ExplanationView,
+        JobGrant,
         JobsView,
         JobView,
         LogView,

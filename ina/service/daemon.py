@@ -24,23 +24,22 @@ from controller.errors import BadSpec
 from controller.policies.by_kind import JOINT
 from controller.policies.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
-from ina.runtime.errors import BadRun
-from ina.runtime.machine_hosts import identified, switch_address
-from ina.runtime.spec import SHARED_WINDOW
-from ina.runtime.topology import has_slow_links
+from ina.errors import BadRun, Conflict, Unknown
+from ina.launch.executor import Executor
+from ina.launch.machine_hosts import identified, switch_address
+from ina.launch.plain import plain
+from ina.launch.runner import left_behind, log_file
+from ina.launch.spec import SHARED_WINDOW
 from ina.service import views
-from ina.service.errors import Conflict, Unknown
-from ina.service.executor import Executor
 from ina.service.external import ExternalRuns, Holders, is_external
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
-from ina.service.plain import plain
 from ina.service.quotas import Quota, QuotaState, Rates
 from ina.service.records import Audit, Discrepancy, JobRecord, Said, id_of
 from ina.service.reports import Reports
-from ina.service.runner import left_behind, log_file
-from ina.service.service import ClusterState, JobExplanation, JobGrant, LogLine, SlotsChange
+from ina.service.views import JobGrant, LogLine
+from ina.switches.topology import has_slow_links
 
 FORGET_S = 5.0
 """Least interval at which jobs that are over are looked at, whether they are to be forgotten."""
@@ -53,7 +52,7 @@ START_S = 10.0
 class Daemon(ServiceLoop):
     """The service. Made and used in the thread of its event loop; jobs are named by their ids.
 
-    Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
+    Raises `ina.errors`: Unknown for names that are not there, Conflict for what contradicts what is
     there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
     """
 
@@ -150,7 +149,7 @@ class Daemon(ServiceLoop):
         """How many lines the log had when the service began, before it decided anything."""
         return self._ledger.recovered_lines
 
-    def explain(self, name: str) -> JobExplanation:
+    def explain(self, name: str) -> views.ExplanationView:
         """Say why a job stands as it does."""
         return self._reports.explain(name)
 
@@ -159,9 +158,17 @@ class Daemon(ServiceLoop):
         """The switches, servers and links."""
         return self._ledger.topology
 
-    def cluster(self) -> ClusterState:
-        """Return the cluster as it is."""
-        return self._reports.cluster()
+    def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> views.ClusterView:
+        """Return the cluster as it is; see `Reports.cluster`."""
+        return self._reports.cluster(records, operates=operates)
+
+    def servers(self) -> list[views.ServerView]:
+        """Return the servers as they are."""
+        return self._reports.servers()
+
+    def switches(self) -> list[views.SwitchView]:
+        """Return the switches as they are, and who has which of their slots."""
+        return self._reports.switches()
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
         """Return the lines of the log later than number `after`."""
@@ -205,7 +212,10 @@ class Daemon(ServiceLoop):
     # ------------------------------------------------------------------ what people want
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
-        """Take jobs in, all or none. The same `key` of the same tenant again gives the same jobs."""
+        """Take jobs of different names in, all or none.
+
+        The same `key` of the same tenant again gives the same jobs.
+        """
         for at, job in enumerate(jobs):
             with _told_of(job, at):
                 if is_external(job):
@@ -228,12 +238,10 @@ class Daemon(ServiceLoop):
         quota = ledger.quotas.quotas.get(tenant)
         self._rates.check(quota, len(jobs), now_s=now_s)
         events: list[Event] = []
-        names: set[str] = set()
         ids: list[str] = []
         for at, job in enumerate(jobs):
-            if job.name in names or self._unfinished(job.name, tenant):
+            if self._unfinished(job.name, tenant):
                 raise Conflict(f"there is a job {job.name!r} that is not over; give another name")
-            names.add(job.name)
             ids.append(id_of(job.name, ledger.submissions + 1 + at, tenant, ledger.submitted))
             restart_s = max(job.restart_s, START_S)
             arrived = replace(job, name=ids[-1], arrival_s=now_s, restart_s=restart_s)
@@ -408,7 +416,7 @@ class Daemon(ServiceLoop):
         await self._tell()
         return notes
 
-    async def reallocate(self, name: str = "", *, by: str = "") -> list[SlotsChange]:
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[views.ReallocatedView]:
         """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
 
         Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
@@ -424,17 +432,21 @@ class Daemon(ServiceLoop):
         await self._tell()
         question, answer = allocation.allocator.question, allocation.allocator.answer
         after = ledger.desired().places
-        found = [
-            SlotsChange(
-                each,
-                answer.standing[each],
-                before[each].regions if each in before else {},
-                place.regions,
-                reasons.of_slots(question, answer, each),
+        found: list[views.ReallocatedView] = []
+        for each, place in after.items():
+            if place.tree is None or name not in ("", each) or not question or not answer:
+                continue
+            had = before[each].regions if each in before else {}
+            found.append(
+                {
+                    "job": each,
+                    "standing": answer.standing[each].value,
+                    "changed": dict(had) != dict(place.regions),
+                    "before": views.slots_of(had),
+                    "after": views.slots_of(place.regions),
+                    "why": reasons.of_slots(question, answer, each),
+                }
             )
-            for each, place in after.items()
-            if place.tree is not None and name in ("", each) and question and answer
-        ]
         if name and not found:
             raise Conflict(f"job {name!r} uses no switch memory: {self.record(name).state}")
         return found

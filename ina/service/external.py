@@ -16,12 +16,12 @@ from pathlib import Path
 
 from controller.core import Cancelled, Ended
 from controller.vocabulary import Job, Topology
-from ina.service import files
-from ina.service.errors import RunnerGone
-from ina.service.executor import Executor
-from ina.service.faults import fault_point
+from ina.errors import RunnerGone
+from ina.faults import fault_point
+from ina.launch import files
+from ina.launch.executor import Executor
+from ina.launch.orders import RunOrder, RunStatus
 from ina.service.ledger import Ledger
-from ina.service.orders import RunOrder, RunStatus
 from ina.service.records import LEASE_S
 
 
@@ -70,7 +70,7 @@ class ExternalRuns:
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError."""
-        if any(job.command for job in order.jobs):
+        if any(job.spec.job.command for job in order.jobs):
             self._own_runs.add(order.number)
             self._own.start(order)
             return

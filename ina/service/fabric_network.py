@@ -29,21 +29,27 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Region
-from hostlib.launch.launcher import JobLog, Rendezvous, WorkerExit
-from ina.runtime.admission import admitted
-from ina.runtime.fabric import SwitchFabric
-from ina.runtime.launch import Admitted, JobRun
-from ina.runtime.metrics import goodput_bps, metrics
-from ina.runtime.spec import JobResult, LaunchSpec
+from hostlib.launch.launcher import JobLog, WorkerExit
+from ina.launch.job_run import JobEnd, JobRun
+from ina.launch.metrics import goodput_bps, metrics
+from ina.launch.spec import JobResult, LaunchSpec
 from ina.service.network import Key, Network
 from ina.service.wiring import Wiring
+from ina.switches.admission import admitted
+from ina.switches.fabric import SwitchFabric
+from ina.switches.programs import bundle
+from ina.switches.switch_process import EmbeddedSwitch
 
 _log = logging.getLogger(__name__)
 
 RENEW_S = 15.0
 """Longest time between two renewals, also without a lease: others want to know how the job does."""
-CHECK_S = 1.0
+CHECK_S = 0.1
+"""Interval at which processes are looked at."""
+KEEP_S = 1.0
 """Interval at which a job is looked for on its switches: one may have been restarted."""
+RESTARTS = 5
+"""How often the switches of a run are started again, all together."""
 LONGEST_COMMAND = 200
 """Characters of a command that others are shown."""
 
@@ -53,89 +59,64 @@ def awake_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass(slots=True, eq=False)
-class FabricJob:
-    """A job that the switches of a fabric serve for this process.
+@dataclass(slots=True, eq=False, kw_only=True)
+class FabricJob(JobRun):
+    """A job that the switches of a fabric serve for this process, or a group of its ranks.
 
     Attributes:
         fabric: Its switches.
-        spec: The job.
-        tree: What they hold of it.
         registered: What they keep of it for others.
-        ranks: Its run, or where the ranks of a group meet; None: not yet.
         lost: Why the switches have the job no more, once that has shown; None: they have it.
     """
 
     fabric: SwitchFabric
-    spec: LaunchSpec
-    tree: TreeAdmission
     registered: Registration
-    ranks: JobRun | Rendezvous | None = None
     lost: str | None = None
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """What its end undoes."""
+    due_s: float = 0.0
+    """When its registration is to be renewed (monotonic)."""
     _begun_s: float = field(default_factory=awake_s)
     _renewed_s: float = field(default_factory=awake_s)
-    _due_s: float = 0.0
-
-    def admitted(self) -> Admitted:
-        """Return the job as its workers have to know it."""
-        fabric = self.fabric
-        return Admitted(fabric.hosts, self.spec, self.tree, fabric.offers, fabric.paced)
 
     def host(self, rank: int) -> str | None:
         """Return the host of the topology that a rank is on; None where the controller chooses ports."""
         topology = self.fabric.topology
         if topology is None:
             return None
-        switch, member = self.admitted().worker(rank)
+        switch, member = self.worker(rank)
         if member is self.tree.beside:
             return self.fabric.hosts.machine(member)
         assert member.port is not None
         return topology.ports[switch][member.port].other(switch)
 
-    def keep(self) -> None:
-        """Make sure that the switches have it, and renew registration and lease if it is time.
+    def renew(self) -> None:
+        """Have the switches know that it is held, and how it does. Raises ControllerError."""
+        self.registered = replace(
+            self.registered,
+            renewals=self.registered.renewals + 1,
+            age_s=round(awake_s() - self._begun_s, 3),
+            goodput_bps=goodput_bps(self.reports()),
+        )
+        self.fabric.fleet.renew(self.tree, self.registered)
+        self.due_s = time.monotonic() + _interval_s(self.fabric)
+        self._renewed_s = awake_s()
 
-        Ranks are told once the switches no longer have the job. Also removes other jobs whose holders are
-        gone. A failed renewal is tried again: until the switch is swept nothing is lost.
-        """
-        fabric, due = self.fabric, time.monotonic() >= self._due_s
-        try:
-            with fabric.asking(again=True):
-                fabric.fleet.check(self.tree)
-                if due:
-                    self.registered = self._next()
-                    fabric.fleet.renew(self.tree, self.registered)
-            fabric.silent = None
-            if due:
-                self._due_s = time.monotonic() + _interval_s(fabric)
-                self._renewed_s = awake_s()
-                with fabric.lock:
-                    fabric.fleet.sweep()
-        except NoSuchJob as error:
-            fabric.silent = None
-            self.lost = self.lost or self._readmitted(error)
-            if self.lost and self.ranks is not None:
-                self.ranks.fault(self.lost)
-        except ControllerError:
-            return
-
-    def count(self, run: JobRun) -> None:
+    def count(self) -> None:
         """Add what switches and fallback server counted to the result of its run, before it is removed.
 
         The run has failed if the switches cannot be asked, unless it had before.
         """
-        if run.result is None:
+        if self.result is None:
             return
         try:
-            run.result = self._counted(run.result)
+            self.result = self._counted(self.result)
         except Exception as error:
-            run.error = error
+            self.error = error
             return
         if self.spec.log is not None:
             with contextlib.closing(JobLog(self.spec.log)) as log:
-                log.write("end", job=self.tree.job, **metrics(run.result))
+                log.write("end", job=self.tree.job, **metrics(self.result))
 
     def _counted(self, result: JobResult) -> JobResult:
         fabric, tree, failure = self.fabric, self.tree, result.failure
@@ -146,7 +127,7 @@ class FabricJob:
                 switches = fabric.counters(tree)
                 fallback = fabric.fallback.statistics(tree.job) if fabric.fallback else {}
         except NoSuchJob as error:
-            self.lost = self.lost or self._why(error)
+            self.lost = self.lost or self.why(error)
         except ControllerError as error:
             if failure is None:
                 raise
@@ -162,16 +143,7 @@ class FabricJob:
                 counters[name] = counters.get(name, 0) + number
         return replace(result, failure=failure, counters=counters, switches=switches, fallback=fallback)
 
-    def _next(self) -> Registration:
-        """Return the registration to write now."""
-        return replace(
-            self.registered,
-            renewals=self.registered.renewals + 1,
-            age_s=round(awake_s() - self._begun_s, 3),
-            goodput_bps=goodput_bps(self.ranks.reports() if self.ranks is not None else {}),
-        )
-
-    def _why(self, error: NoSuchJob) -> str:
+    def why(self, error: NoSuchJob) -> str:
         """Return why a job that the switch has no more is gone."""
         job, lease_s = self.tree.job, self.registered.lease_s
         if isinstance(error, SwitchRestarted):
@@ -180,24 +152,15 @@ class FabricJob:
             return f"job {job} was removed from the switch by another program, such as 'ina remove'"
         return f"job {job} is gone: its lease of {lease_s:g} s expired, and other jobs took its slots"
 
-    def _readmitted(self, error: NoSuchJob) -> str | None:
-        """Put the job on a switch again that was restarted; return why it is lost, or None."""
-        why = self._why(error)
-        if not isinstance(error, SwitchRestarted):
-            return why
-        if reason := self.fabric.readmit():
-            return f"{why}; the job cannot go on: {reason}"
-        _log.warning("%s; its jobs are admitted again, and continue", why)
-        return None
-
 
 class FabricNetwork(Network):
     """The switches of a fabric; where a policy decides on others, its root stands for that of each tree.
 
     Attributes:
         held: The jobs that are served, by name; groups of their ranks are among them.
-        ends: The latest run of each job, by name; of one that could not be admitted, with the error.
-        check_s: Interval at which they are compared with what they should hold.
+        ends: The latest run of each job, by name; of one that could not be admitted, the error.
+        ended: Which part has ended that is not started again, and how; None: none has.
+        check_s: Interval at which its parts are looked at, and jobs have to move.
     """
 
     def __init__(self, fabric: SwitchFabric, specs: Mapping[str, LaunchSpec], *, scheduled: bool) -> None:
@@ -213,8 +176,11 @@ class FabricNetwork(Network):
         self._fabric, self._specs, self._scheduled = fabric, specs, scheduled
         self._waiting = False
         self._told = False
+        self._restarts = 0
+        self._kept_s = -math.inf
         self.held: dict[str, FabricJob] = {}
-        self.ends: dict[str, JobRun] = {}
+        self.ends: dict[str, JobEnd] = {}
+        self.ended: str | None = None
         self.on_room: Callable[[], object] = lambda: None
         """Called, in another thread, when a job may find room that found none."""
 
@@ -228,10 +194,8 @@ class FabricNetwork(Network):
 
     @property
     def check_s(self) -> float:
-        """Interval at which the switches are compared: more often where others use them, too."""
-        if not self._fabric.asked_by_others:
-            return super().check_s
-        return min(CHECK_S, _interval_s(self._fabric))
+        """Interval at which its processes are looked at: workers wait for one that has ended."""
+        return CHECK_S
 
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
@@ -263,7 +227,7 @@ class FabricNetwork(Network):
             self._refuse(job.name, error)
 
     def _refuse(self, job: str, error: Exception) -> NoReturn:
-        self.ends[job] = JobRun(self._specs[job], error=error, at_s=time.monotonic())
+        self.ends[job] = JobEnd(self._specs[job], error=error, at_s=time.monotonic())
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
@@ -283,21 +247,29 @@ class FabricNetwork(Network):
     def enter(
         self, spec: LaunchSpec, *, region: Region | None = None, beside: Sequence[str | None] = ()
     ) -> FabricJob:
-        """Admit a job; see `ina.runtime.admission.admitted`."""
+        """Admit a job; see `ina.switches.admission.admitted`."""
         fabric = self._fabric
         registered = _registration(fabric, spec)
-        with contextlib.ExitStack() as stack:
+        with fabric.lock, contextlib.ExitStack() as stack:  # whoever restarts a switch finds it in `held`
             tree = stack.enter_context(admitted(fabric, spec, registered, region, beside))
-            held = FabricJob(fabric, spec, tree, registered, undone=stack.pop_all())
-        self.held[spec.job.name] = held
+            held = FabricJob(
+                spec,
+                hosts=fabric.hosts,
+                tree=tree,
+                offers=fabric.offers,
+                paced=fabric.paced,
+                fabric=fabric,
+                registered=registered,
+                undone=stack.pop_all(),
+            )
+            self.held[spec.job.name] = held
         return held
 
     def leave(self, held: FabricJob) -> None:
         """Take a job off the fallback server and the switches, after it was counted if it is no group."""
         del self.held[held.spec.job.name]
         with held.undone:
-            if isinstance(held.ranks, JobRun):
-                held.count(held.ranks)
+            held.count()
 
     def remove(self, admission: TreeAdmission) -> None:
         """Count a job, and take it off the fallback server and the switches."""
@@ -312,9 +284,8 @@ class FabricNetwork(Network):
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would find nothing to do."""
-        others = self._fabric.asked_by_others and (self._waiting or self.held)
-        return not others and not self._fleet.moving and not self._moved(admissions)
+        """Return False: a process may have ended, and a lease be due."""
+        return False
 
     def reconcile(
         self,
@@ -322,11 +293,16 @@ class FabricNetwork(Network):
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> Report:
-        """Keep the jobs' leases, and have jobs move to the slots that they should have."""
+        """Start processes again that have ended, keep the jobs' leases, and have jobs move to their slots."""
         fabric = self._fabric
-        if fabric.asked_by_others:
+        if why := self._beyond_repair():
+            self.ended = why
+            for held in list(self.held.values()) if not self._scheduled else ():
+                held.fault(why)
+        if fabric.asked_by_others and time.monotonic() - self._kept_s >= min(KEEP_S, _interval_s(fabric)):
+            self._kept_s = time.monotonic()
             for held in list(self.held.values()):
-                held.keep()
+                self._keep(held)
             self._look_for_room()
         moved = self._moved(admissions)
         if not moved and not self._fleet.moving:
@@ -336,15 +312,94 @@ class FabricNetwork(Network):
             if report.done:
                 for held in moved:
                     held.tree = next(each for each in admissions if each.job == held.tree.job)
-                    fabric.jobs[held.spec.job.name] = held.tree
         return report
+
+    def _beyond_repair(self) -> str | None:
+        """Start processes again that have ended; return how one has for good, or None."""
+        fabric = self._fabric
+        fabric.hosts.strangers()
+        for name, switch in fabric.processes.items():
+            how = switch.ended()
+            if how is None:
+                continue
+            if not isinstance(switch, EmbeddedSwitch) or not fabric.offers.shared:
+                return how
+            if switch.shares_memory:
+                return f"{how}; with --port-kind udp its jobs could have gone on with another one"
+            if self._restarts == RESTARTS:
+                return f"{how}, after {RESTARTS} restarts"
+            self._restarts += 1
+            _log.warning("%s; restarting it (%d of %d)", how, self._restarts, RESTARTS)
+            if reason := fabric.restart(name) or self._put_again():
+                return f"{how}, and its jobs cannot go on: {reason}"
+        return fabric.fallback.check() if fabric.fallback else None
+
+    def _keep(self, held: FabricJob) -> None:
+        """Make sure that the switches have a job, and renew registration and lease if it is time.
+
+        Ranks are told once the switches no longer have the job. Also removes other jobs whose holders are
+        gone. A failed renewal is tried again: until the switch is swept nothing is lost.
+        """
+        fabric, due = self._fabric, time.monotonic() >= held.due_s
+        try:
+            with fabric.asking(again=True):
+                self._fleet.check(held.tree)
+                if due:
+                    held.renew()
+            fabric.silent = None
+            if due:
+                with fabric.lock:
+                    self._fleet.sweep()
+        except NoSuchJob as error:
+            fabric.silent = None
+            if held.lost is None:
+                held.lost = self._lost(held, error)
+            if held.lost is not None:
+                held.fault(held.lost)
+        except ControllerError:
+            return
+
+    def _lost(self, held: FabricJob, error: NoSuchJob) -> str | None:
+        """Return why a job is lost that a switch has no more, or None: it is put there again, and goes on."""
+        why = held.why(error)
+        if not isinstance(error, SwitchRestarted):
+            return why
+        if reason := self._put_again():
+            return f"{why}; the job cannot go on: {reason}"
+        _log.warning("%s; its jobs are admitted again, and continue", why)
+        return None
+
+    def _put_again(self) -> str | None:
+        """Put the jobs on their switches again, where these have been restarted; return why not, or None.
+
+        Only jobs that share slots can go on then: their workers and the fallback server have all that a
+        switch may lose. Each sum is made of the same contributions under the same numbers as before, so that
+        what is still on its way may be added to them, and what is lost is sent again (docs/protocol.md).
+        """
+        fabric, offers = self._fabric, self._fabric.offers
+        if not offers.shared:
+            return "with exclusive slots the results that ranks have not heard yet are lost with the switch"
+        with fabric.lock:
+            try:
+                for controller in self._fleet.controllers.values():
+                    if not controller.has_program():
+                        if fabric.spec.program is None:
+                            return (
+                                "which program it ran is not known here; --program says which to load again"
+                            )
+                        controller.load(bundle(fabric.spec.program, offers.lanes))
+                    if not controller.info().covers(offers):
+                        return f"it runs {controller.info().title} now"
+                held = [each.tree for each in self.held.values()]
+                report = self._fleet.reconcile(held, may_remove=lambda job: False)
+            except ControllerError as error:
+                return str(error)
+        return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
 
     def _moved(self, admissions: Collection[TreeAdmission]) -> list[FabricJob]:
         wanted = {each.job: each for each in admissions}
         return [
-            held
-            for held in list(self.held.values())
-            if held.tree != wanted.get(held.tree.job, held.tree) and isinstance(held.ranks, JobRun)
+            held for held in list(self.held.values()) if held.tree != wanted.get(held.tree.job, held.tree)
         ]
 
     def _look_for_room(self) -> None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from controller.core import Place
 from controller.switches.layout import TreeAdmission
-from ina.runtime.errors import RunError
-from ina.service.faults import fault_point
+from ina.errors import RunError
+from ina.faults import fault_point
 from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
-from ina.service.threads import Blocking
+from ina.service.threads import Threads
 
 if TYPE_CHECKING:
-    from ina.service.fallback import FallbackServing
+    from ina.fallback.servers import FallbackServers
 
 ILL_S = 20.0
 """Time after which a server that had ended no longer explains why a job failed: more than workers wait."""
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class FallbackJobs:
     """Has fallback servers serve what they should; used in the thread of the loop."""
 
-    def __init__(self, ledger: Ledger, fallbacks: FallbackServing | None, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, fallbacks: FallbackServers | None, blocking: Threads) -> None:
         self._ledger = ledger
         self._fallbacks = fallbacks
         self._blocking = blocking

@@ -22,8 +22,8 @@ from controller.errors import OutOfMemory
 from controller.vocabulary import BadSpec
 from hostlib.launch.launcher import Rendezvous
 from hostlib.meet import GroupRequest
-from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
-from ina.runtime.launch import ONE_PORT_EACH
+from ina.errors import AddressTaken, BadRun, ProcessFailed
+from ina.launch.job_run import ONE_PORT_EACH
 from ina.service.fabric_network import FabricJob, FabricNetwork
 
 _log = logging.getLogger(__name__)
@@ -122,9 +122,8 @@ class Groups:
         with contextlib.ExitStack() as stack:
             held = self._entered(request)
             stack.callback(self._network.leave, held)
-            job = held.admitted()
-            held.ranks = rendezvous = stack.enter_context(job.rendezvous(self._listen))
-            configs = [job.config(place, rendezvous) for place in range(len(request.ranks))]
+            held.rendezvous = rendezvous = stack.enter_context(held.meeting(self._listen))
+            configs = [held.config(place, rendezvous) for place in range(len(request.ranks))]
             self._groups.append(_Group(request, rendezvous, stack.pop_all()))
             return configs
 

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import SwitchInfo
 from hostlib.launch.launcher import Rendezvous
-from ina.runtime.errors import WorkerFailed
-from ina.runtime.hosts import UdpHosts
-from ina.runtime.launch import Admitted, Attendance, attend, met
-from ina.runtime.metrics import summed_bytes
-from ina.runtime.spec import JobResult, LaunchSpec, Reports
+from ina.errors import WorkerFailed
+from ina.launch.hosts import UdpHosts
+from ina.launch.job_run import Attendance, JobRun, met
+from ina.launch.metrics import summed_bytes
+from ina.launch.plain import record_of
+from ina.launch.spec import JobResult, LaunchSpec, Reports
 from ina.service.client import Client, ClientError, Refused
-from ina.service.plain import record_of
 
 if TYPE_CHECKING:  # all that decides
-    from ina.service.service import JobGrant
-    from ina.service.views import AdmissionView
+    from ina.service.views import AdmissionView, JobGrant
 
 RENEW_S = 2.0
 """Interval at which a lease is renewed."""
@@ -62,13 +61,13 @@ class ExternalJob:
     listen: str | None = None
 
 
-def _granted(spec: LaunchSpec, grant: JobGrant) -> Admitted:
+def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
     """Return a job that a controller has admitted; nothing of its switches is asked here."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
     beside = grant["switches"].pop("", None)
     tree = record_of(TreeAdmission, {"switches": grant["switches"], "beside": beside})
     hosts = UdpHosts(grant["address"])
-    return Admitted(hosts, spec, tree, offers, grant["paced"], grant["crosses"])
+    return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=grant["paced"], crosses=grant["crosses"])
 
 
 class Lease:
@@ -166,9 +165,10 @@ def hold(
             with lease.kept():
                 _await(lease, held, on_wait, attendance.starter_left)
                 job = _granted(held.spec, own.grant(held.name))
+                job.attendance = attendance
                 with met(job, held.listen or "127.0.0.1") as rendezvous:
                     lease.follow(rendezvous)
-                    result = attend(job, rendezvous, attendance)
+                    result = job.run(rendezvous)
                 failure = lease.stop or (result.failure.reason if result.failure else "")
         except Exception as error:
             failure = str(error)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from controller.core import Place, Run
 from controller.switches.layout import TreeAdmission
-from ina.service.plain import record_of
+from ina.launch.plain import record_of
 
 ON_NO_SWITCH = 0
 """The id of jobs that no switch has to know of: each is on one server."""

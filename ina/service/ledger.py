@@ -44,10 +44,10 @@ from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import SCHEDULER
 from controller.vocabulary import Job, Topology
+from ina.faults import fault_point
+from ina.launch.plain import plain, record_of
 from ina.service.clock import Clock
-from ina.service.faults import fault_point
 from ina.service.holds import HeldRun, held_run
-from ina.service.plain import plain, record_of
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
 from ina.service.retention import Retention
@@ -248,6 +248,8 @@ class Ledger:
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
+        if not self._store.kept:
+            return
         from ina.service.snapshots import program, thawed
 
         if self._last and (found := self._store.snapshot_of(program())) is not None:
@@ -268,7 +270,7 @@ class Ledger:
 
     def freeze(self) -> None:
         """Keep a snapshot if enough events have come since the last one. Raises StoreError."""
-        if self._last - self._frozen_at < self._snapshot_events:
+        if not self._store.kept or self._last - self._frozen_at < self._snapshot_events:
             return
         from ina.service.snapshots import frozen, program
 
@@ -553,9 +555,9 @@ class Ledger:
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
         """Have the core know jobs that have waited for their tenant's quota."""
-        from controller.vocabulary.files import check_job
-
         for name in names:
+            from controller.vocabulary.files import check_job
+
             job = self.submitted[name].job
             try:
                 check_job(job, self.topology)
@@ -593,12 +595,14 @@ class Ledger:
 
     def keep(self, *numbers: int) -> None:
         """Write down what is held of runs. Raises StoreError."""
-        self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
+        if self._store.kept:
+            self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
         fault_point("kept")
 
     def let_go(self, number: int) -> None:
         """Write down that nothing is held of a run any more. Raises StoreError."""
-        self._store.let_go(number)
+        if self._store.kept:
+            self._store.let_go(number)
         fault_point("let go")
 
     @property

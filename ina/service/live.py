@@ -9,11 +9,9 @@ import asyncio
 import contextlib
 import itertools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,21 +24,21 @@ from controller.policies.scheduling.policy import Setup
 from controller.policies.scheduling.speed import Exclusive
 from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.launch.launcher import JobLog, Rendezvous
-from ina.runtime.errors import ProcessFailed
-from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.launch import Admitted, Attendance, JobRun
-from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec
+from ina.errors import ProcessFailed
+from ina.launch.executor import Executor
+from ina.launch.group_run import GroupRun, OnOutput, OnProgress
+from ina.launch.job_run import Attendance, JobEnd, JobRun
+from ina.launch.orders import RunOrder, RunStatus
+from ina.launch.spec import FabricSpec, JobResult, LaunchSpec
 from ina.service.clock import Clock
-from ina.service.executor import Executor
 from ina.service.fabric_network import FabricNetwork
 from ina.service.groups import Groups
-from ina.service.jobs import GroupRun, OnOutput, OnProgress
 from ina.service.ledger import Ledger
 from ina.service.loop import ServiceLoop
 from ina.service.memory import StateInMemory
-from ina.service.orders import RunOrder, RunStatus
 from ina.service.policies import Policies
 from ina.service.threads import Threads
+from ina.switches.fabric import SwitchFabric, open_fabric
 
 TICK_S = 0.1
 LOOK_S = 0.1
@@ -84,29 +82,28 @@ class FabricRuns(Executor):
         """Start a run, unless it runs already."""
         if order.number in self._runs:
             return
-
         held = [self._network.held[job.name] for job in order.jobs]
         group = GroupRun(
-            [each.admitted() for each in held],
+            held,
             [job.offset for job in order.jobs] if self._how.takes_turns else None,
             on_output=self._how.on_output,
             on_end=lambda: self.on_end(),
             meet=self._meet,
             describe=self._how.describe,
         )
-        for each, of in zip(held, group.runs, strict=True):
-            each.ranks = self._network.ends[each.spec.job.name] = of
-            of.attendance = self._how.attendance
+        for each in held:
+            self._network.ends[each.spec.job.name] = each
+            each.attendance = self._how.attendance
         group.grant({job.name: job.in_flight for job in order.jobs})
         self.latest = self._runs[order.number] = group
         threading.Thread(target=group.run, name=f"run {order.number}").start()
 
     @contextlib.contextmanager
-    def _meet(self, job: Admitted) -> Iterator[Rendezvous]:
+    def _meet(self, job: JobRun) -> Iterator[Rendezvous]:
         """Keep the meeting point of a job, whose groups are admitted beside it; log its start and exits."""
         held, listen = self._network.held[job.spec.job.name], self._how.listen
         with contextlib.ExitStack() as stack:
-            rendezvous = stack.enter_context(job.rendezvous(listen))
+            rendezvous = stack.enter_context(job.meeting(listen))
             stack.enter_context(contextlib.closing(Groups(self._network, held, rendezvous, listen)))
             if job.spec.log is None:
                 yield rendezvous
@@ -122,18 +119,13 @@ class FabricRuns(Executor):
                 server=fabric.fallback and f"{fabric.root}/{fabric.fallback.port}",
             )
             yield rendezvous
-            for exit_ in self._network.ends[job.spec.job.name].exits:
+            for exit_ in job.exits:
                 log.write("exit", job=number, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Set how many packets the jobs of a run, by name, keep in flight at most; 0: no bound."""
         if (run := self._runs.get(number)) is not None:
             run.grant(in_flight)
-
-    def fault(self, reason: str) -> None:
-        """Tell all workers that their jobs cannot continue."""
-        for run in list(self._runs.values()):
-            run.fault(reason)
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes."""
@@ -211,7 +203,6 @@ class LiveJobs:
         Raises BadSpec for policies that nobody has.
         """
         memory = StateInMemory()
-        self._fabric = fabric
         self._ledger = Ledger(memory, cluster, policies, Clock.of(memory))
         self._network = FabricNetwork(fabric, jobs, scheduled=scheduled)
         self.runs = FabricRuns(self._network, how)
@@ -233,9 +224,9 @@ class LiveJobs:
         """What decides."""
         return self._ledger.core
 
-    def ends(self, specs: Sequence[LaunchSpec]) -> list[JobRun]:
+    def ends(self, specs: Sequence[LaunchSpec]) -> list[JobEnd]:
         """Return how these jobs have ended; of one that could not be admitted, why."""
-        return [self._network.ends.get(spec.job.name) or JobRun(spec) for spec in specs]
+        return [self._network.ends.get(spec.job.name) or JobEnd(spec) for spec in specs]
 
     def end(self) -> None:
         """End all jobs soon, and then the service; may be called in any thread."""
@@ -268,8 +259,6 @@ class LiveJobs:
         try:
             thread.start()
             while not over.wait(TICK_S):
-                if not self._scheduled and (why := self._fabric.ended()):
-                    self.runs.fault(why)
                 on_tick()
         except BaseException:
             self.end()
@@ -331,9 +320,7 @@ class LiveJobs:
         self.runs.check()
         if not self._scheduled:
             return
-        fabric = self._fabric
-        fabric.hosts.strangers()
-        if why := fabric.switch_ended() or (fabric.fallback and fabric.fallback.check()):
+        if why := self._network.ended:
             raise ProcessFailed(why)
         if waits and self.core.stuck:
             if self.core.undecided:
@@ -355,50 +342,35 @@ class LiveJobs:
 class RunReport:
     """Report of a run."""
 
-    ends: Sequence[JobRun]
+    ends: Sequence[JobEnd]
     """Of its jobs, in the order of their specs."""
     refused: Mapping[str, int]
     """Packets of no job during the run, by reason; nothing if the switches were gone."""
-    elapsed_s: float
     interrupt: BaseException | None
     """Interrupt that ended the jobs: KeyboardInterrupt or SystemExit, raised in this thread."""
 
 
 def run(
-    fabric_spec: FabricSpec,
+    fabric: SwitchFabric,
     specs: Sequence[LaunchSpec],
     *,
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
-    on_listening: Callable[[str, str], None] = lambda switch, address: None,
-    on_ready: Callable[[], None] = lambda: None,
-    opened: AbstractContextManager[SwitchFabric] | None = None,
 ) -> RunReport:
-    """Run jobs at the same time on switches of their own, or that run already.
+    """Run jobs at the same time, and say what the switches refused meanwhile.
 
     A job that fails is reported; the others continue.
 
     Args:
-        fabric_spec: The switches.
+        fabric: The switches.
         specs: The jobs.
         on_output: Called with the output of workers.
         on_progress: Called with the reports of all ranks.
-        on_listening: Called with name and address of each switch whose P4Runtime others may use, too.
-        on_ready: Called when the switches are there and the jobs start.
-        opened: Switches to use instead of those of `fabric_spec`.
-
-    Raises the errors of `open_fabric`; no job has started then.
     """
-    started = time.monotonic()
-    if opened is None:
-        opened = open_fabric(fabric_spec, [spec.children for spec in specs], on_listening=on_listening)
-    with opened as fabric:
-        # switches of our own have counted from their start on for this run alone
-        before = _refused(fabric) if fabric.lease_s is not None else {}
-        on_ready()
-        ends, interrupt = run_on(fabric, specs, WorkerOptions(on_output=on_output), on_progress)
-        refused = _since(before, _refused(fabric))
-    return RunReport(ends, refused, time.monotonic() - started, interrupt)
+    # switches of our own have counted from their start on for this run alone
+    before = _refused(fabric) if fabric.lease_s is not None else {}
+    ends, interrupt = run_on(fabric, specs, WorkerOptions(on_output=on_output), on_progress)
+    return RunReport(ends, _since(before, _refused(fabric)), interrupt)
 
 
 def run_on(
@@ -406,7 +378,7 @@ def run_on(
     specs: Sequence[LaunchSpec],
     how: WorkerOptions,
     on_progress: OnProgress = lambda reports: None,
-) -> tuple[list[JobRun], BaseException | None]:
+) -> tuple[list[JobEnd], BaseException | None]:
     """Run jobs at the same time; if one fails, the others continue.
 
     Args:

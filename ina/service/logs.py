@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Literal, Protocol, TextIO
 
-from ina.service.service import LogLine
+from ina.service.views import LogLine
 
 KINDS = ("text", "json")
 FIELDS = ("decision", "event", "jobs", "switch", "run")
@@ -59,7 +59,7 @@ def write_to(stream: TextIO, kind: Literal["text", "json"] = "text") -> None:
     """Have all that the service says be written to a stream, a line each."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Format(kind))
-    log = logging.getLogger("ina.service")
+    log = logging.getLogger("ina")
     log.handlers[:] = [handler]
     log.setLevel(logging.INFO)
     log.propagate = False

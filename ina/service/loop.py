@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 from controller.core import Cancelled, Ended, Submitted
 from controller.errors import BadSpec
 from controller.policies.scheduling.errors import BadDecision
+from ina.errors import Conflict, StoreError
+from ina.faults import fault_point
+from ina.launch.executor import Executor
 from ina.service.effects import Effects
-from ina.service.errors import Conflict, StoreError
-from ina.service.executor import Executor
 from ina.service.fallback_jobs import FallbackJobs
-from ina.service.faults import fault_point
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
 from ina.service.network import CHECK_S, Network
 from ina.service.runs import PROGRESS_S, Runs
 from ina.service.switches import Switches
-from ina.service.threads import Blocking
+from ina.service.threads import Threads
 
 if TYPE_CHECKING:
-    from ina.service.fallback import FallbackServing
+    from ina.fallback.servers import FallbackServers
     from ina.service.policies import Policies
 
 LEAST_S = 0.005
@@ -53,8 +53,8 @@ class ServiceLoop:
         testbed: str,
         switches: Network,
         executor: Executor,
-        fallbacks: FallbackServing | None,
-        blocking: Blocking,
+        fallbacks: FallbackServers | None,
+        blocking: Threads,
         progress_s: float = PROGRESS_S,
     ) -> None:
         """Make the loop of what a ledger knows.

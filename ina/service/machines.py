@@ -19,16 +19,15 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import BadSpec, Topology, documents
 from controller.vocabulary.files import topology_of
 from controller.vocabulary.graphs import check_pinned
-from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_service import check_secret
-from ina.runtime.machine_hosts import reached_at
-from ina.runtime.programs import bundle
-from ina.runtime.remote_fallback import RemoteFallback
-from ina.service.engines import REMOTE_ENGINES, EngineChoice
-from ina.service.errors import ServiceError
-from ina.service.fallback import FallbackServers
+from ina.errors import ProcessFailed, ServiceError
+from ina.fallback.remote import RemoteFallback
+from ina.fallback.servers import FallbackServers
+from ina.fallback.service import check_secret
+from ina.launch.engines import REMOTE_ENGINES, EngineChoice
+from ina.launch.machine_hosts import reached_at
 from ina.service.network import Network
 from ina.service.site import check_shares
+from ina.switches.programs import bundle
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +130,7 @@ class MachineSite:
         """Return fallback servers that 'ina fallback --serve' runs on its machines."""
         secret = os.environ.get("INA_TOKEN", "")
 
-        def connect(cluster: Topology, server: str, *, start: bool) -> RemoteFallback:
+        def connect(cluster: Topology, server: str, start: bool) -> RemoteFallback:
             if server not in cluster.server:
                 raise ProcessFailed(f"the cluster has no server {server!r} any more")
             address = reached_at(cluster, server), cluster.server[server].fallback_port

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from controller.core import Measured
 from controller.switches.layout import TreeAdmission
-from ina.service.executor import Executor
+from ina.launch.executor import Executor
 from ina.service.ledger import Ledger
 from ina.service.network import Network
-from ina.service.threads import Blocking
+from ina.service.threads import Threads
 
 COUNT_S = 2.0
 """Interval at which counters are read."""
@@ -43,7 +43,7 @@ class PacketCount:
 class Measures:
     """Measures the jobs that run; used in the thread of the loop."""
 
-    def __init__(self, ledger: Ledger, network: Network, executor: Executor, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, network: Network, executor: Executor, blocking: Threads) -> None:
         self._ledger = ledger
         self._network = network
         self._executor = executor

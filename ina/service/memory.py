@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ina.service.store import Row
+from typing import Any, Literal
 
 
 class StateInMemory:
@@ -15,7 +12,7 @@ class StateInMemory:
 
     folder = Path("/nonexistent")
     """Nothing is kept beside it."""
-    kept = False
+    kept: Literal[False] = False
     """Whether it outlives the process."""
     trouble = ""
     last_s = 0.0
@@ -37,28 +34,8 @@ class StateInMemory:
         first, self.last = self.last + 1, self.last + len(events)
         return list(range(first, self.last + 1))
 
-    def events(self, after: int = 0) -> Iterator[Row]:
-        """Yield nothing: nobody starts again from here."""
-        return iter(())
-
-    def holds(self) -> dict[int, dict[str, Any]]:
-        """Return nothing, for the same reason."""
-        return {}
-
-    def hold(self, bodies: Mapping[int, Mapping[str, Any]]) -> None:
-        """Keep nothing of runs: the ledger knows what is held."""
-
-    def let_go(self, run: int) -> None:
-        """Do the same."""
-
     def sync(self) -> None:
         """Do nothing: no loss of power is outlived."""
-
-    def snapshot(self, program: str, body: bytes) -> None:
-        """Keep none."""
-
-    def snapshot_of(self, program: str) -> None:
-        """Return None: there is none."""
 
     def archive(
         self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]

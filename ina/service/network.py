@@ -25,11 +25,11 @@ from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.target import Revision, TableEntry
 from controller.vocabulary import Job, Region, Topology
-from ina.runtime.admission import shared_window
-from ina.service.faults import fault_point
+from ina.faults import fault_point
 from ina.service.holds import ON_NO_SWITCH
 from ina.service.records import Audit, Discrepancy
 from ina.service.wiring import Wiring
+from ina.switches.admission import shared_window
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -58,7 +58,7 @@ def deployment(
         job: The job.
         place: Its servers, tree and slots.
         udp_ports: Where each of its servers takes packets.
-        window: Its window (`ina.runtime.admission.shared_window`).
+        window: Its window (`ina.switches.admission.shared_window`).
         preempt: Whether it takes slots of less urgent packets.
         up: The part of the cluster that works; None: all of it.
 

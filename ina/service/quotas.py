@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from controller.errors import BadSpec
 from controller.vocabulary.errors import plural
-from ina.service.errors import TooMany
+from ina.errors import TooMany
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Rates:
     >>> limits.check(alice, 3, now_s=10.0)
     Traceback (most recent call last):
         ...
-    ina.service.errors.TooMany: tenant alice may submit 6 jobs a minute; 3 more can be submitted in 10.0 s
+    ina.errors.TooMany: tenant alice may submit 6 jobs a minute; 3 more can be submitted in 10.0 s
     """
 
     def __init__(self) -> None:

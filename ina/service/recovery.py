@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from controller.switches.leases import is_running
-from ina.service import files
-from ina.service.errors import StoreError
-from ina.service.executor import STOP_S
+from ina.errors import StoreError
+from ina.launch import files
+from ina.launch.executor import STOP_S
 from ina.service.ledger import RESTORED
 from ina.service.store import FILE, WITNESS, Store, copy, locked, read_witness
 from ina.service.tokens import FILE as TOKENS
 
 TOKENS_FACT = "tokens"
 """A fact of a backup: the file of tokens."""
-_MODULE = "ina.service.run_process"
+_MODULE = "ina.launch.run_process"
 _ASIDE = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import BadSpec
+from ina.errors import Conflict, ServiceError
 from ina.service.daemon import Daemon
-from ina.service.errors import Conflict, ServiceError
 from ina.service.machines import read_cluster
 from ina.service.policies import Policies, read_policies
-from ina.service.service import Reloaded
+from ina.service.views import Reloaded
 
 _log = logging.getLogger(__name__)
 

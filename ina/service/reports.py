@@ -7,21 +7,24 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core import Over
 from controller.vocabulary.errors import plural
+from ina.errors import Unknown
+from ina.launch.executor import Executor
 from ina.service.effects import Effects
-from ina.service.errors import Unknown
-from ina.service.executor import Executor
 from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
 from ina.service.network import Network
 from ina.service.records import JobRecord, Said, State
-from ina.service.service import (
-    ClusterState,
-    JobExplanation,
+from ina.service.views import (
+    ClusterView,
+    ExplanationView,
     LogLine,
-    ServerState,
-    Share,
-    SwitchState,
+    ServerView,
+    ShareView,
+    SwitchView,
+    covered,
+    of_decision,
+    of_job,
 )
 
 _KNOWN_S = 1e-9
@@ -149,22 +152,22 @@ class Reports:
             late=due_s is not None and now_s + left_s > due_s,
         )
 
-    def explain(self, name: str) -> JobExplanation:
+    def explain(self, name: str) -> ExplanationView:
         """Say why a job stands as it does."""
-        record = self.record(name)
-        about = tuple(each for each in self.decisions() if name in each.entry.jobs)
+        record, now_s = self.record(name), self._ledger.now_s
         advice = [record.reason] if record.reason and not record.over else []
         if record.late and not record.over:
             due_s = record.submitted.job.due_s
             assert due_s is not None
-            past_s = self._ledger.now_s - due_s
+            past_s = now_s - due_s
             if past_s > 0:
                 advice.append(f"it has missed its deadline, {past_s:.1f} s ago")
             else:
                 advice.append(f"it will miss its deadline by about {past_s + (record.left_s or 0.0):.1f} s")
         if why := self._why_fallback(record):
             advice.append(why)
-        return JobExplanation(record, about, tuple(advice))
+        about = [of_decision(each) for each in self.decisions() if name in each.entry.jobs]
+        return {"now_s": now_s, "job": of_job(record, now_s), "decisions": about, "advice": advice}
 
     def _why_fallback(self, record: JobRecord) -> str:
         """Return whose slots had a job's packets go to the fallback server; "": they did not, or too few."""
@@ -187,41 +190,73 @@ class Reports:
             held = f"{slots} are also those of {', '.join(others)}"
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
-    def cluster(self) -> ClusterState:
-        """Return the cluster as it is."""
-        gpus = self._gpus_used()
+    def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> ClusterView:
+        """Return the cluster as it is, with the states of these jobs.
+
+        Args:
+            records: Jobs of whoever asks.
+            operates: Whether they may drain its nodes.
+        """
+        ledger = self._ledger
+        topology = ledger.topology
+        return {
+            "now_s": ledger.now_s,
+            "began_at": ledger.began_at,
+            "operates": operates,
+            "name": topology.name,
+            "root": topology.root,
+            "policies": dict(ledger.policies.names),
+            "jobs": dict(Counter(record.state for record in records)),
+            "servers": self.servers(),
+            "switches": self.switches(),
+            "links": [{"a": link.a, "b": link.b, "rate_bps": link.rate_bps} for link in topology.links],
+        }
+
+    def servers(self) -> list[ServerView]:
+        """Return the servers as they are."""
+        ledger, gpus = self._ledger, self._gpus_used()
         used: dict[str, list[str]] = {}
-        shares: dict[str, list[Share]] = {}
-        for hold in self._ledger.holds.values():
+        for hold in ledger.holds.values():
             for name, place in hold.places.items():
-                for server in place.servers:
+                for server in dict.fromkeys(place.servers):
                     used.setdefault(server, []).append(name)
-                for switch, region in place.regions.items():
-                    if name not in hold.over:
-                        shares.setdefault(switch, []).append(Share(name, region, place.standing))
-        servers = tuple(
-            ServerState(
-                each.name,
-                each.gpus,
-                min(each.gpus, gpus[each.name]),
-                tuple(dict.fromkeys(used.get(each.name, ()))),
-                self._ledger.drained.get(each.name, "") or self._ledger.lost.get(each.name, ""),
-            )
-            for each in self._ledger.topology.servers
-        )
-        switches = tuple(
-            SwitchState(
-                each.name,
-                self._network.addresses.get(each.name, ""),
-                each.slots,
-                tuple(shares.get(each.name, ())),
-                self._ledger.drained.get(each.name, "") or self._ledger.down.get(each.name, ""),
-            )
-            for each in self._ledger.topology.switches
-        )
-        return ClusterState(
-            self._ledger.topology, self._ledger.policies.names, servers, switches, dict(self._ledger.cut)
-        )
+        return [
+            {
+                "name": each.name,
+                "role": each.role,
+                "gpus": each.gpus,
+                "used": min(each.gpus, gpus[each.name]),
+                "jobs": used.get(each.name, []),
+                "down": ledger.drained.get(each.name, "") or ledger.lost.get(each.name, ""),
+            }
+            for each in ledger.topology.servers
+        ]
+
+    def switches(self) -> list[SwitchView]:
+        """Return the switches as they are, and who has which of their slots."""
+        ledger = self._ledger
+        shares: dict[str, list[ShareView]] = {each.name: [] for each in ledger.topology.switches}
+        for hold in ledger.holds.values():
+            for name, place in hold.places.items():
+                for switch, region in place.regions.items() if name not in hold.over else ():
+                    share: ShareView = {
+                        "job": name,
+                        "first": region.offset,
+                        "slots": region.size,
+                        "standing": place.standing.value if place.standing else None,
+                    }
+                    shares.setdefault(switch, []).append(share)
+        return [
+            {
+                "name": each.name,
+                "address": self._network.addresses.get(each.name, ""),
+                "slots": each.slots,
+                "free": each.slots - covered(shares[each.name]),
+                "shares": shares[each.name],
+                "down": ledger.drained.get(each.name, "") or ledger.down.get(each.name, ""),
+            }
+            for each in ledger.topology.switches
+        ]
 
     def _gpus_used(self) -> Counter[str]:
         """Return the GPUs in use by server; jobs of a run take turns on theirs."""

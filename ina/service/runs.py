@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed, ServerBack, ServerGone
-from ina.service.executor import Executor
+from ina.launch.executor import Executor
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.holds import HeldRun
 from ina.service.ledger import Ledger

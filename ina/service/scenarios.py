@@ -18,11 +18,11 @@ from bmv2_topos.testbeds.netns import NotCarried, Program, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
 from hostlib.launch import command_line
-from ina.runtime.launch import JobRun
-from ina.runtime.metrics import metrics
-from ina.runtime.spec import FabricSpec, LaunchSpec
-from ina.runtime.testbeds import live_runner
-from ina.service.live import run
+from ina.launch.job_run import JobEnd
+from ina.launch.metrics import metrics
+from ina.launch.spec import LaunchSpec
+from ina.service.live import WorkerOptions, run_on
+from ina.switches.testbeds import live_runner
 
 
 class Processes:
@@ -45,15 +45,15 @@ class Processes:
         began = time.perf_counter()
         said: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         network, program = scenario.network, self._program(scenario)
-        report = run(
-            FabricSpec(program.name, program.lanes, topology=network),
-            [_launch(scenario, entry) for entry in scenario.jobs],
-            on_output=lambda spec, rank, data, is_error: said[spec.job.name, rank].append(data),
-            opened=self._live.opened(f"{slug(scenario.name)[:20]}-{os.getpid()}", network, program, on_step),
+        name = f"{slug(scenario.name)[:20]}-{os.getpid()}"
+        how = WorkerOptions(
+            on_output=lambda spec, rank, data, is_error: said[spec.job.name, rank].append(data)
         )
-        if report.interrupt is not None:
-            raise report.interrupt
-        jobs = tuple(_of_end(end, said) for end in report.ends)
+        with self._live.opened(name, network, program, on_step) as fabric:
+            ends, interrupt = run_on(fabric, [_launch(scenario, entry) for entry in scenario.jobs], how)
+        if interrupt is not None:
+            raise interrupt
+        jobs = tuple(_of_end(end, said) for end in ends)
         elapsed_s = time.perf_counter() - began
         return Outcome(runner=self._name, target=self._target, jobs=jobs, elapsed_s=elapsed_s)
 
@@ -85,7 +85,7 @@ def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
     return LaunchSpec(job=replace(entry, command=tuple(command)), timeout_s=scenario.limit_s)
 
 
-def _of_end(end: JobRun, said: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
+def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
     spec, failure = end.spec, end.failure()
     times = [_times(said.get((spec.job.name, rank), ())) for rank in range(spec.job.workers)]
     slowest = [max(of_ranks) for of_ranks in zip(*times, strict=False)]

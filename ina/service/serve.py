@@ -11,10 +11,10 @@ from pathlib import Path
 
 from controller.errors import OtherOwner
 from controller.switches.leases import Owner, this_process
+from ina.errors import ServiceError
+from ina.launch.engines import EngineChoice
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
-from ina.service.engines import EngineChoice
-from ina.service.errors import ServiceError
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies
 from ina.service.recovery import check_processes

@@ -13,12 +13,12 @@ from bmv2_topos.testbeds.netns.ports import InterfaceWatch
 from bmv2_topos.testbeds.netns.targets import target_of
 from controller import ProgramBundle, SwitchSession, connect
 from controller.vocabulary import Topology
-from ina.runtime.testbed_fallback import TestbedFallback
-from ina.runtime.testbeds import program_of
-from ina.service.engines import LOCAL_ENGINES, EngineChoice
-from ina.service.errors import ServiceError
-from ina.service.fallback import FallbackServers
+from ina.errors import ServiceError
+from ina.fallback.servers import FallbackServers
+from ina.fallback.testbed import TestbedFallback
+from ina.launch.engines import LOCAL_ENGINES, EngineChoice
 from ina.service.network import Network
+from ina.switches.testbeds import program_of
 
 
 class Site(Protocol):
@@ -127,7 +127,7 @@ class TestbedSite:
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
         """Return fallback servers that run on its hosts."""
 
-        def connect(cluster: Topology, server: str, *, start: bool) -> TestbedFallback:
+        def connect(cluster: Topology, server: str, start: bool) -> TestbedFallback:
             return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)
 
         return FallbackServers(connect)

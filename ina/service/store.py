@@ -21,11 +21,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from controller.switches.leases import is_running
-from ina.service import files
-from ina.service.errors import StoreError
+from ina.errors import StoreError
+from ina.launch import files
 
 VERSION = 4
 """Of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
@@ -87,7 +87,7 @@ class Store:
         generation: How often it was opened.
     """
 
-    kept = True
+    kept: Literal[True] = True
     """Whether it outlives the process."""
 
     def __init__(self, folder: Path, *, older: bool = False) -> None:

@@ -13,7 +13,7 @@ from controller.vocabulary import Topology
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.records import Audit
-from ina.service.threads import Blocking
+from ina.service.threads import Threads
 from ina.service.wiring import Wiring
 
 WHOLE_S = 10.0
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 class Switches:
     """Keeps the switches as they should be, and tells the core which switches and links are gone."""
 
-    def __init__(self, ledger: Ledger, network: Network, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, network: Network, blocking: Threads) -> None:
         self._ledger = ledger
         self._network = network
         self._blocking = blocking

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -17,27 +17,8 @@ RUNS = 16
 """Runs that are started, stopped or looked at at once."""
 
 
-class Blocking(Protocol):
-    """Makes calls that block without holding up the loop."""
-
-    async def switches(self, call: Callable[[], T]) -> T:
-        """Make a call to switches: one after the other."""
-
-    async def fallbacks(self, call: Callable[[], T]) -> T:
-        """Make a call to fallback servers: one after the other, but beside those to switches."""
-
-    async def runs(self, call: Callable[[], T]) -> T:
-        """Make a call to the executor."""
-
-    async def disk(self, call: Callable[[], T]) -> T:
-        """Make a call that waits for the disk, also while the service ends."""
-
-    def close(self) -> None:
-        """Wait for the calls that are being made; the others are dropped."""
-
-
 class Threads:
-    """`Blocking` by threads."""
+    """Makes calls that block without holding up the loop."""
 
     def __init__(self) -> None:
         self._switches = ThreadPoolExecutor(1, thread_name_prefix="switches")

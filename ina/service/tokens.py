@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from ina.service.errors import Conflict, StoreError, Unknown
-from ina.service.plain import plain, record_of
+from ina.errors import Conflict, StoreError, Unknown
+from ina.launch.plain import plain, record_of
 
 FILE = "tokens.json"
 _BYTES = 32

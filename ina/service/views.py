@@ -7,15 +7,23 @@ was.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
+from controller.core import Entry
+from controller.core.reasons import Kind as Kind
 from controller.vocabulary import Region
 from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
-from ina.service.service import ClusterState, JobExplanation, LogLine, SlotsChange, SwitchState
+
+
+class LogLine(NamedTuple):
+    """A line of the core's log, by number."""
+
+    number: int
+    entry: Entry
 
 
 class SlotsView(TypedDict):
@@ -243,6 +251,26 @@ class AdmissionView(TypedDict):
     job: JobView
 
 
+class JobGrant(TypedDict):
+    """What the workers of a job that somebody else has started have to know, once its switches serve it.
+
+    Attributes:
+        switches: What each switch of its tree holds of it, as plain data; "": the worker beside its server.
+        crosses: Whether it uses switches: its workers are not all on one server.
+        lanes: Values of a packet.
+        salted: Packets have a salt (`controller.switches.model.SwitchInfo`).
+        paced: Workers have to pace their packets.
+        address: Where workers send packets, HOST:PORT.
+    """
+
+    switches: dict[str, Any]
+    crosses: bool
+    lanes: int
+    salted: bool
+    paced: bool
+    address: str
+
+
 class DifferenceView(TypedDict):
     """What was expected at a switch or server, and what is there."""
 
@@ -305,7 +333,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
         "tree": None
         if tree is None
         else {"root": tree.root, "parents": dict(tree.parents), "aggregators": sorted(tree.aggregators)},
-        "slots": _slots(place.regions if place else {}),
+        "slots": slots_of(place.regions if place else {}),
         "standing": place.standing.value if place and place.standing else None,
     }
 
@@ -323,42 +351,6 @@ def of_decision(decision: LogLine) -> DecisionView:
     }
 
 
-def of_explanation(found: JobExplanation, now_s: float) -> ExplanationView:
-    """Return an explanation as JSON."""
-    return {
-        "now_s": now_s,
-        "job": of_job(found.record, now_s),
-        "decisions": [of_decision(each) for each in found.decisions],
-        "advice": list(found.advice),
-    }
-
-
-def of_switch(switch: SwitchState) -> SwitchView:
-    """Return a switch as JSON."""
-    shares = shares_of(switch)
-    return {
-        "name": switch.name,
-        "address": switch.address,
-        "slots": switch.slots,
-        "free": switch.slots - covered(shares),
-        "shares": shares,
-        "down": switch.down,
-    }
-
-
-def shares_of(switch: SwitchState) -> list[ShareView]:
-    """Return who has which slots of a switch, as JSON."""
-    return [
-        {
-            "job": share.job,
-            "first": share.region.offset,
-            "slots": share.region.size,
-            "standing": share.standing.value if share.standing else None,
-        }
-        for share in switch.shares
-    ]
-
-
 def covered(shares: Sequence[ShareView]) -> int:
     """Return how many slots somebody has; those that several jobs share count once.
 
@@ -372,67 +364,8 @@ def covered(shares: Sequence[ShareView]) -> int:
     return found
 
 
-def of_cluster(
-    cluster: ClusterState,
-    records: Iterable[JobRecord],
-    now_s: float,
-    began_at: float,
-    *,
-    operates: bool,
-) -> ClusterView:
-    """Return the cluster as JSON, with the states of its jobs.
-
-    Args:
-        cluster: The cluster.
-        records: Its jobs.
-        now_s: The time, seconds since the service's first start.
-        began_at: When that was, as Unix time.
-        operates: Whether whoever asks may drain its nodes.
-    """
-    topology = cluster.topology
-    return {
-        "now_s": now_s,
-        "began_at": began_at,
-        "operates": operates,
-        "name": topology.name,
-        "root": topology.root,
-        "policies": dict(cluster.policies),
-        "jobs": dict(Counter(record.state for record in records)),
-        "servers": [
-            {
-                "name": server.name,
-                "role": topology.server[server.name].role,
-                "gpus": server.gpus,
-                "used": server.used,
-                "jobs": list(server.jobs),
-                "down": server.down,
-            }
-            for server in cluster.servers
-        ],
-        "switches": [of_switch(switch) for switch in cluster.switches],
-        "links": [{"a": link.a, "b": link.b, "rate_bps": link.rate_bps} for link in topology.links],
-    }
-
-
-def of_reallocation(found: Iterable[SlotsChange], now_s: float) -> ReallocationView:
-    """Return a division of memory as JSON."""
-    return {
-        "at_s": now_s,
-        "jobs": [
-            {
-                "job": each.job,
-                "standing": each.standing.value,
-                "changed": each.changed,
-                "before": _slots(each.before),
-                "after": _slots(each.after),
-                "why": each.why,
-            }
-            for each in found
-        ],
-    }
-
-
-def _slots(regions: Mapping[str, Region]) -> dict[str, SlotsView]:
+def slots_of(regions: Mapping[str, Region]) -> dict[str, SlotsView]:
+    """Return a job's slots at switches as JSON."""
     return {
         switch: {"first": region.offset, "slots": region.size} for switch, region in sorted(regions.items())
     }
@@ -499,3 +432,14 @@ def hidden(shares: Sequence[ShareView], own: Collection[str]) -> list[ShareView]
 def _finite(value: float | None) -> float | None:
     """Return the number, None if it is infinite or none: JSON has no such numbers."""
     return value if value is not None and math.isfinite(value) else None
+
+
+class Reloaded(NamedTuple):
+    """What a reload of files came to: what differs in the cluster, one sentence each; the policies' names."""
+
+    cluster: tuple[str, ...]
+    policies: Mapping[str, str]
+
+
+Reload = Callable[[], Awaitable[Reloaded]]
+"""Reads a service's files again. Raises Conflict for one that is wrong; StoreError."""

@@ -12,7 +12,7 @@ from bmv2_topos.testbeds.virtual import (
     Policy,
     Reallocation,
     Report,
-    SlotView,
+    RunningJob,
     TestbedError,
     VirtualSettings,
     VirtualTestbed,
@@ -22,7 +22,7 @@ from controller import SwitchSession
 from controller.errors import BadJob
 from controller.switches import names
 from controller.switches.jobs import TABLES, job_row
-from controller.vocabulary import Link, Region, Straggler
+from controller.vocabulary import Link, Region
 from tests.bmv2_topos.beds import SMALL, elements, job
 from tests.controller.failing import Failing, Fault
 
@@ -37,10 +37,11 @@ def run(
     faults: tuple[RemoveJob | RestartJob, ...] = (),
     link: Link | None = None,
     period_s: float = PERIOD_S,
+    shape: tuple[int, ...] = (2, 2),
 ) -> Report:
-    """Run two jobs on two racks, the second of which comes later."""
+    """Run two jobs on two racks, the second of which comes later; switches between only pass packets."""
     jobs = [job("a", 4, iterations=16), job("b", 4, iterations=16, arrival_s=0.0005)]
-    topology, placements = build(jobs, (2, 2), servers=True, link=link)
+    topology, placements = build(jobs, shape, servers=True, link=link, transit=range(1, len(shape) - 1))
     allocation = Reallocation(policy, period_s)
     report = VirtualTestbed(topology, jobs, placements, settings, faults, allocation=allocation).run()
     for entry, of in zip(jobs, report.jobs, strict=True):
@@ -49,102 +50,46 @@ def run(
     return report
 
 
-class Watcher:
-    """Changes nothing and keeps what it was shown."""
+Jobs = Mapping[str, RunningJob]
 
-    def __init__(self) -> None:
-        self.views: list[SlotView] = []
 
-    def __call__(self, view: SlotView) -> Mapping[str, Region]:
-        self.views.append(view)
+def nothing(time_s: float, jobs: Jobs) -> Mapping[str, Region]:
+    return {}
+
+
+def swap(time_s: float, jobs: Jobs) -> Mapping[str, Region]:
+    """Give two jobs each the half that the other has had."""
+    first, second = HALVES if round(time_s / PERIOD_S) % 2 else reversed(HALVES)
+    return {name: region for name, region in (("a", first), ("b", second)) if name in jobs}
+
+
+def test_a_policy_is_asked_every_period_and_shown_the_jobs_that_are_there() -> None:
+    seen: list[tuple[float, list[str]]] = []
+
+    def policy(time_s: float, jobs: Jobs) -> Mapping[str, Region]:
+        assert all(of.regions == dict.fromkeys(("s1", "s2", "s3"), Region(0, 256)) for of in jobs.values())
+        seen.append((time_s, [*jobs]))
         return {}
 
-
-def swap(view: SlotView) -> Mapping[str, Region]:
-    """Give two jobs each the half that the other has had."""
-    first, second = HALVES if round(view.time_s / PERIOD_S) % 2 else reversed(HALVES)
-    return {name: region for name, region in (("a", first), ("b", second)) if name in view.jobs}
-
-
-def test_a_policy_is_asked_every_period_and_shown_how_things_are() -> None:
-    watcher = Watcher()
-    report = run(watcher)
-    times = [view.time_s for view in watcher.views]
+    restart = RestartJob(0.0005, "a", down_s=0.0003)
+    report = run(policy, faults=(restart,))
+    times = [time_s for time_s, _ in seen]
     assert times == pytest.approx([PERIOD_S * (n + 1) for n in range(len(times))], abs=6e-6)
     assert times[-1] + PERIOD_S > report.duration_s - 1e-5
-    first, last = watcher.views[0], watcher.views[-1]
-    assert list(first.jobs) == ["a"]  # the other has not come
-    assert ["a", "b"] in [list(view.jobs) for view in watcher.views]
-    assert list(last.jobs) == ["b"]  # the first has left
-    assert first.slots == SMALL.slots
-    of = first.jobs["a"]
-    assert (len(of.placement.workers), of.window, of.job.iterations) == (4, 64, 16)
-    assert of.regions == dict.fromkeys(("s1", "s2", "s3"), Region(0, 256))
-
-
-def test_slots_that_wait_for_a_straggler_are_in_use() -> None:
-    watcher = Watcher()
-    jobs = [job("a", straggler=Straggler(2, 2e-3)), job("well", 1)]
-    topology, placements = build(jobs, servers=True)
-    VirtualTestbed(topology, jobs, placements, SMALL, allocation=Reallocation(watcher, PERIOD_S)).run()
-    held = [view.jobs["a"].slots_in_use for view in watcher.views if "a" in view.jobs]
-    assert max(held) == 64  # the window of the ranks that wait
-    assert sum(of > 50 for of in held) > len(held) / 2
-    assert all(view.jobs["well"].slots_in_use == 0 for view in watcher.views if "well" in view.jobs)
-
-
-def test_iterations_are_counted_as_the_report_counts_them() -> None:
-    watcher = Watcher()
-    report = run(watcher)
-    for of in report.jobs:
-        seen = [(view.time_s, view.jobs[of.name]) for view in watcher.views if of.name in view.jobs]
-        done = [job.iterations_done for _, job in seen]
-        assert done == sorted(done)
-        assert 0 < done[-1] < of.iterations
-        for time_s, shown in seen:
-            count, mean_s = shown.iterations_done, shown.mean_iteration_s
-            if count:
-                assert mean_s == pytest.approx(sum(of.iteration_s[:count]) / count)
-            else:
-                assert mean_s is None
-            assert of.start_s + sum(of.iteration_s[:count]) <= time_s + 1e-9
-
-
-def test_outcomes_are_those_since_the_last_call() -> None:
-    watcher = Watcher()
-    a = run(watcher).jobs[0]
-    total: dict[str, int] = {}
-    for view in watcher.views:
-        if "a" in view.jobs:
-            for counts in view.jobs["a"].outcomes.values():
-                for name, count in counts.items():
-                    assert count >= 0
-                    total[name] = total.get(name, 0) + count
-    assert 0 < total["completed"] < a.outcomes["completed"]  # but for those after the last call
-    assert total["completed"] > 0.8 * a.outcomes["completed"]
-
-
-def test_a_job_that_starts_anew_is_counted_anew() -> None:
-    watcher = Watcher()
-    a = run(watcher, faults=(RestartJob(0.0005, "a", down_s=0.0003),)).jobs[0]
-    assert a.restarts == 1
-    away = [view for view in watcher.views if 0.0005 < view.time_s < 0.0008]
+    assert (seen[0][1], seen[-1][1]) == (["a"], ["b"])  # the other has not come, or has left
+    assert ["a", "b"] in [names for _, names in seen]
+    away = [names for time_s, names in seen if 0.0005 < time_s < 0.0008]
     assert away
-    assert all("a" not in view.jobs for view in away)
-    epochs = {view.jobs["a"].admitted.generation for view in watcher.views if "a" in view.jobs}
-    assert len(epochs) == 2
-    for view in watcher.views:
-        for shown in view.jobs.values():
-            assert min(count for counts in shown.outcomes.values() for count in counts.values()) >= 0
+    assert not any("a" in names for names in away)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.02])
 def test_two_jobs_swap_their_halves_every_period_and_every_sum_is_exact(loss: float) -> None:
     seen = []
 
-    def watched_swap(view: SlotView) -> Mapping[str, Region]:
-        seen.append({name: set(shown.regions.values()) for name, shown in view.jobs.items()})
-        return swap(view)
+    def watched_swap(time_s: float, jobs: Jobs) -> Mapping[str, Region]:
+        seen.append({name: set(shown.regions.values()) for name, shown in jobs.items()})
+        return swap(time_s, jobs)
 
     report = run(watched_swap, link=Link("a", "b", loss=loss))
     assert [of.fate for of in report.jobs] == ["done", "done"]
@@ -156,44 +101,30 @@ def test_two_jobs_swap_their_halves_every_period_and_every_sum_is_exact(loss: fl
 
 
 def test_a_policy_may_treat_switches_differently() -> None:
-    def only_in_racks(view: SlotView) -> Mapping[str, Mapping[str, Region]]:
-        return {name: {"s2": Region(0, 0), "s3": Region(7, 9)} for name in view.jobs}
+    last: dict[str, Region] = {}
 
-    watcher = Watcher()
-
-    def policy(view: SlotView) -> Mapping[str, Mapping[str, Region]]:
-        watcher(view)
-        return only_in_racks(view)
+    def policy(time_s: float, jobs: Jobs) -> Mapping[str, Mapping[str, Region]]:
+        last.update(jobs["b" if "b" in jobs else "a"].regions)
+        return {name: {"s2": Region(0, 0), "s3": Region(7, 9)} for name in jobs}
 
     report = run(policy)
-    wanted = {"s1": Region(0, 256), "s2": Region(0, 0), "s3": Region(7, 9)}
-    assert watcher.views[-1].jobs["b"].regions == wanted
+    assert last == {"s1": Region(0, 256), "s2": Region(0, 0), "s3": Region(7, 9)}
     assert all(of.outcomes["bypassed"] > 0 for of in report.jobs)
 
 
 def test_taking_all_slots_sends_everything_to_the_fallback_servers() -> None:
-    late: dict[str, Mapping[str, int]] = {}
-
-    def take_all(view: SlotView) -> Mapping[str, Region]:
-        for name, shown in view.jobs.items():
-            if shown.iterations_done >= shown.job.iterations - 2:
-                late[name] = shown.outcomes["s2"]
-        return dict.fromkeys(view.jobs, Region(0, 0))
-
-    run(take_all)
-    assert late.keys() == {"a", "b"}
-    assert all(outcomes["bypassed"] > 0 == outcomes["aggregated"] for outcomes in late.values())
+    report = run(lambda time_s, jobs: dict.fromkeys(jobs, Region(0, 0)), period_s=1e-5)
+    for of in report.jobs:
+        assert of.outcomes["bypassed"] > 5 * of.outcomes["aggregated"]
 
 
 def test_a_policy_that_changes_nothing_changes_nothing() -> None:
-    watched = run(Watcher())
-    kept = run(lambda view: dict.fromkeys(view.jobs, Region(0, 256)))
-    assert kept == watched
+    assert run(lambda time_s, jobs: dict.fromkeys(jobs, Region(0, 256))) == run(nothing)
 
 
 def test_an_error_in_a_policy_ends_the_run_with_its_traceback() -> None:
-    def fails(view: SlotView) -> Mapping[str, Region]:
-        raise ZeroDivisionError(f"at {view.time_s:.4f}")
+    def fails(time_s: float, jobs: Jobs) -> Mapping[str, Region]:
+        raise ZeroDivisionError(f"at {time_s:.4f}")
 
     with pytest.raises(ZeroDivisionError, match=r"at 0\.0002") as raised:
         run(fails)
@@ -213,7 +144,12 @@ def test_answers_that_cannot_be_end_the_run(
     answer: Mapping[str, Region], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        run(lambda view: answer)
+        run(lambda time_s, jobs: answer)
+
+
+def test_a_switch_that_only_passes_packets_has_no_slots_to_give() -> None:
+    with pytest.raises(TestbedError, match="gives 'a' slots of 's2'; it has some at s1, s4, s5"):
+        run(lambda time_s, jobs: {"a": {"s2": Region(0, 0)}}, shape=(2, 1, 2))
 
 
 def test_what_cannot_be_asked_is_refused() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from bmv2_topos.testbeds.virtual import Reallocation, SlotView, VirtualTestbed, build
+from bmv2_topos.testbeds.virtual import Reallocation, RunningJob, VirtualTestbed, build
 from controller import Fleet, Region
 from controller.switches import names
 from controller.switches.jobs import TABLES
@@ -19,7 +19,7 @@ from tests.bmv2_topos.beds import SMALL, elements, job
 PERIOD_S = 0.0002
 HALVES = Region(0, 128), Region(128, 128)
 
-Step = Callable[[VirtualTestbed, SlotView], None]
+Step = Callable[[VirtualTestbed, float, Mapping[str, RunningJob]], None]
 
 
 def run(step: Step) -> None:
@@ -27,8 +27,8 @@ def run(step: Step) -> None:
     jobs = [job("a", iterations=45, window=16), job("b", iterations=45, window=16)]
     topology, placements = build(jobs, (2, 2), servers=True)
 
-    def policy(view: SlotView) -> Mapping[str, Region]:
-        step(bed, view)
+    def policy(time_s: float, there: Mapping[str, RunningJob]) -> Mapping[str, Region]:
+        step(bed, time_s, there)
         return {}
 
     bed = VirtualTestbed(topology, jobs, placements, SMALL, allocation=Reallocation(policy, PERIOD_S))
@@ -40,9 +40,9 @@ def test_running_jobs_change_places_without_a_slot_of_both_and_without_being_tak
     verbs: Counter[str] = Counter()
     apart = [False]
 
-    def swap(bed: VirtualTestbed, view: SlotView) -> None:
+    def swap(bed: VirtualTestbed, time_s: float, there: Mapping[str, RunningJob]) -> None:
         regions = HALVES if len(moved) % 2 == 0 else HALVES[::-1]
-        running = [of.admitted for of in view.jobs.values()]
+        running = [of.admitted for of in there.values() if of.admitted]
         desired = [
             of.at(dict.fromkeys(of.switches, region)) for of, region in zip(running, regions, strict=False)
         ]
@@ -59,13 +59,13 @@ def test_running_jobs_change_places_without_a_slot_of_both_and_without_being_tak
                 for on in (tree.switches[name] for tree in current)
             ]
             assert not (apart[0] and len(held) == 2 and held[0] & held[1])
-        there = [
+        arrived = [
             all(on.region == region and on.change is None for on in tree.switches.values() if not on.transit)
             for tree, region in zip(current, regions, strict=False)
         ]
-        if len(there) == 2 and all(there):
+        if len(arrived) == 2 and all(arrived):
             apart[0] = True
-            moved.append(view.time_s)
+            moved.append(time_s)
 
     moved: list[float] = []
     run(swap)

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ina.runtime import fallback_process, fallback_service
-from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.fallback_service import FallbackService
-from ina.runtime.remote_fallback import RemoteFallback
+from ina.fallback import process as fallback_process
+from ina.fallback import service as fallback_service
+from ina.fallback.process import FallbackProcess
+from ina.fallback.remote import RemoteFallback
+from ina.fallback.service import FallbackService
 from tests.hostlib.fallback.packets import LANES, TREES, partial
 from tests.system.command import freeze
 

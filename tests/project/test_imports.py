@@ -141,7 +141,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/", "hostlib.wire/"),
         *("hostlib.collectives", "hostlib.io/"),
     ),
-    # Testbeds of network namespaces, on which `ina.runtime` runs jobs.
+    # Testbeds of network namespaces, on which `ina.service` runs jobs.
     "bmv2_topos.testbeds.netns": (
         *("bmv2_topos/*", *CONTROLLER, "hostlib.launch.command_line", "softswitch", "p4src.programs"),
     ),
@@ -155,12 +155,13 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina": ("ina.cli", "hostlib"),
     # The controller as a service: jobs on the hosts of a testbed.
     "ina.service": (
-        *(*CONTROLLER, *HOST, "controller.core/", "controller.policies/*", "ina.runtime/"),
+        *(*CONTROLLER, *HOST, "controller.core/", "controller.policies/*"),
+        *("ina.errors", "ina.faults", "ina.quickly", "ina.launch/", "ina.fallback/", "ina.switches/"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.faults", "bmv2_topos.scenarios/"),
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
-        *("controller.vocabulary/", "ina.service.errors", "ina.service.records", "ina.service.service"),
+        *("controller.vocabulary/", "ina.errors", "ina.service.records"),
         *(
             "ina.service",
             "ina.service.daemon",
@@ -170,20 +171,34 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
             "softswitch",
         ),
     ),
-    "ina.runtime": (
-        *(
-            *CONTROLLER,
-            *SWITCH,
-            *HOST,
-            "bmv2_topos.impairments",
-        ),
-        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
+    # What asks machines, and a job on them.
+    "ina.doctor": (
+        *(*CONTROLLER, *HOST, "ina.errors", "ina.launch/", "ina.service.live", "ina.switches/"),
+        "bmv2_topos.testbeds.netns/",
+    ),
+    # Switches that serve jobs; fallback servers; the workers of jobs.
+    "ina.switches": (
+        *(*CONTROLLER, *SWITCH, *HOST, "bmv2_topos.impairments", "p4src.programs"),
+        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
+        *("ina.errors", "ina.fallback/", "ina.launch/"),
+    ),
+    "ina.fallback": (
+        *CONTROLLER,
+        *HOST,
+        "bmv2_topos.testbeds.netns/",
+        "ina.errors",
+        "ina.faults",
+        "ina.launch/",
+    ),
+    "ina.launch": (
+        *(*CONTROLLER, *HOST, "controller.core/", "controller.policies.memory/"),
+        *("bmv2_topos.testbeds.netns/", "ina.errors", "ina.faults", "ina.quickly"),
     ),
     "ina.bench": (
         *(*CONTROLLER, "controller.policies.grouping/", "controller.policies.scheduling.synergy/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("softswitch.engine.compiled", "softswitch.engine.switch", "softswitch.engine.tofino"),
-        *("softswitch.stf.control", "bmv2_topos.testbeds.netns/"),
+        *("softswitch.stf.control", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual.target"),
     ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/"),
@@ -392,7 +407,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
             "benchmarks.schedulers.interleave",
             "the product imports nothing of benchmarks",
         ),
-        ("ina.bench.allreduce", "examples.digits", "the product imports nothing of benchmarks, examples"),
+        ("ina.bench.mpi", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
         ("p4src.programs", "benchmarks", "the product imports nothing of"),
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),
@@ -458,10 +473,12 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.core.allocator", "controller.switches.session", "controller.core may import"),
         ("controller.core.allocator", "time", "protocol cores do no I/O"),
         ("controller.simulator.engine", "hostlib", "package controller may import p4src"),
-        ("controller.core.core", "ina.runtime.fabric", "package controller may import p4src"),
-        ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),
-        ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
-        ("ina.runtime.launch", "hostlib.meet.rendezvous", "ina.runtime may import"),
+        ("controller.core.core", "ina.switches.fabric", "package controller may import p4src"),
+        ("ina.switches.fabric", "ina.cli.errors", "ina.switches may import"),
+        ("ina.switches.fabric", "softswitch.engine.switch", "ina.switches may import"),
+        ("ina.launch.job_run", "hostlib.meet.rendezvous", "ina.launch may import"),
+        ("ina.launch.executor", "ina.service.ledger", "ina.launch may import"),
+        ("ina.fallback.process", "ina.switches.fabric", "ina.fallback may import"),
         ("ina.bench.pipeline", "ina.cli.fallback", "ina.bench may import"),
         ("ina.service.daemon", "ina.service.api", "ina.service may import"),
         ("ina.service.api.app", "ina.service.ledger", "ina.service.api may import"),
@@ -482,8 +499,8 @@ def test_an_import_against_a_rule_is_named_with_the_rule(module: str, imported: 
     [
         ("controller.switches.session", "p4src.messages"),
         ("ina.cli.run", "hostlib"),
-        ("ina.runtime.fabric", "softswitch"),
-        ("ina.runtime.topology", "bmv2_topos.impairments"),
+        ("ina.switches.fabric", "softswitch"),
+        ("ina.switches.topology", "bmv2_topos.impairments"),
         ("bmv2_topos.testbeds.virtual.testbed", "controller"),
         ("hostlib.core.window", "hostlib.core.state"),
         ("hostlib.collectives.engine", "threading"),

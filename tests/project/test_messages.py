@@ -16,24 +16,36 @@ PROGRAMS = {
     "hostlib/demos/four_stages.py",
     "hostlib/demos/steps.py",
     "hostlib/demos/digits.py",
-    "ina/runtime/agent.py",
-    "ina/runtime/machine_facts.py",
-    "ina/runtime/probe.py",
-    "ina/runtime/testbed_fallback.py",
+    "ina/launch/agent.py",
+    "ina/launch/ray_nodes.py",
+    "ina/launch/runner.py",
+    "ina/doctor/machine_facts.py",
+    "ina/doctor/probe.py",
+    "ina/fallback/testbed.py",
 }
 # What a programmer does wrong in calling the library, at the line that does it. All else is logged.
 WARN = {"hostlib/horovod/optimizer.py", "hostlib/collectives/arrays.py", "hostlib/torch_autoload.py"}
+COMMAND_LINE = {"typer", "rich", "click"}
 CONFIGURES = {"basicConfig", "addHandler", "setLevel", "dictConfig", "fileConfig", "captureWarnings"}
 
 
 def library_files() -> Iterator[str]:
-    for package in ("softswitch", "controller", "hostlib", "bmv2_topos", "ina/runtime"):
+    for package in (
+        "softswitch",
+        "controller",
+        "hostlib",
+        "bmv2_topos",
+        "ina/launch",
+        "ina/switches",
+        "ina/fallback",
+        "ina/doctor",
+    ):
         for path in sorted((ROOT / package).rglob("*.py")):
             yield str(path.relative_to(ROOT))
 
 
 def messages(text: str) -> set[str]:
-    """Return the ways in which a module tells somebody something: print, stderr, warn, configure."""
+    """Return the ways in which a module tells somebody something: print, stderr, warn, configure, typer."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         match node:
@@ -46,6 +58,9 @@ def messages(text: str) -> set[str]:
                 found.add("warn")
             case ast.Attribute(attr=name) if name in CONFIGURES:
                 found.add("configure")
+            case ast.ImportFrom(module=str(name)) | ast.alias(name=name):
+                if name.partition(".")[0] in COMMAND_LINE:
+                    found.add("command line")
     return found
 
 
@@ -73,6 +88,8 @@ def test_what_may_print_or_warn_does() -> None:
         ("import sys; sys.stderr.write('here')", {"print"}),
         ("import warnings; warnings.warn('here')", {"warn"}),
         ("import logging; logging.basicConfig()", {"configure"}),
+        ("import rich.console", {"command line"}),
+        ("from click import echo", {"command line"}),
         ("import logging; logging.getLogger().addHandler(mine)", {"configure"}),
         ("_log.warning('here')", set()),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from softswitch.engine.build import load
-from softswitch.engine.compiled import CompiledPipeline, CProgram
+from softswitch.engine.compiled import CProgram
 from softswitch.engine.pcapng import CaptureSettings
 from softswitch.engine.ports import PortError, PortImpairments, SharedPort
 from softswitch.engine.switch import Switch
@@ -65,20 +65,17 @@ def test_the_program_is_shown_frames_that_wait_in_the_ring() -> None:
         lambda state, data, length, port: shown.append(ctypes.string_at(data, length))
     )
     pipeline = load(program_of(SCRIPT), backend="compiled")
-    assert isinstance(pipeline, CompiledPipeline)
     pipeline._ops = CProgram.from_buffer_copy(pipeline._ops)
     pipeline._ops.waits, pipeline._ops.ahead = (ctypes.cast(each, ctypes.c_void_p) for each in (waits, ahead))
     with Switch({0: SharedPort(), 1: SharedPort()}) as switch:
         switch.load(pipeline)
         switch.start()
-        with Peer(switch.shared_path(0)) as a, Peer(switch.shared_path(1)) as b:
-            exchange(a, b, 320, size=100)
-            exchange(a, b, 32)
-    assert shown == [
-        frame("U", 1, size=size, tag=tag)[:128]
-        for count, size in ((320, 100), (32, 1090))
-        for tag in range(count)
-    ]
+        with Peer(switch.shared_path(0), slots=128) as a, Peer(switch.shared_path(1), slots=128) as b:
+            sent = [frame("U", 1, size=100 if tag % 64 < 32 else 1090, tag=tag) for tag in range(640)]
+            for at in range(0, len(sent), 64):  # more than are looked at ahead of one
+                a.send(sent[at : at + 64])
+                assert len(b.receive(64)) == 64
+    assert shown == [each[:128] for each in sent]
 
 
 def test_a_port_may_be_added_while_others_are_served(switch: Switch) -> None:

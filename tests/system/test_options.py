@@ -23,7 +23,7 @@ from ina.cli.commands import app, for_typer, load
 from ina.cli.declared import Declared, call, check_output
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Listing, Reply, Result
-from ina.runtime.job_file import Overrides
+from ina.launch.job_file import Overrides
 from tests.system.command import good, here, report
 
 # --------------------------------------------------------------------- groups of options

@@ -13,8 +13,8 @@ from controller import Deployment, Fleet, Region, SwitchSession, TreeAdmission, 
 from controller.errors import NotPrimary
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches.fleet import Report
-from ina.runtime.programs import bundle
-from ina.runtime.switch_process import EmbeddedSwitch
+from ina.switches.programs import bundle
+from ina.switches.switch_process import EmbeddedSwitch
 from tests.controller.failing import Recording
 from tests.controller.trees import switch
 

@@ -18,9 +18,9 @@ import pytest
 from controller import Fleet, connect
 from controller.errors import Unreachable
 from controller.p4runtime_shim.client import P4RuntimeClient
-from ina.runtime.addresses import server_address
-from ina.runtime.fabric import open_fabric
-from ina.runtime.spec import Attachment, FabricSpec
+from ina.launch.addresses import server_address
+from ina.launch.spec import Attachment, FabricSpec
+from ina.switches.fabric import open_fabric
 from tests.system.attached import Attached, open_switch
 from tests.system.command import PATIENT, begun, children, freeze, good, report, said_by, start, worker
 

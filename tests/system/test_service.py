@@ -22,12 +22,12 @@ from bmv2_topos.testbeds.netns.forwarding import entries
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from controller.vocabulary import Region
-from ina.runtime.testbeds import program_of
+from ina.faults import POINTS, VARIABLE
+from ina.launch.files import process_of
 from ina.service.client import Client
-from ina.service.faults import POINTS, VARIABLE
-from ina.service.files import process_of
 from ina.service.network import Network
 from ina.service.wiring import Wiring
+from ina.switches.testbeds import program_of
 from tests import effort
 from tests.system.clusters import NETNS
 from tests.system.command import ROOT, ended, ina, runs, until

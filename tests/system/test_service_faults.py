@@ -20,12 +20,11 @@ pytest.importorskip("httpx")
 from benchmarks.service import live
 from benchmarks.service.live import CLUSTER, Bed, Controller, running, until
 from benchmarks.service.mishaps import fallback_servers, left_of_jobs
-from ina.service import executor, files
+from ina.errors import RunnerGone
+from ina.launch import executor, files
+from ina.launch.executor import LocalRuns
 from ina.service.client import Client, Refused
-from ina.service.errors import RunnerGone
-from ina.service.executor import LocalRuns
 from ina.service.views import JobView
-from tests import effort
 from tests.system.clusters import needs_namespaces
 from tests.system.command import ROOT, begun, family, freeze
 from tests.system.controllers import PREFIX
@@ -203,42 +202,6 @@ def test_a_job_that_ends_on_a_full_disk_has_ended_once(site: Site) -> None:
 
 
 @needs_namespaces
-def test_a_name_is_taken_until_its_job_is_over(site: Site) -> None:
-    name = site.submit("once", iterations=1)
-    with pytest.raises(Refused, match="there is a job 'once' that is not over") as refused:
-        site.submit(name)
-    assert refused.value.status == 409
-    first = site.over(name)
-    assert first["state"] == "completed"
-    site.submit(name, iterations=1)
-    second = site.over(name)
-    assert (second["state"], second["number"]) == ("completed", first["number"] + 1)
-    assert site.client.job(str(first["number"])) == first
-    two = [{"name": "twin", "workers": 1, "command": "true"}] * 2
-    with pytest.raises(Refused, match="'twin'"):
-        site.client.submit(two)
-    assert "twin" not in [job["name"] for job in site.client.jobs()]
-
-
-@needs_namespaces
-def test_a_damaged_state_is_refused_by_the_command_and_kept(site: Site, tmp_path: Path) -> None:
-    database = tmp_path / "state.sqlite"
-    database.write_bytes(b"no database at all" * 1000)
-    before = database.read_bytes()
-    done = subprocess.run(
-        [sys.executable, "-m", "ina", "controller", "--state", str(tmp_path), "--testbed", site.bed.name],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-    )
-    assert done.returncode == 1, done
-    assert "is damaged" in done.stderr, done.stderr
-    assert "'ina controller restore BACKUP" in done.stderr, done.stderr
-    assert database.read_bytes() == before
-
-
-@needs_namespaces
 def test_a_fallback_server_that_is_killed_is_started_again_and_its_job_goes_on(site: Site) -> None:
     name = site.submit("summed", servers=list(WIDE), iterations=60)
     site.until_running(name)
@@ -254,21 +217,10 @@ def test_a_fallback_server_that_is_killed_is_started_again_and_its_job_goes_on(s
     assert "x" in site.marks(name)
 
 
-@effort.if_thorough()
-@needs_namespaces
-def test_a_worker_that_never_joins_fails_its_job(site: Site) -> None:
-    """The others wait for it for a minute; each run of the tests has such jobs in virtual time."""
-    job = site.over(site.submit("absent", "--absent", servers=list(WIDE)))
-    assert job["state"] == "failed", job
-    assert f"rank 1 on {WIDE[1]} did not join within 60 s" in job["reason"], job
-    assert "rank 1 on" in site.client.log("absent", 0)["text"]
-    assert not site.marks("absent")
-
-
 HANGING = """
 import signal, sys, time
 from pathlib import Path
-from ina.service import files
+from ina.launch import files
 with files.alive(Path(sys.argv[1])):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("lives", flush=True)

@@ -14,11 +14,11 @@ import google.protobuf
 import pytest
 
 from ina.cli.errors import FAILED, verdict
-from ina.runtime.errors import ProcessFailed
-from ina.runtime.fabric import control
-from ina.runtime.server_process import ServerProcess
-from ina.runtime.spec import FabricSpec
-from ina.runtime.switch_process import EmbeddedSwitch
+from ina.errors import ProcessFailed
+from ina.launch.server_process import ServerProcess
+from ina.launch.spec import FabricSpec
+from ina.switches.fabric import control
+from ina.switches.switch_process import EmbeddedSwitch
 from tests import started
 from tests.system.attached import open_switch
 from tests.system.command import PATIENT, ROOT, ina, start, worker

@@ -12,8 +12,8 @@ from controller.vocabulary.topology import spread
 from ina.cli.errors import Failure
 from ina.cli.options import parse_numbers
 from ina.cli.run_options import parse_tree
-from ina.runtime.errors import BadRun
-from ina.runtime.topology import plan
+from ina.errors import BadRun
+from ina.switches.topology import plan
 
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 

@@ -1,6 +1,6 @@
 """Testbeds of network namespaces: hosts and switches with links between them, by iproute2 alone.
 
-A testbed is brought up by one command and used by others, until it is taken down; `ina.runtime` runs jobs
+A testbed is brought up by one command and used by others, until it is taken down; `ina.service` runs jobs
 on it::
 
     state = up("office", topology, Program("exclusive", lanes=256))

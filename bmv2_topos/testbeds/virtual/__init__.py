@@ -9,7 +9,8 @@ clock, the links and how long computing takes. The same seed gives the same pack
     report = VirtualTestbed(topology, jobs, placements, VirtualSettings(slots=1024)).run()
 """
 
-from bmv2_topos.testbeds.virtual.allocation import JobSlots, Policy, Reallocation, Regions, SlotView
+from bmv2_topos.testbeds.virtual.allocation import Policy, Reallocation, Regions
+from bmv2_topos.testbeds.virtual.jobs import RunningJob
 from bmv2_topos.testbeds.virtual.placement import Placement, build, shortest_tree
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import FlowReport, Foreseen, JobReport, Occupancy, Report
@@ -22,7 +23,6 @@ __all__ = [
     "FlowReport",
     "Foreseen",
     "JobReport",
-    "JobSlots",
     "Occupancy",
     "Placement",
     "Policy",
@@ -30,7 +30,7 @@ __all__ = [
     "Recorder",
     "Regions",
     "Report",
-    "SlotView",
+    "RunningJob",
     "Stalled",
     "TestbedError",
     "VirtualSettings",

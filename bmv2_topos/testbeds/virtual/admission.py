@@ -132,10 +132,6 @@ class VirtualFleet(Fleet):
             with self._turns([name]) as observed:
                 self._carry_out(reconcile(wanted, observed, may_remove=lambda job: False).actions)
 
-    def leaving(self, job: int) -> dict[str, Region]:
-        """Return the slots that a job still uses, by switch, while it moves to others."""
-        return {name: moving.region for (name, number), moving in self._moving.items() if number == job}
-
     def rewrite(self, switch: str, admission: Admission) -> None:
         """Have a switch serve a job otherwise at once, what is under way included; a move there is given up.
 

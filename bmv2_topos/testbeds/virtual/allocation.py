@@ -1,10 +1,11 @@
-"""A policy that gives running jobs other slots every so often: what it sees, and what it may answer.
+"""A policy that gives running jobs other slots every so often, and samples of the slots in use.
 
-A policy is a function of a `SlotView`; what it returns the testbed's controller carries out::
+A policy is a function of the time and of the running jobs; what it returns the testbed's controller carries
+out::
 
-    def equal_parts(view: SlotView) -> Mapping[str, Region]:
-        size = view.slots // max(1, len(view.jobs))
-        return {name: Region(place * size, size) for place, name in enumerate(view.jobs)}
+    def equal_parts(time_s: float, jobs: Mapping[str, RunningJob]) -> Mapping[str, Region]:
+        size = 1024 // max(1, len(jobs))
+        return {name: Region(place * size, size) for place, name in enumerate(jobs)}
 
     VirtualTestbed(topology, jobs, placements, allocation=Reallocation(equal_parts, period_s=0.001))
 """
@@ -17,12 +18,10 @@ from dataclasses import dataclass
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.jobs import RunningJob
-from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.report import Occupancy
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
-from controller import Region, TreeAdmission
+from bmv2_topos.testbeds.virtual.settings import TestbedError, VirtualSettings
+from controller import Region
 from controller.policies.memory.regions import place
-from controller.vocabulary import Job
 
 # ---------------------------------------------------------------------------
 # Samples how many slots hold part of a sum.
@@ -93,49 +92,13 @@ class OccupancySampler:
         return tuple(self._samples)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSlots:
-    """A job that is on the switches."""
-
-    job: Job
-    placement: Placement
-    admitted: TreeAdmission
-    regions: Mapping[str, Region]
-    """The slots that it uses, or moves to, by switch; switches that only pass its packets are left out."""
-    leaving: Mapping[str, Region]
-    """The slots that it still uses, by switch, while it moves to others."""
-    iterations_done: int
-    """By all ranks."""
-    mean_iteration_s: float | None
-    """So far; None: none is done."""
-    outcomes: Mapping[str, Mapping[str, int]]
-    """Packets by outcome since the policy was asked last, or since the job's admission if
-    that is later, by switch."""
-    slots_in_use: int
-    """Slots of all switches that hold part of a sum of it now; an estimate where switches have many."""
-
-    @property
-    def window(self) -> int:
-        """Packets that a worker may have in flight."""
-        return self.job.window or DEFAULT_WINDOW
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotView:
-    """State of the jobs, as a policy is told."""
-
-    time_s: float
-    slots: int
-    """Of every switch that aggregates."""
-    jobs: Mapping[str, JobSlots]
-    """Those that are on the switches, by name, in the order of the testbed's jobs."""
-
-
 Regions = Region | Mapping[str, Region]
 """The slots that a job may use from now on: the same at every switch, or by switch, others as they are."""
 
-Policy = Callable[[SlotView], Mapping[str, Regions]]
-"""Returns new regions by the names of jobs; jobs left out keep theirs. What it raises ends the run."""
+Policy = Callable[[float, Mapping[str, RunningJob]], Mapping[str, Regions]]
+"""Gets the time in seconds, and the jobs that are on the switches by name, in the order of the testbed's.
+
+Returns new regions by the names of jobs; jobs left out keep theirs. What it raises ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +116,11 @@ class Reallocation:
 class Reallocator:
     """Asks the policy and does as it says. Times are nanoseconds."""
 
-    def __init__(self, allocation: Reallocation, fleet: VirtualFleet, fabric: Fabric, *, slots: int) -> None:
+    def __init__(self, allocation: Reallocation, fleet: VirtualFleet, *, slots: int) -> None:
         self._policy = allocation.policy
         self._period = round(allocation.period_s * 1e9)
         self._fleet = fleet
-        self._fabric = fabric
         self._slots = slots
-        self._seen: Mapping[int, Mapping[str, Mapping[str, int]]] = {}
-        """Counters when the policy was asked last, by the generations of jobs."""
         self.due = self._period
         """Time at which the policy is to be asked next."""
 
@@ -175,15 +135,15 @@ class Reallocator:
         if now < self.due:
             return
         self.due += self._period * ((now - self.due) // self._period + 1)
-        view = self._look(now, jobs)
-        for name, regions in self._policy(view).items():
-            if name not in view.jobs:
-                there = ", ".join(map(repr, view.jobs)) or "none"
+        present = {job.entry.name: job for job in jobs if job.admitted is not None}
+        for name, regions in self._policy(now * 1e-9, present).items():
+            if name not in present:
+                there = ", ".join(map(repr, present)) or "none"
                 raise TestbedError(f"the policy gives slots to {name!r}; jobs on the switches are {there}")
-            self._change(name, view.jobs[name], regions)
+            self._change(present[name], regions)
 
-    def _change(self, name: str, job: JobSlots, regions: Regions) -> None:
-        now = job.regions
+    def _change(self, job: RunningJob, regions: Regions) -> None:
+        now, name = job.regions, job.entry.name
         wanted = dict.fromkeys(now, regions) if isinstance(regions, Region) else dict(regions)
         for switch, region in wanted.items():
             if switch not in now:
@@ -191,35 +151,4 @@ class Reallocator:
                     f"the policy gives {name!r} slots of {switch!r}; it has some at {', '.join(now)}"
                 )
             place(self._slots, region)
-        self._fleet.move(job.admitted.job, {at: slots for at, slots in wanted.items() if slots != now[at]})
-
-    def _look(self, now: int, jobs: Iterable[RunningJob]) -> SlotView:
-        present = [(job, job.admitted) for job in jobs if job.admitted is not None]
-        names = {admitted.generation: job.entry.name for job, admitted in present}
-        in_use = slots_in_use(self._fabric, self._slots, names)
-        views, seen = {}, {}
-        for job, admitted in present:
-            name, generation = job.entry.name, admitted.generation
-            counts = seen[generation] = self._fleet.counters(admitted)
-            views[name] = JobSlots(
-                job=job.entry,
-                placement=job.placement,
-                admitted=admitted,
-                leaving=self._fleet.leaving(job.id),
-                regions={at: on.region for at, on in admitted.switches.items() if not on.transit},
-                iterations_done=len(job.ends_ns),
-                mean_iteration_s=job.mean_iteration_s,
-                outcomes=_since(self._seen.get(generation, {}), counts),
-                slots_in_use=in_use[name],
-            )
-        self._seen = seen
-        return SlotView(time_s=now * 1e-9, slots=self._slots, jobs=views)
-
-
-def _since(
-    before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]
-) -> dict[str, dict[str, int]]:
-    return {
-        switch: {name: count - before.get(switch, {}).get(name, 0) for name, count in counts.items()}
-        for switch, counts in after.items()
-    }
+        self._fleet.move(job.id, wanted)

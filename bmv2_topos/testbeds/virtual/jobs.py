@@ -110,11 +110,10 @@ class RunningJob:
         return self.fleet.jobs.get(self.id)
 
     @property
-    def mean_iteration_s(self) -> float | None:
-        """Mean time of the iterations so far; None: none is done."""
-        if not self.ends_ns:
-            return None
-        return (self.ends_ns[-1] * 1e-9 - self.entry.arrival_s) / len(self.ends_ns)
+    def regions(self) -> dict[str, Region]:
+        """Slots that it uses, or moves to, by switch; switches that only pass its packets are left out."""
+        there = self.admitted.switches if self.admitted else {}
+        return {switch: on.region for switch, on in there.items() if not on.transit}
 
     @property
     def gradients(self) -> ExactGradients:

@@ -123,7 +123,7 @@ class VirtualTestbed:
         )
         self._allocator: Reallocator | None = None
         if allocation is not None:
-            self._allocator = Reallocator(allocation, self.fleet, self.fabric, slots=settings.slots)
+            self._allocator = Reallocator(allocation, self.fleet, slots=settings.slots)
         kernel = settings.cores.kernel()
         self.jobs = {
             entry.name: RunningJob(

@@ -1,18 +1,14 @@
 """Durations as told to policies that know them: the truth, or the truth times an error.
 
-Estimates that a scheduler learns: profiles of similar jobs, and errors of told durations.
-
-A profiler's stage times have errors, and the groups that look best are those whose members were measured too
-short. But jobs of one model on equally many GPUs are similar: the mean of their measurements approaches the
-truth as more of them arrive.
+The errors of told durations as jobs that have ended show them, and stage times as a profiler measures them.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from controller.policies.grouping.efficiency import Profile
 from controller.policies.scheduling.errors import BadSpec
@@ -81,48 +77,6 @@ class Profiler:
         if not self._noise:
             return exact
         return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
-
-
-class Profiles:
-    """Stage times of jobs: the mean of `profiler`'s measurements of similar jobs.
-
-    Jobs are similar if they have the same model, number of GPUs and iteration time; jobs without a model, if
-    their measurements are similar.
-    """
-
-    CHANGE = 0.02
-    """Change, as a part of the iteration, from which on a mean is believed instead of the one before."""
-
-    def __init__(self, profiler: Profiler) -> None:
-        self._profiler = profiler
-        self._seen: dict[Hashable, tuple[int, Profile]] = {}  # how often, and the sum
-        self._believed: dict[Hashable, Profile] = {}
-
-    def measure(self, job: JobState) -> tuple[Hashable, bool]:
-        """Measure `job`; return the key of similar jobs, and whether their estimate has changed.
-
-        Raises BadSpec for a job without a profile.
-        """
-        measured = self._profiler.measure(job.spec)
-        like = self.like(job, measured)
-        count, total = self._seen.get(like, (0, (0.0,) * len(measured)))
-        total = tuple(map(sum, zip(total, measured, strict=True)))
-        self._seen[like] = count + 1, total
-        mean = tuple(stage / (count + 1) for stage in total)
-        before = self._believed.setdefault(like, mean)
-        if math.dist(before, mean) <= self.CHANGE * sum(before):
-            return like, False
-        self._believed[like] = mean
-        return like, True
-
-    def like(self, job: JobState, measured: Profile) -> Hashable:
-        """Return the key that `job` shares with similar jobs."""
-        return job.spec.model or measured, job.spec.gpus, job.alone_s
-
-    def of(self, job: Submission, like: Hashable) -> Submission:
-        """Return `job` with the stage times estimated for similar jobs, of key `like`."""
-        believed = self._believed[like]
-        return job if believed == profile(job) else replace(job, stages_s=believed)
 
 
 class Spread:

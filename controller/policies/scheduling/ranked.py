@@ -52,10 +52,6 @@ class Ranked:
         """Note that ranks of waiting jobs have changed: the next decision sorts them again, O(n log n)."""
         self._stale = True
 
-    def best_waiting(self) -> Rank:
-        """Return the lowest rank among the jobs that the last decision left waiting; there must be one."""
-        return min(self._waiting.bucket(size)[0][0] for size in self._waiting.sizes())
-
     def decide(self, view: View) -> Decision:
         """Return the jobs of lowest rank, as many as fit."""
         if self._quantum_s and (unchanged := carry_on(view)):

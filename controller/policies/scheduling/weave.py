@@ -19,9 +19,8 @@ Worth per second ignores restarts. Where a start takes more than `STARTS` of a j
 alone in order of the queue instead (SRSF): groups would cost more in restarts than they gain.
 
 Weave has the same information as Muri-S: stage times as a profiler measures them, with its noise, and
-durations as told. Of similar jobs it uses the mean of their measurements (`scheduling.beliefs`). A
-`SpeedModel` predicts the length of a group's round. The ratio of the real length to the predicted one is
-measured on running groups, and applied to further groups of as many jobs.
+durations as told. A `SpeedModel` predicts the length of a group's round. The ratio of the real length to the
+predicted one is measured on running groups, and applied to further groups of as many jobs.
 
 Short jobs contribute little to a sum of completion times, but dominate a sum of slowdowns. One second of a
 job's waiting adds 1 / (its time alone) to the latter; so
@@ -37,11 +36,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.policies.grouping.efficiency import best
 from controller.policies.grouping.worth import Item, Rounds, group_by_worth
-from controller.policies.scheduling.beliefs import Profiler, Profiles, profile
+from controller.policies.scheduling.beliefs import Profiler, profile
 from controller.policies.scheduling.drafts import Draft, place
 from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.muri import interleaved
@@ -65,12 +64,12 @@ DEFAULT = PaperOptions()
 class _Entry(Item):
     """An unfinished job, and how it stands at this decision; its kind is -1 until it has one.
 
-    `like` is what it shares with similar jobs, `draft` the job alone; `factor` is how much it counts for
-    being short.
+    `spec` has its stage times as measured, `draft` is the job alone; `factor` is how much it counts for being
+    short.
     """
 
     job: JobState
-    like: Hashable
+    spec: Submission
     draft: Draft
     factor: float = 0.0
 
@@ -88,7 +87,7 @@ class Weave:
 
     def __init__(self, speed: SpeedModel, options: PaperOptions = DEFAULT) -> None:
         self._options = options
-        self._profiles = Profiles(Profiler(options.noise, options.seed))
+        self._profiler = Profiler(options.noise, options.seed)
         self._entries: dict[int, _Entry] = {}  # of unfinished jobs, by order of arrival
         self._longer = Longer()
         self._told = options.told
@@ -111,12 +110,11 @@ class Weave:
             return unchanged
         for job in view.finished:
             del self._entries[job.order]
-        changed = False
         for job in view.arrived:  # refuses jobs that nobody profiled
-            changed |= self._meet(job, view.now_s)
+            self._meet(job, view.now_s)
         if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self.members)
-        if changed or len(self._rounds) > COMPOSITIONS:
+        if len(self._rounds) > COMPOSITIONS:
             self._forget()
         queue = self._queue(view)
         looked = self._looked_at(queue, view)
@@ -125,17 +123,16 @@ class Weave:
         found = in_order(looked, gpus) if alone else group_by_worth(looked, self._rounds, gpus)
         return Decision(place(self._drafts(found, looked), view))
 
-    def _meet(self, job: JobState, now_s: float) -> bool:
-        """Note a job that has arrived; return whether it changes what is believed of similar ones."""
-        like, changed = self._profiles.measure(job)
-        draft = interleaved((job,))
+    def _meet(self, job: JobState, now_s: float) -> None:
+        """Measure a job that has arrived."""
+        measured, draft = self._profiler.measure(job.spec), interleaved((job,))
+        spec = job.spec if measured == profile(job.spec) else replace(job.spec, stages_s=measured)
         self._entries[job.order] = _Entry(
-            kind=-1, gpus=job.spec.gpus, alone_s=job.alone_s, job=job, like=like, draft=draft
+            kind=-1, gpus=job.spec.gpus, alone_s=job.alone_s, job=job, spec=spec, draft=draft
         )
         self._arrived += 1
         self._total_s += self._told.remaining_s(job, now_s)
         self._starts_s += self._speed.restart_s(Group((job,), ()))[0]
-        return changed
 
     def _queue(self, view: View) -> list[_Entry]:
         """Return all jobs, the least service first, with how much each counts."""
@@ -182,7 +179,7 @@ class Weave:
                 yield looked[numbers[0]].draft
                 continue
             entries = [looked[number] for number in sorted(numbers)]
-            interleaving = best([profile(self._believed_of(entry)) for entry in entries])
+            interleaving = best([profile(entry.spec) for entry in entries])
             yield interleaved(tuple(entry.job for entry in entries), interleaving)
         for number in sorted(rest):
             yield looked[number].draft
@@ -194,13 +191,12 @@ class Weave:
         return entry.kind
 
     def _classify(self, entry: _Entry) -> None:
-        entry.kind = kind = self._kinds.setdefault(entry.like, len(self._examples))
+        job, spec = entry.job, entry.spec
+        entry.kind = kind = self._kinds.setdefault(
+            (profile(spec), spec.gpus, job.alone_s), len(self._examples)
+        )
         if kind == len(self._examples):
-            job = entry.job
-            self._examples.append(JobState(self._believed_of(entry), job.order, job.alone_s, 0.0))
-
-    def _believed_of(self, entry: _Entry) -> Submission:
-        return self._profiles.of(entry.job.spec, entry.like)
+            self._examples.append(JobState(spec, job.order, job.alone_s, 0.0))
 
     def _round_s(self, kinds: tuple[int, ...]) -> float:
         return self._predicted_s(kinds) * self._longer.of(len(kinds))

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from controller.vocabulary import Job
 from hostlib.launch import command_line
 from hostlib.wire.encodings import Block, why_no_room
+from ina.bench import mpi
 from ina.bench.allreduce import Dtype, Operation, processor_s, slowest
 from ina.bench.loopback import copy_time_s
 from ina.cli import options
@@ -20,7 +21,7 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.live import Live
 from ina.cli.plain import Listing, Reply, Result, parse_size, plural, rate, seconds
 from ina.cli.run_options import PortKind
-from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
+from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
 from ina.service.live import run_alone
 
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
@@ -29,6 +30,7 @@ _LABELS: Final = {
     "block16": "ina, 16 bits",
     "block8": "ina, 8 bits",
     "block4": "ina, 4 bits",
+    "mpi": "OpenMPI",
     "floor": "bare loopback copy",
 }
 
@@ -55,8 +57,9 @@ class AllreduceSettings:
     baseline: Annotated[
         str | None,
         Declared(
-            metavar="gloo",
-            help="Compare with gloo (torch.distributed in the same processes, alternating).",
+            metavar="gloo,mpi",
+            help="Compare with gloo (torch.distributed in the same processes, alternating) or mpi "
+            "(OpenMPI, afterwards), or both: gloo,mpi.",
         ),
     ] = None
     block16: Annotated[
@@ -90,6 +93,11 @@ class AllreduceSettings:
         return self.collective is not Operation.ALLREDUCE
 
     @property
+    def baselines(self) -> list[str]:
+        """What to compare with."""
+        return self.baseline.split(",") if self.baseline else []
+
+    @property
     def blocks(self) -> list[Block]:
         """Encodings with fewer bits that are measured, too."""
         asked: dict[Block, bool] = {"block16": self.block16, "block8": self.block8, "block4": self.block4}
@@ -97,10 +105,12 @@ class AllreduceSettings:
 
     def payload(self) -> int:
         """Return the bytes to sum. Raises Failure for settings that contradict each other."""
-        if self.baseline not in (None, "gloo"):
-            raise Failure(f"--baseline {self.baseline!r}: want gloo", exit_code=USAGE)
-        if self.baseline:
+        if unknown := [name for name in self.baselines if name not in ("gloo", "mpi")]:
+            raise Failure(f"--baseline {unknown[0]!r}: want gloo, mpi or gloo,mpi", exit_code=USAGE)
+        if "gloo" in self.baselines:
             _require_torch()
+        if "mpi" in self.baselines and (why := mpi.missing()):
+            raise Failure(why)
         try:
             payload = parse_size(self.size)
         except ValueError as error:
@@ -118,8 +128,9 @@ class AllreduceSettings:
                 f"--{self.blocks[0]} needs --dtype float32: int32 values are summed as they are",
                 exit_code=USAGE,
             )
-        if self.moves and self.blocks:
-            raise Failure(f"--{self.blocks[0]} needs --collective allreduce", exit_code=USAGE)
+        if self.moves and (self.blocks or "mpi" in self.baselines):
+            other = f"--{self.blocks[0]}" if self.blocks else "--baseline mpi"
+            raise Failure(f"{other} needs --collective allreduce", exit_code=USAGE)
         if why := next(filter(None, (why_no_room(name, self.workers) for name in self.blocks)), None):
             raise Failure(f"-np {self.workers}: {why}", exit_code=USAGE)
         return payload - (payload % least if self.moves else 0)
@@ -133,7 +144,7 @@ def allreduce(asked: AllreduceSettings) -> Reply:
     Examples:
         ina bench allreduce -np 4 --size 64MB --baseline gloo
 
-        ina bench allreduce -np 4 --size 64MB --baseline gloo --block16
+        ina bench allreduce -np 4 --size 64MB --baseline gloo,mpi --block16
 
         ina bench allreduce -np 4 --size 4KB --dtype int32 --baseline gloo --json
 
@@ -183,7 +194,7 @@ def _measured(
         command = command_line.module("ina.bench.allreduce", "--bytes", str(payload))
         command += ["--iterations", str(repeats), "--output", directory, "--dtype", asked.dtype.value]
         command += ["--collective", asked.collective.value]
-        if asked.baseline:
+        if "gloo" in asked.baselines:
             command += ["--gloo-store", str(Path(directory) / "store")]
         command += ["--blocks", *asked.blocks] if asked.blocks else []
         job = Job(name=NAMELESS, workers=asked.workers, command=tuple(command), slots=asked.slots)
@@ -192,6 +203,13 @@ def _measured(
             result = run_alone(fabric, LaunchSpec(job=job), on_output=live.output, on_progress=live.update)
         times = slowest(Path(directory), asked.workers)
         processor = processor_s(Path(directory), asked.workers)
+        if "mpi" in asked.baselines:
+            beside = Path(directory) / "mpi"
+            beside.mkdir()
+            if why := mpi.run(beside, asked.workers, payload, repeats, asked.dtype):
+                raise Failure(why)
+            times |= slowest(beside, asked.workers)
+            processor |= processor_s(beside, asked.workers)
     resent = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
     return times, processor, resent
 

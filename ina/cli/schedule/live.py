@@ -21,6 +21,7 @@ from controller.simulator.traces import read
 from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology, documents, fabrics, jobs_of
 from controller.vocabulary.schema import LIVE
+from hostlib import interleave
 from ina.cli import job_files, options
 from ina.cli import schedule_inputs as inputs
 from ina.cli.allocation.common import load_cluster
@@ -29,11 +30,16 @@ from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
 from ina.cli.plain import Listing, Reply, Result, say
-from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.spec import FabricSpec, LaunchSpec
-from ina.service.live import LiveJobs, WorkerOptions
+from ina.errors import StagesNotMeasured
+from ina.launch.spec import FabricSpec, LaunchSpec
+from ina.service.live import LiveJobs, WorkerOptions, grouped
 from ina.service.policies import SHARING, Policies
-from ina.service.profiling import measure
+from ina.switches.fabric import SwitchFabric, open_fabric
+
+LOOK_S = 0.2
+"""Interval at which the progress of the job is looked at."""
+WARM_UP = 2
+"""Iterations that pay for first uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,11 +219,30 @@ def _profiled(fabric: SwitchFabric, job: Submission, spec: LaunchSpec, iteration
     """Return the job with its stage times, measured unless the file gives them."""
     if job.stages_s:
         return job
-    found = measure(fabric, spec, iterations, print_output)
+    found = _measured(fabric, spec, iterations)
     parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
     line = f"{job.name}: {parts} s of {found.iteration_s:.4f} s per iteration"
     say(line)
     return replace(job, stages_s=found.stages_s, iteration_s=found.iteration_s)
+
+
+def _measured(fabric: SwitchFabric, spec: LaunchSpec, iterations: int) -> interleave.StageProfile:
+    """Return the stage times of a job that runs alone; the first iterations do not count.
+
+    Raises the error with which it failed, or StagesNotMeasured if it ends without having marked its stages.
+    """
+    name = spec.job.name
+    with grouped(fabric, [spec], (0,), print_output) as group:
+        while not group.over.wait(LOOK_S) and group.turns.iterations(name) < iterations + WARM_UP:
+            pass
+    group.check()
+    try:
+        return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(name)])
+    except interleave.StageError as error:
+        raise StagesNotMeasured(
+            f"job {name}: {error} after {group.turns.iterations(name)} iterations, of which"
+            f" {WARM_UP} do not count; its program must mark its stages (hostlib.interleave.join)"
+        ) from error
 
 
 def _print(entry: Entry) -> None:

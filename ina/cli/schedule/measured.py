@@ -40,10 +40,10 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.live import print_output
 from ina.cli.output import err
 from ina.cli.plain import Listing, Reply, Result, parse_size, plural, seconds
-from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.spec import FabricSpec, LaunchSpec
-from ina.service.jobs import GroupRun
+from ina.launch.group_run import GroupRun
+from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import grouped
+from ina.switches.fabric import SwitchFabric, open_fabric
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
 """Sizes at which Synergy's own profiles are kept."""

@@ -12,7 +12,7 @@ from ina.cli.commands import for_typer, group, register
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.options import AskingOptions
-from ina.runtime.quickly import quickly
+from ina.quickly import quickly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

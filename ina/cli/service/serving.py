@@ -15,10 +15,10 @@ from ina.cli.errors import Interrupted
 from ina.cli.options import TlsOptions
 from ina.cli.plain import say
 from ina.cli.service.controller import ControllerSettings
+from ina.launch.engines import EngineChoice
 from ina.service import logs, notify
 from ina.service.api import Address, Certificate, speaking
 from ina.service.daemon import Daemon
-from ina.service.engines import EngineChoice
 from ina.service.machines import MachineSite, read_cluster
 from ina.service.policies import Policies, read_policies
 from ina.service.reload import Files, reloading

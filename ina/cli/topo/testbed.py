@@ -19,8 +19,8 @@ from ina.cli.execute import execute
 from ina.cli.plain import Reply, Result, say
 from ina.cli.run_options import JobsToRun, check
 from ina.cli.topo.topology import LinkOptions, Name
-from ina.runtime.fabric import SwitchFabric, server_at_root
-from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.launch.spec import FabricSpec, LaunchSpec
+from ina.switches.fabric import SwitchFabric, server_at_root
 from p4src.programs import is_file
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def up(asked: UpSettings) -> Reply:
         ina topo up two-racks:2 --target bmv2 --runner mininet
     """
     from bmv2_topos.testbeds import mininet, netns
-    from ina.runtime.programs import bundle
+    from ina.switches.programs import bundle
 
     if asked.p4 is not None and not asked.p4.is_file():
         raise Failure(f"--p4 {asked.p4}: there is no such file", exit_code=USAGE)
@@ -219,9 +219,9 @@ def run(asked: TopoRunSettings) -> None:
         ina topo run two-racks:2 --runner loopback -- python examples/digits.py
     """
     from bmv2_topos.testbeds import netns
-    from ina.runtime.programs import bundle
-    from ina.runtime.testbeds import live_runner
-    from ina.runtime.testbeds import opened as opened_testbed
+    from ina.switches.programs import bundle
+    from ina.switches.testbeds import live_runner
+    from ina.switches.testbeds import opened as opened_testbed
 
     entries = asked.run.entries(asked.workers)
     if asked.runner != "loopback" and netns.slug(asked.topology) in netns.known():

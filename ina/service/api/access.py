@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from controller.vocabulary import Job
+from ina.errors import Conflict, Unknown
 from ina.service.api.problems import Problem
 from ina.service.daemon import Daemon
-from ina.service.errors import Conflict, Unknown
 from ina.service.records import JobRecord
 from ina.service.tokens import Person, Role, Tokens
 

@@ -21,7 +21,7 @@ from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
 from ina.service.api.problems import MAX_RANKS, NAME, Problem, pointer, refusals
 from ina.service.daemon import Daemon
 from ina.service.records import LEASE_S
-from ina.service.service import JobGrant
+from ina.service.views import JobGrant
 
 router = APIRouter(prefix="/v1/admissions", dependencies=[Depends(BEARER)], responses=refusals())
 

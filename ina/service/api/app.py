@@ -18,6 +18,7 @@ from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
+from ina.errors import Unknown
 from ina.service import views
 from ina.service.api import admissions, metrics
 from ina.service.api.access import Gate, as_user, gone, own
@@ -42,11 +43,10 @@ from ina.service.api.history import History, Shared
 from ina.service.api.problems import MAX_JOBS, STREAM, SUBMISSION, TEXT, Problem, refusals, register
 from ina.service.api.streams import EventStream, Streams, event, following, piece
 from ina.service.daemon import Daemon
-from ina.service.errors import Unknown
 from ina.service.quotas import Quota
 from ina.service.records import State
-from ina.service.service import Kind, LogLine, Reload
 from ina.service.tokens import Person
+from ina.service.views import Kind, LogLine, Reload
 
 SMALL_BYTES = 1 << 14
 """Descriptions of jobs up to this size are read at once, larger ones in a thread."""
@@ -227,7 +227,7 @@ async def retry(record: Own, service: Serving) -> Response:
 @_v1.get("/jobs/{name}/explanation", response_model=views.ExplanationView)
 async def explanation(record: Own, service: Serving) -> Response:
     """Explain why a job stands as it does, and what it would take to be faster."""
-    return Json(views.of_explanation(service.explain(record.name), service.now_s))
+    return Json(service.explain(record.name))
 
 
 @_v1.get("/jobs/{name}/logs/{rank}", response_model=views.LogView, responses=STREAM)
@@ -305,9 +305,7 @@ async def cluster(request: Request, service: Serving, person: Asker) -> Response
 
     def made() -> object:
         records = [each for each in service.records() if person.owns(each.submitted.tenant)]
-        view = views.of_cluster(
-            service.cluster(), records, service.now_s, service.began_at, operates=person.operates
-        )
+        view = service.cluster(records, operates=person.operates)
         return view if person.operates else views.hiding(view, {each.name for each in records})
 
     shared: Shared = request.app.state.shared
@@ -343,7 +341,7 @@ async def reallocate(
 ) -> Response:
     """Divide the memory of the switches now, and show what each job has got, and why."""
     found = await service.reallocate(own(service, person, job).name if job else "", by=person.name)
-    return Json(views.of_reallocation(found, service.now_s))
+    return Json({"at_s": service.now_s, "jobs": found})
 
 
 @_v1.post("/reload", response_model=views.ReloadView)

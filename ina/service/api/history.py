@@ -13,7 +13,7 @@ from starlette.requests import Request
 from ina.service.api.asking import Json
 from ina.service.daemon import Daemon
 from ina.service.tokens import Person
-from ina.service.views import MemoryView, MomentView, ShareView, hidden, shares_of
+from ina.service.views import MemoryView, MomentView, ShareView, hidden
 
 MOST = 100_000
 """Shares that are kept of all switches together; older ones are forgotten."""
@@ -34,9 +34,9 @@ class History:
     def sample(self) -> None:
         """Note the divisions that are others than before."""
         now_s = self._service.now_s
-        for switch in self._service.cluster().switches:
-            moments = self._moments.setdefault(switch.name, deque())
-            shares = shares_of(switch)
+        for switch in self._service.switches():
+            moments = self._moments.setdefault(switch["name"], deque())
+            shares = switch["shares"]
             if not moments or moments[-1]["shares"] != shares:
                 moments.append({"at_s": now_s, "shares": shares})
                 self._size += 1 + len(shares)
@@ -68,7 +68,7 @@ class History:
         return {
             "now_s": self._service.now_s,
             "since_s": self._since_s,
-            "slots": {switch.name: switch.slots for switch in self._service.cluster().switches},
+            "slots": {switch["name"]: switch["slots"] for switch in self._service.switches()},
             "switches": {
                 name: [{"at_s": each["at_s"], "shares": shown(each["shares"])} for each in moments]
                 for name, moments in self._moments.items()

@@ -8,7 +8,7 @@ from typing import get_args
 
 from ina.service.daemon import Daemon
 from ina.service.records import State
-from ina.service.views import covered, shares_of
+from ina.service.views import covered
 from softswitch import metric_family, metric_labels
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -16,12 +16,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
     """Return all figures as of now; `answers` are the answers given so far, by status code."""
-    cluster, records = service.cluster(), service.records()
+    records, servers, switches = service.records(), service.servers(), service.switches()
     states = Counter(record.state for record in records)
     late = sum(record.late and not record.over for record in records)
     done_late = sum(record.late and record.state == "completed" for record in records)
     found_none = [(each.name, each.fallback_share) for each in records]
-    servers, switches = cluster.servers, cluster.switches
     gauges: list[tuple[str, str, dict[str, float]]] = [
         ("start_time_seconds", "When the service was first started.", {"": service.began_at}),
         (
@@ -38,27 +37,31 @@ def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
             "Part of a running job's packets that found no slot lately.",
             _by("job", ((name, share) for name, share in found_none if share is not None)),
         ),
-        ("server_gpus", "GPUs.", _by("server", ((each.name, each.gpus) for each in servers))),
+        ("server_gpus", "GPUs.", _by("server", ((each["name"], each["gpus"]) for each in servers))),
         (
             "server_gpus_used",
             "GPUs in use by jobs.",
-            _by("server", ((each.name, each.used) for each in servers)),
+            _by("server", ((each["name"], each["used"]) for each in servers)),
         ),
         (
             "server_usable",
             "Whether jobs may start on the server: 1, or 0.",
-            _by("server", ((each.name, float(not each.down)) for each in servers)),
+            _by("server", ((each["name"], float(not each["down"])) for each in servers)),
         ),
-        ("switch_slots", "Aggregator slots.", _by("switch", ((each.name, each.slots) for each in switches))),
+        (
+            "switch_slots",
+            "Aggregator slots.",
+            _by("switch", ((each["name"], each["slots"]) for each in switches)),
+        ),
         (
             "switch_slots_held",
             "Aggregator slots in use by jobs.",
-            _by("switch", ((each.name, covered(shares_of(each))) for each in switches)),
+            _by("switch", ((each["name"], covered(each["shares"])) for each in switches)),
         ),
         (
             "switch_up",
             "Whether the switch is used: 1, or 0.",
-            _by("switch", ((each.name, float(not each.down)) for each in switches)),
+            _by("switch", ((each["name"], float(not each["down"])) for each in switches)),
         ),
         ("http_streams", "Streams of events that are open.", {"": streams}),
     ]

@@ -17,7 +17,7 @@ from starlette.routing import Match, Route
 from controller.vocabulary import BadSpec
 from controller.vocabulary.documents import json_schema
 from controller.vocabulary.schema import JOB, MAX_WORKERS
-from ina.service.errors import Conflict, ServiceError, StoreError, TooMany, Unknown
+from ina.errors import Conflict, ServiceError, StoreError, TooMany, Unknown
 
 TYPE = "application/problem+json"
 

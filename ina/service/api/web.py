@@ -22,8 +22,8 @@ from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK, PER_PEER, Listener, Peer
 from ina.service.api.problems import Problem
 from ina.service.daemon import Daemon
-from ina.service.service import Reload
 from ina.service.tokens import Tokens
+from ina.service.views import Reload
 
 _STOP_S = 2
 """For which open requests may go on when the service ends."""

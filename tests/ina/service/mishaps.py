@@ -11,8 +11,8 @@ from typing import Protocol
 from controller.errors import BadSpec
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job, Topology
+from ina.errors import Conflict, StoreError, Unknown
 from ina.service.daemon import Daemon
-from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from tests.clusters import without

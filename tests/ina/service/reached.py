@@ -17,7 +17,7 @@ from controller.switches.programs import ProgramBundle, objects
 from controller.switches.target import Entry, Kind, Match, MulticastGroup, ProgramInfo, Revision, TableEntry
 from controller.vocabulary import Topology
 from hostlib import wire
-from ina.runtime.programs import bundle
+from ina.switches.programs import bundle
 from softswitch.compiler import p4info
 from softswitch.engine.build import load
 from softswitch.engine.cache import compile_once

@@ -15,10 +15,10 @@ from typing import Any
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job, Link, Topology
 from controller.vocabulary.catalog import leaf_spine, star
-from ina.service import faults
+from ina import faults
+from ina.errors import Conflict, StoreError
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
-from ina.service.errors import Conflict, StoreError
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.policies import Policies
@@ -241,9 +241,7 @@ class Schedule:
             daemon = self.daemon
             if daemon.ready:
                 continue
-            cluster = daemon.cluster()
-            down = {each.name: each.down for each in cluster.servers}
-            down |= {each.name: each.down for each in cluster.switches}
+            down = {each["name"]: each["down"] for each in (*daemon.servers(), *daemon.switches())}
             for name, why in down.items():
                 if why == "drained":
                     await daemon.drain(name, back=True)

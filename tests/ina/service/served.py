@@ -77,7 +77,7 @@ class Served:
 
     def texts(self, name: str) -> list[str]:
         """Return what was decided about a job, in words."""
-        return [each.entry.text for each in self.daemon.explain(name).decisions]
+        return [each["text"] for each in self.daemon.explain(name)["decisions"]]
 
     async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
         """Let time go on until a job is in a state."""

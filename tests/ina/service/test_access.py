@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from controller.vocabulary import BadSpec
+from ina.errors import Conflict, StoreError, Unknown
 from ina.service.api import Address, Certificate, speaking
 from ina.service.client import Client, Refused, Unreachable
-from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.tokens import FILE, Role, Tokens
 from tests.ina.service.bed import TIMEOUT_S, USER, Bed, cluster, job, serving, stand
 from tests.ina.service.test_refusals import problem
@@ -83,6 +83,8 @@ def test_names_are_a_tenants_own_and_free_again_after_the_end(people: dict[str, 
         409,
         "there is a job 'vision' that is not over; give another name",
     )
+    twins = alice.post("/v1/jobs", json={"jobs": [job("twin", workers=1)] * 2})
+    assert (twins.status_code, alice.get("/v1/jobs/twin").status_code) == (422, 404), "all or none"
     assert alice.delete("/v1/jobs/vision").json()["number"] == 1
     assert alice.post("/v1/jobs", json=again).json()["jobs"][0]["id"] == "vision#3"
     assert [alice.get(f"/v1/jobs/{way}").json()["number"] for way in ("vision", "vision%231", "1")] == [

@@ -76,14 +76,14 @@ async def test_a_job_that_goes_on_as_best_effort_is_completed_late_everywhere(se
     world.iterations["patient"] = 100
     await daemon.submit([job("patient", deadline_s=2.0, on_late="best-effort")])
     await served.until(lambda: daemon.now_s > 3.0)
-    assert "it has missed its deadline, 1." in daemon.explain("patient").advice[-1]
+    assert "it has missed its deadline, 1." in daemon.explain("patient")["advice"][-1]
     await served.until(lambda: daemon.record("patient").over)
     record = daemon.record("patient")
     assert (record.state, record.late) == ("completed", True)
     view = views.of_job(record, daemon.now_s)
     assert (view["state"], view["late"]) == ("completed", True)
     assert "completed late" in rows([view], daemon.now_s)[1][0]
-    texts = [(each.entry.event, each.entry.text) for each in daemon.explain("patient").decisions]
+    texts = [(each["event"], each["text"]) for each in daemon.explain("patient")["decisions"]]
     assert [text for event, text in texts if event == "late" and "has passed" in text]
     assert [text for event, text in texts if event == "ended" and "after its deadline" in text]
     assert "ina_controller_jobs_completed_late 1" in render(daemon, streams=0, answers={})
@@ -104,10 +104,8 @@ async def test_a_deadline_that_passes_while_no_controller_runs_is_noticed_and_an
     await served.until(lambda: all(each.over for each in served.daemon.records()))
     found = {each.name: (each.state, each.late) for each in served.daemon.records()}
     assert found == {"in time": ("completed", False), "too late": ("completed", True)}
-    (ended,) = [
-        each.entry for each in served.daemon.explain("in time").decisions if each.entry.event == "ended"
-    ]
-    assert ended.numbers["ran_s"] == pytest.approx(60 * ITERATION_S, abs=0.5)  # not until that was seen
+    (ended,) = [each for each in served.daemon.explain("in time")["decisions"] if each["event"] == "ended"]
+    assert ended["numbers"]["ran_s"] == pytest.approx(60 * ITERATION_S, abs=0.5)  # not until that was seen
     await served.clean()
 
 

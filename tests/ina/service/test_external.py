@@ -9,8 +9,8 @@ import pytest
 from controller.core import Measured
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
-from ina.service import faults
-from ina.service.errors import Conflict, TooMany, Unknown
+from ina import faults
+from ina.errors import Conflict, TooMany, Unknown
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from ina.service.records import LEASE_S
@@ -212,16 +212,15 @@ async def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(ser
     for name in ("share", "urgent"):
         await served.state(name, "running")
     nothing = await daemon.reallocate()
-    assert [(each.job, each.changed) for each in nothing] == [("share", False), ("urgent", False)]
-    assert nothing[0].why.endswith("shared with nobody: it has no deadline")
+    assert [(each["job"], each["changed"]) for each in nothing] == [("share", False), ("urgent", False)]
+    assert nothing[0]["why"].endswith("shared with nobody: it has no deadline")
     daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
     (found,) = await daemon.reallocate("urgent", by="alice")
-    assert found.changed
-    assert sum(region.size for region in found.after.values()) > sum(
-        region.size for region in found.before.values()
-    )
-    assert "of its own" in found.why
-    assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found.why
+    assert found["changed"]
+    before, after = (sum(each["slots"] for each in found[when].values()) for when in ("before", "after"))
+    assert after > before
+    assert "of its own" in found["why"]
+    assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found["why"]
     assert any("asked for by alice" in each.entry.text for each in daemon.decisions())
     for name in ("share", "urgent"):
         await daemon.leave(name)

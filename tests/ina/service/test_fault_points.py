@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-import ina.service
-from ina.service import faults
+from ina import faults
 from tests.ina.service.schedule import CLUSTERS, Schedule, dying_at_each_step, play
 
-SERVICE = Path(ina.service.__file__).parent
+INA = Path(faults.__file__).parent
 OUTSIDE = {
-    "effects.py": {
+    "service/effects.py": {
         *("_executor.start", "_executor.grant", "_executor.stop", "_executor.forget"),
         *("_network.admit", "_network.remove"),
     },
-    "fallback_jobs.py": {"fallbacks.serve"},
-    "ledger.py": {
+    "service/fallback_jobs.py": {"fallbacks.serve"},
+    "service/ledger.py": {
         "_store.append",
         "_store.hold",
         "_store.let_go",
@@ -27,11 +26,11 @@ OUTSIDE = {
         "_store.sync",
         "_store.archive",
     },
-    "loop.py": {"shutil.rmtree"},
-    "network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "controller.adjust"},
-    "executor.py": {"files.write", "subprocess.Popen"},
-    "external.py": {"files.write"},
-    "fallback.py": {"at.hold"},
+    "service/loop.py": {"shutil.rmtree"},
+    "service/network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "controller.adjust"},
+    "launch/executor.py": {"files.write", "subprocess.Popen"},
+    "service/external.py": {"files.write"},
+    "fallback/servers.py": {"at.hold"},
 }
 """Calls by which something outside the daemon's memory changes."""
 OF_PROCESSES = {
@@ -72,7 +71,7 @@ def is_point(statement: ast.stmt | None) -> bool:
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_fault_point_follows_each_call_that_leaves_something(name: str) -> None:
     """One that ends its function is followed by the point of who calls that."""
-    found = list(steps(ast.parse((SERVICE / name).read_text()), OUTSIDE[name]))
+    found = list(steps(ast.parse((INA / name).read_text()), OUTSIDE[name]))
     assert found
     lacking = [f"{name}:{step.lineno}: {ast.unparse(step)}" for step, then in found if not is_point(then)]
     assert not lacking, lacking
@@ -86,7 +85,7 @@ def test_a_step_without_a_fault_point_is_noticed() -> None:
 def test_all_fault_points_are_named() -> None:
     used = {
         node.args[0].value
-        for path in SERVICE.glob("*.py")
+        for path in INA.glob("*/*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "fault_point"
         if isinstance(node.args[0], ast.Constant)

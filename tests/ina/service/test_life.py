@@ -9,7 +9,7 @@ import pytest
 
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import BadSpec, Job
-from ina.service.errors import Conflict
+from ina.errors import Conflict
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served
 
 SERVERS = CLUSTER.servers_for("worker")

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed.controller_process import NoFallbacks, NoWorkers, cluster
+from benchmarks.speed.controller_process import NoWorkers, cluster
 from controller import SwitchSession
 from controller.vocabulary import Job
+from ina.errors import Conflict, StoreError
+from ina.launch.orders import RunStatus
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
-from ina.service.errors import Conflict, StoreError
 from ina.service.ledger import Ledger
 from ina.service.network import Network
-from ina.service.orders import RunStatus
 from ina.service.policies import Policies
 from ina.service.runs import LOOKS_PER_S
 from ina.service.store import Store
@@ -62,7 +62,7 @@ async def living(folder: Path, executor: NoWorkers, racks: int = 8) -> AsyncIter
             testbed="none",
             switches=Network(unused_switch, program()),
             executor=executor,
-            fallbacks=NoFallbacks(),
+            fallbacks=None,
             blocking=Threads(),
         )
         running = asyncio.create_task(daemon.run())

@@ -16,10 +16,9 @@ from controller.vocabulary import BadSpec, Job, Topology, parse_topology
 from controller.vocabulary.catalog import leaf_spine
 from controller.vocabulary.files import check_job, topology_document
 from controller.vocabulary.graphs import pinned
-from ina.runtime.errors import BadRun
+from ina.errors import BadRun, ServiceError
+from ina.launch.engines import EngineChoice
 from ina.service.client import Client, Refused
-from ina.service.engines import EngineChoice
-from ina.service.errors import ServiceError
 from ina.service.machines import MachineSite, read_cluster
 from ina.service.policies import Policies
 from ina.service.reload import Files

@@ -16,9 +16,9 @@ from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.vocabulary import Region, Tree
 from controller.vocabulary.catalog import leaf_spine
+from ina.launch.plain import plain
 from ina.service.clock import Clock
 from ina.service.holds import HeldRun, held_run
-from ina.service.plain import plain
 from ina.service.policies import Policies
 from ina.service.steps import Resize, Start, Stop, steps
 from ina.service.store import Store

@@ -16,9 +16,9 @@ from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
+from ina.launch.plain import plain, record_of
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
-from ina.service.plain import plain, record_of
 from ina.service.policies import Policies, read_policies
 from ina.service.snapshots import program
 from ina.service.store import Store
@@ -279,7 +279,7 @@ async def test_a_scheduler_that_places_jobs_is_reached_by_a_reload_and_left_agai
         served.policies = Policies(scheduler, settings)
         await served.daemon.reload(served.policies)
         await served.again()
-        assert served.daemon.cluster().policies["placement"] == placement
+        assert served.daemon.cluster([], operates=True)["policies"]["placement"] == placement
     await served.until(lambda: all(each.over for each in served.daemon.records()), 2000.0)
     assert {each.state for each in served.daemon.records()} == {"completed"}
     assert served.world.completed == {"a": 1, "b": 1, "c": 1}

@@ -12,8 +12,8 @@ from controller.core.compose import submission_of
 from controller.core.core import Core
 from controller.errors import BadSpec
 from controller.vocabulary import Job
+from ina.errors import Conflict, Unknown
 from ina.service.clock import Clock
-from ina.service.errors import Conflict, Unknown
 from ina.service.ledger import _KNOWN, Ledger
 from ina.service.policies import Policies
 from ina.service.retention import Retention
@@ -85,7 +85,7 @@ async def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again(served: 
         await run(served, f"j{number}")
     await served.until(lambda: len(names(served)) == 2)
     assert names(served)[0] == "long"
-    assert served.daemon.explain("long").decisions
+    assert served.daemon.explain("long")["decisions"]
     await served.daemon.cancel("long")
     await served.clean()
 

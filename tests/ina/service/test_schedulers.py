@@ -19,10 +19,10 @@ from controller.policies.by_kind import AllocationSettings
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Submission
 from controller.vocabulary import Cluster, Job, fabrics
-from ina.runtime.fabric import open_fabric
-from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import LiveJobs, WorkerOptions
 from ina.service.policies import Policies
+from ina.switches.fabric import open_fabric
 from tests.system.command import family
 
 T = TypeVar("T")

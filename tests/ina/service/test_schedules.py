@@ -12,7 +12,7 @@ from bmv2_topos.testbeds.netns import forwarding
 from controller.vocabulary import Link, Topology
 from controller.vocabulary.catalog import leaf_spine
 from controller.vocabulary.graphs import pinned
-from ina.service.errors import Conflict
+from ina.errors import Conflict
 from ina.service.store import Store
 from ina.service.wiring import Wiring
 from tests import effort

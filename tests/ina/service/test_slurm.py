@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from controller.vocabulary.catalog import named
-from ina.service import files, slurm, slurm_runs
-from ina.service.engines import EngineChoice
-from ina.service.errors import EngineError, ServiceError
-from ina.service.orders import RunStatus
-from ina.service.slurm_runs import SlurmRuns
+from ina.errors import EngineError, ServiceError
+from ina.launch import files, slurm, slurm_runs
+from ina.launch.engines import EngineChoice
+from ina.launch.orders import RunStatus
+from ina.launch.slurm_runs import SlurmRuns
 
 
 def test_jobs_are_read_with_their_states_and_reasons() -> None:

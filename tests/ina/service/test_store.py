@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from controller.vocabulary import Job
+from ina.errors import StoreError
 from ina.service import recovery
-from ina.service.errors import StoreError
 from ina.service.store import VERSION, Store, locked
 from ina.service.tokens import Role, Tokens
 from tests.ina.service.served import LEFT, RIGHT, Served
@@ -333,7 +333,7 @@ def test_a_process_of_a_copy_of_the_state_elsewhere_is_named(killed: Path, tmp_p
     run = killed / "runs" / "3"
     run.mkdir(parents=True)
     waits = "print('alive', flush=True); input()"
-    words = [sys.executable, "-c", waits, "ina.service.run_process", str(run)]
+    words = [sys.executable, "-c", waits, "ina.launch.run_process", str(run)]
     with Store(killed) as store:
         identity = store.identity
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

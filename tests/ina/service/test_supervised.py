@@ -18,7 +18,7 @@ import pytest
 from controller.vocabulary import jobs_of
 from controller.vocabulary.documents import Document
 from ina.service import logs, notify
-from ina.service.service import LogLine
+from ina.service.views import LogLine
 from tests.ina.service.bed import TIMEOUT_S, cluster, job, stand
 
 UNIT = Path(__file__).parents[3] / "examples" / "controller" / "ina-controller.service"
@@ -105,7 +105,7 @@ def test_systemd_accepts_the_example(tmp_path: Path) -> None:
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
     made = io.StringIO()
-    log = logging.getLogger("ina.service")
+    log = logging.getLogger("ina")
     before = log.handlers[:], log.level, log.propagate
     yield made
     log.handlers[:], log.level, log.propagate = before

@@ -20,8 +20,8 @@ from controller import Fleet, SwitchSession
 from controller.p4runtime_shim.ports import PortEnds, SwitchReport
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
-from ina.service.errors import RunnerGone
-from ina.service.orders import RunOrder, RunStatus
+from ina.errors import RunnerGone
+from ina.launch.orders import RunOrder, RunStatus
 from tests.ina.service.reached import reached, summed
 
 T = TypeVar("T")
@@ -320,7 +320,7 @@ class World:
 
 
 class Inline:
-    """`ina.service.threads.Blocking` in virtual time: calls take a moment, and a dead daemon makes none."""
+    """`ina.service.threads.Threads` in virtual time: calls take a moment, and a dead daemon makes none."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,7 +1,6 @@
-"""Additive models with interactions (GA²M) as plain data: sums of tables of features and pairs (Lucid, 3.5).
+"""Additive models with interactions (GA²M): sums of tables of features and pairs (Lucid, 3.5).
 
-`interpret` trains them (explainable boosting machines); after that a model predicts and explains
-its predictions without it.
+`interpret` trains them (explainable boosting machines).
 
 Plots of what additive models have learned: shape functions.
 """
@@ -10,8 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,41 +25,6 @@ Value = float | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """Bins: a feature's values as rows of a table.
-
-    Row 0 is for unknown values, the last one for categories that were not in training. Numbers fall between
-    `cuts`, which increase; categories have their row in `rows`.
-    """
-
-    feature: int
-    cuts: tuple[float, ...] = ()
-    rows: Mapping[str, int] | None = None
-
-    def row(self, value: Value) -> int:
-        """Return a value's row."""
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            return 0
-        if self.rows is not None:
-            return self.rows.get(str(value), max(self.rows.values(), default=0) + 1)
-        return bisect_right(self.cuts, float(value)) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One table: scores by the rows of one axis, or of two; `weights` are the samples behind each."""
-
-    axes: tuple[Axis, ...]
-    scores: tuple[tuple[float, ...], ...]
-    weights: tuple[tuple[float, ...], ...]
-
-    def score(self, values: Sequence[Value]) -> float:
-        """Return the contribution of this term to a job's prediction."""
-        rows = [axis.row(values[axis.feature]) for axis in self.axes]
-        return self.scores[rows[0]][rows[1] if len(rows) > 1 else 0]
-
-
-@dataclass(frozen=True, slots=True)
 class Contribution:
     """Contribution of one term to a prediction."""
 
@@ -72,46 +35,47 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class AdditiveModel:
-    """An intercept and a sum of terms over named features."""
+    """An intercept and a sum of terms over named features; `machine` is what `interpret` has trained."""
 
     features: tuple[str, ...]
-    intercept: float
-    terms: tuple[Term, ...]
+    categories: tuple[str, ...]
+    machine: Any
+
+    @property
+    def intercept(self) -> float:
+        """What the terms are added to."""
+        return float(np.ravel(self.machine.intercept_)[0])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the terms: those of their features."""
+        return [" x ".join(self.features[each] for each in of) for of in self.machine.term_features_]
 
     def predict(self, values: Sequence[Value]) -> float:
-        """Return the prediction for one job. O(terms · log cuts)."""
-        return self.intercept + math.fsum(term.score(values) for term in self.terms)
+        """Return the prediction for one job."""
+        return float(self.machine.predict(_matrix(self.features, [values], self.categories))[0])
 
     def explain(self, values: Sequence[Value]) -> list[Contribution]:
         """Return each term's contribution, largest first; with the intercept they sum to the prediction."""
+        scores = self.machine.eval_terms(_matrix(self.features, [values], self.categories))[0]
         found = [
-            Contribution(self.name(term), tuple(values[a.feature] for a in term.axes), term.score(values))
-            for term in self.terms
+            Contribution(name, tuple(values[each] for each in of), float(score))
+            for name, of, score in zip(self.names, self.machine.term_features_, scores, strict=True)
         ]
         return sorted(found, key=lambda c: -abs(c.score))
-
-    def name(self, term: Term) -> str:
-        """Return the names of a term's features."""
-        return " x ".join(self.features[axis.feature] for axis in term.axes)
 
     def shape(self, feature: str) -> list[tuple[str, float]]:
         """Return the shape function of a feature: where each stretch begins, or the category, and its score.
 
         Raises BadSample if the model has no term of this feature alone.
         """
-        term = self._single(feature)
-        axis = term.axes[0]
-        scores = [row[0] for row in term.scores]
-        if axis.rows is not None:
-            return [(name, scores[row]) for name, row in axis.rows.items()]
-        starts = ["-inf", *(f"{cut:g}" for cut in axis.cuts)]
-        return list(zip(starts, scores[1:], strict=False))
-
-    def _single(self, feature: str) -> Term:
-        for term in self.terms:
-            if len(term.axes) == 1 and self.features[term.axes[0].feature] == feature:
-                return term
-        raise BadSample(f"no term of '{feature}' alone; there are {', '.join(map(self.name, self.terms))}")
+        if feature not in self.names:
+            raise BadSample(f"no term of '{feature}' alone; there are {', '.join(self.names)}")
+        scores = self.machine.term_scores_[self.names.index(feature)].tolist()  # the first: of unknown values
+        bins = self.machine.bins_[self.features.index(feature)][0]
+        if isinstance(bins, dict):
+            return [(str(name), scores[row]) for name, row in bins.items()]
+        return list(zip(["-inf", *(f"{cut:g}" for cut in bins)], scores[1:], strict=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +130,7 @@ def train(
         machine.fit(_matrix(features, samples, categories), np.asarray(targets, dtype=float))
     for name in rising:
         machine.monotonize(name, increasing=True)
-    return _extract(machine, tuple(features))
+    return AdditiveModel(tuple(features), tuple(categories), machine)
 
 
 def _machine(features: Sequence[str], categories: Sequence[str], boosting: Boosting) -> Any:
@@ -196,34 +160,12 @@ def _matrix(features: Sequence[str], samples: Sequence[Sequence[Value]], categor
     return matrix
 
 
-def _extract(model: Any, features: tuple[str, ...]) -> AdditiveModel:
-    terms = []
-    for number, of in enumerate(model.term_features_):
-        axes = []
-        for feature in of:
-            levels = model.bins_[feature]  # finest first; terms of k features use the k-th, or the last
-            bins = levels[min(len(of), len(levels)) - 1]
-            if isinstance(bins, dict):
-                axes.append(Axis(feature, rows={str(k): int(v) for k, v in bins.items()}))
-            else:
-                axes.append(Axis(feature, cuts=tuple(map(float, bins))))
-        terms.append(Term(tuple(axes), _rows(model.term_scores_[number]), _rows(model.bin_weights_[number])))
-    return AdditiveModel(features, float(np.ravel(model.intercept_)[0]), tuple(terms))
-
-
-def _rows(table: Any) -> tuple[tuple[float, ...], ...]:
-    array = np.asarray(table, dtype=float)
-    if array.ndim == 1:
-        array = array[:, None]
-    return tuple(tuple(map(float, row)) for row in array)
-
-
 def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:
     """Draw the shape functions of these features, or of all that have one, below each other.
 
     Raises PlotsMissing, BadSample for a feature that has none.
     """
-    single = [model.name(term) for term in model.terms if len(term.axes) == 1]
+    single = [name for name in model.names if name in model.features]
     wanted = list(features) or single
     if not wanted:
         raise BadSample("the model has no term of one feature to draw")

@@ -11,26 +11,11 @@ An interference model: the speed of one job beside others, relative to its speed
 All sources of such speeds have this one method: the true speeds (`scaling`), measurements of them
 (`scaling.Noisy`), and the forests' predictions (`models`). So a policy works with any of them.
 
-The scheduling interval, after which jobs may be preempted again, from the load.
-
-The patent names the inputs (the cluster's GPUs TCG, all GPUs asked for TRG, the jobs within one node and
-beyond one with their costs of a preemption m1 and m2); its formula is lost. This one is ours. Short
-intervals lose work: each boundary costs ``c = (n1 m1 + n2 m2) / (n1 + n2)``, the mean over all jobs. Long
-ones delay jobs of higher priority, by half an interval on average. If one such delay occurs every ``horizon``
-seconds, both together take the fraction ``c / SI + SI / (2 horizon)`` of the time, which is least at
-``SI = sqrt(2 c horizon)``: Young's (1974) interval for checkpoints. The more the demand exceeds the GPUs
-there are, the more GPUs change hands at a boundary, so c is multiplied by that ratio, up to a limit:
-
-    SI = sqrt( 2 c horizon min(limit, max(1, TRG / TCG)) )
-
-By ablation (docs/results/sharing.md) the load's part gains nothing.
-
 Speeds of jobs that share GPUs: an interference model as the simulator's speed model.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -116,26 +101,6 @@ class PreemptionCost:
 
 
 USUAL_COST = PreemptionCost()
-
-
-HORIZON_S = 8000.0
-"""How often a job has to wait for a boundary."""
-LIMIT = 4.0
-"""The load above which the interval does not grow further."""
-LEAST_S = 60.0
-"""Shortest interval, even if preemptions are free."""
-
-
-def interval_s(cost: PreemptionCost, asked: Sequence[int], cluster_gpus: int) -> float:
-    """Return SI in seconds; `asked` has the GPUs that each job asks for. O(jobs).
-
-    >>> cost = PreemptionCost(40, 60, node_gpus=8)
-    >>> interval_s(cost, [8, 8], 64), interval_s(cost, [8] * 32, 64)
-    (800.0, 1600.0)
-    """
-    mean_s = math.fsum(cost.of(gpus) for gpus in asked or (1,)) / max(1, len(asked))
-    load = min(LIMIT, max(1.0, sum(asked) / cluster_gpus))
-    return max(LEAST_S, math.sqrt(2.0 * mean_s * HORIZON_S * load))
 
 
 class InterferenceSpeed:

@@ -10,14 +10,13 @@ separately, this is ``g / (1 + c)`` if all its GPUs are shared equally, and also
 The lowest P comes first. So jobs with little service come before jobs with much (durations need not be
 known); jobs that share are charged less, and keep their place longer; and jobs that were preempted often are
 not soon preempted again. P is divided into levels that widen by a factor, because jobs with nearly the same P
-would preempt each other in turn: within a level there are no preemptions, and the sharing that gains most
-comes first (`policy`).
+would preempt each other in turn: within a level there are no preemptions.
 
 Sharing for heterogeneous job sizes as a scheduling policy: the patent's loop.
 
 A new job is profiled, once per kind and size. Then, whenever something has changed, waiting jobs are
 started level by level (`priority`): on free GPUs if there are any, else where sharing pays (`packing`);
-within a level the job that gains most comes first. At the boundaries of the scheduling interval a waiting
+within a level the job of the lowest P comes first. At the boundaries of the scheduling interval a waiting
 job that finds neither may take the GPUs of jobs of higher levels; those are preempted, unless they find
 another place at once. If no job waits, jobs that share move to free GPUs, if the gain in one interval is
 worth the restart.
@@ -31,7 +30,7 @@ from dataclasses import dataclass
 
 from controller.policies.family import Options, option
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.sharing.interference import USUAL_COST, Load, PreemptionCost, interval_s
+from controller.policies.scheduling.sharing.interference import USUAL_COST, Load, PreemptionCost
 from controller.policies.scheduling.sharing.packing import Layout, Packer, consolidated
 
 WIDER = 4.0
@@ -82,16 +81,12 @@ class Charges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingOptions(Options):
-    """Options of the policy, and, not for users, what a preemption costs.
-
-    With `by_gain`, jobs of one level that gain most start to share first; else those of lowest priority.
-    """
+    """Options of the policy, and, not for users, what a preemption costs."""
 
     speeds_known: bool = option("1: speeds are known instead of predicted", False)
     profile_s: float = option("how long a new kind and size is profiled before it may start", 80.0, 0.0, 1e6)
-    interval_s: float = option("interval between preemptions; 0: by load and cost", 0.0, 0.0, 1e6)
+    interval_s: float = option("interval between preemptions", 600.0, 1.0, 1e6)
     cost: PreemptionCost = USUAL_COST
-    by_gain: bool = True
 
 
 DEFAULT = SharingOptions(profile_s=0.0)
@@ -138,17 +133,15 @@ class SharingPolicy:
             self._forget(job, layout)
         for job in view.arrived:
             self._admit(job, view)
-        asked = [job.spec.gpus for job in view.jobs.values()]
-        interval = self._options.interval_s or interval_s(self._options.cost, asked, view.cluster.gpus)
-        boundary = now_s >= self._boundary_s + interval
+        boundary = now_s >= self._boundary_s + self._options.interval_s
         if boundary:
             self._boundary_s = now_s
         decision = Decision([], notes=[*self._unprofiled(view)])
         self._place(layout, now_s, boundary, decision)
         if not self._waiting:
-            self._spread(layout, interval, decision)
+            self._spread(layout, decision)
         decision.groups = self._as_groups(layout)
-        decision.wake_s = self._wake_s(now_s, interval)
+        decision.wake_s = self._wake_s(now_s)
         return decision
 
     def _admit(self, job: JobState, view: View) -> None:
@@ -177,11 +170,11 @@ class SharingPolicy:
         self._groups.pop(job.order, None)
         self._reasons.pop(job.order, None)
 
-    def _wake_s(self, now_s: float, interval_s: float) -> float | None:
+    def _wake_s(self, now_s: float) -> float | None:
         times = [self._ready_s[self._loads[order]] for order in self._waiting]
         times = [time_s for time_s in times if time_s > now_s]
         if self._waiting:
-            times.append(max(self._boundary_s + interval_s, math.nextafter(now_s, math.inf)))
+            times.append(max(self._boundary_s + self._options.interval_s, math.nextafter(now_s, math.inf)))
         return min(times, default=None)
 
     def _place(self, layout: Layout, now_s: float, preempt: bool, decision: Decision) -> None:
@@ -222,34 +215,24 @@ class SharingPolicy:
         return True
 
     def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
-        """Let jobs of one level share, the one that gains most first; return those that cannot.
+        """Let jobs of one level share, in their order; return those that cannot.
 
-        Looks once at each kind and size per job that starts: O(starts x loads x placed jobs).
+        Looks once at each kind and size between two that start: O(starts x loads x placed jobs).
         """
         if self._packer is None:
             return jobs
-        left = list(jobs)
+        left: list[JobState] = []
         refused: set[Load] = set()
-        while left:
-            first = {self._loads[job.order]: job for job in reversed(left)}
-            found = [
-                (job, packing)
-                for load, job in first.items()
-                if load not in refused and (packing := self._packer.find(job, layout)) is not None
-            ]
-            if not found:
-                break
-            refused |= first.keys() - {self._loads[job.order] for job, _ in found}
-            job, packing = (
-                max(found, key=lambda pair: (pair[1].gain, -pair[0].order))
-                if self._options.by_gain
-                else min(found, key=lambda pair: left.index(pair[0]))
-            )
+        for job in jobs:
+            packing = None if self._loads[job.order] in refused else self._packer.find(job, layout)
+            if packing is None:
+                refused.add(self._loads[job.order])
+                left.append(job)
+                continue
             names = ", ".join(other.spec.name for other in packing.beside)
             reason = f"beside {names}: {packing.speed:.2f} of its speed, gain {packing.gain:.2f} per GPU"
             self._settle(job, packing.gpus, layout, reason)
             decision.notes.append((job.spec.name, reason))
-            left.remove(job)
         return left
 
     def _settle(self, job: JobState, gpus: tuple[int, ...], layout: Layout, reason: str) -> None:
@@ -297,7 +280,7 @@ class SharingPolicy:
                 high = middle
         return consolidated([gpu for _, gpu in latest[:low]], job.spec.gpus, layout.cluster)
 
-    def _spread(self, layout: Layout, interval_s: float, decision: Decision) -> None:
+    def _spread(self, layout: Layout, decision: Decision) -> None:
         """Give jobs that share GPUs for themselves, if there are any and one interval pays the restart."""
         if self._packer is None:
             return
@@ -308,7 +291,7 @@ class SharingPolicy:
             if gpus is None:
                 continue
             cost = self._options.cost.of(job.spec.gpus) * job.spec.gpus
-            if self._packer.gained_by_leaving(job, layout) * interval_s > cost:
+            if self._packer.gained_by_leaving(job, layout) * self._options.interval_s > cost:
                 layout.remove(job)
                 self._settle(job, gpus, layout, "alone: GPUs have become free")
                 decision.notes.append((job.spec.name, self._reasons[job.order]))

@@ -12,7 +12,7 @@ import pytest
 
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Decision, Submission, View
-from controller.policies.scheduling.beliefs import Profiler, Profiles, Spread, Told
+from controller.policies.scheduling.beliefs import Spread, Told
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.speed import Interleaved
@@ -28,33 +28,6 @@ STAGES = (0.5, 0.25, 0.125, 0.0)
 
 def job(number: int, model: str = "resnet18", stages_s: tuple[float, ...] = STAGES) -> JobState:
     return JobState(Submission(f"j{number}", 0.0, 1, 100.0, 1.0, stages_s, model=model), number, 1.0, 0.0)
-
-
-def test_profiles_of_like_jobs_come_nearer_to_the_truth() -> None:
-    profiles = Profiles(Profiler(0.5, seed=1))
-    off = []
-    for number in range(200):
-        one = job(number)
-        like, _ = profiles.measure(one)
-        off.append(math.dist(profiles.of(one.spec, like).stages_s, STAGES))
-    assert statistics.fmean(off[-20:]) < 0.1 * off[0]
-    assert max(off[-20:]) < 0.03
-
-
-def test_exact_profiles_are_believed_as_they_are_at_once() -> None:
-    profiles = Profiles(Profiler())
-    for number in range(3):
-        one = job(number)
-        like, changed = profiles.measure(one)
-        assert not changed
-        assert profiles.of(one.spec, like).stages_s == STAGES
-
-
-def test_jobs_without_a_model_are_alike_only_if_measured_so() -> None:
-    profiles = Profiles(Profiler())
-    other = (0.0, 0.0, 1.0, 0.0)
-    kinds = {profiles.measure(job(n, "", stages))[0] for n, stages in enumerate([STAGES, other, STAGES])}
-    assert len(kinds) == 2
 
 
 def test_the_spread_of_told_durations_is_that_of_their_error() -> None:
@@ -248,7 +221,6 @@ def test_average_and_slowdown_are_better_than_muris(trace: str, rules: str) -> N
         measure(make(rules + name, SimulationConfig(cluster)).run(jobs, cluster))
         for name in ("weave-s", "muri-s")
     )
-    assert ours.avg_slowdown < theirs.avg_slowdown
-    # the one exception is on the page of results
-    allowed = 1.06 if (trace, rules) == ("trace3", "benchmarks.replicas.muri:") else 1.0
-    assert ours.avg_jct_s < allowed * theirs.avg_jct_s
+    assert ours.avg_jct_s < theirs.avg_jct_s
+    # where all jobs come at once short ones pay: the page of results says so
+    assert ours.avg_slowdown < (1.4 if trace == "trace3_pr" else 1.0) * theirs.avg_slowdown

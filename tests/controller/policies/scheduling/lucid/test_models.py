@@ -2,22 +2,15 @@
 
 import math
 import random
-import warnings
 from datetime import UTC, datetime
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from controller.policies.scheduling.lucid import estimates as durations_module
 from controller.policies.scheduling.lucid.additive import (
     AdditiveModel,
-    Axis,
     Boosting,
-    Term,
-    _extract,
-    _machine,
-    _matrix,
     train,
 )
 from controller.policies.scheduling.lucid.estimates import DurationModel, JobFacts, train_durations
@@ -46,32 +39,30 @@ def target(row: tuple[float | None, str, float]) -> float:
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[object, AdditiveModel]:
+def trained() -> AdditiveModel:
     cases = rows(240)
-    machine = _machine(FEATURES, ["user"], Boosting(interactions=1, max_rounds=100, bags=2, seed=1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library's own, about unknown values
-        machine.fit(_matrix(FEATURES, cases, ["user"]), np.array([target(case) for case in cases]))
-    return machine, _extract(machine, FEATURES)
+    boosting = Boosting(interactions=1, max_rounds=100, bags=2, seed=1)
+    return train(FEATURES, cases, [target(case) for case in cases], boosting, categories=["user"])
 
 
-def test_the_plain_model_predicts_what_the_machine_does(trained: tuple[object, AdditiveModel]) -> None:
-    machine, model = trained
-    cases = [*rows(60, seed=2), (30.0, "a", 9.0), (None, "unseen", 1.0)]
-    expected = machine.predict(_matrix(FEATURES, cases, ["user"]))  # type: ignore[attr-defined]
-    assert [model.predict(case) for case in cases] == pytest.approx(list(expected), abs=1e-6)
+def test_a_model_predicts_like_jobs_and_unseen_categories(
+    trained: AdditiveModel,
+) -> None:
+    off = [abs(trained.predict(case) - target(case)) for case in rows(60, seed=2)]
+    assert sum(off) / len(off) < 0.5
+    assert math.isfinite(trained.predict((None, "unseen", 1.0)))
 
 
-def test_an_explanation_adds_up_to_the_prediction(trained: tuple[object, AdditiveModel]) -> None:
-    _, model = trained
+def test_an_explanation_adds_up_to_the_prediction(trained: AdditiveModel) -> None:
+    model = trained
     for case in rows(20, seed=3):
         parts = model.explain(case)
         assert model.intercept + sum(p.score for p in parts) == pytest.approx(model.predict(case))
         assert [abs(p.score) for p in parts] == sorted((abs(p.score) for p in parts), reverse=True)
 
 
-def test_shapes_show_what_matters(trained: tuple[object, AdditiveModel]) -> None:
-    _, model = trained
+def test_shapes_show_what_matters(trained: AdditiveModel) -> None:
+    model = trained
     user = dict(model.shape("user"))
     assert max(user, key=lambda name: user[name]) == "b"
     gpus = [score for _, score in model.shape("gpus")]
@@ -96,20 +87,6 @@ def test_a_shape_that_may_only_rise_does_and_the_rest_stays() -> None:
     assert any(b < a for a, b in pairwise(shapes[0][1]))
     assert all(b >= a - 1e-12 for a, b in pairwise(shapes[1][1]))
     assert shapes[0][0] == shapes[1][0]
-
-
-def test_rows_of_an_axis() -> None:
-    numbers = Axis(0, cuts=(1.0, 2.0))
-    assert [numbers.row(v) for v in (None, math.nan, 0.5, 1.0, 1.5, 2.0, 9)] == [0, 0, 1, 2, 2, 3, 3]
-    names = Axis(0, rows={"a": 1, "b": 2})
-    assert [names.row(v) for v in (None, "a", "b", "new")] == [0, 1, 2, 3]
-
-
-def test_a_hand_made_model_adds_up() -> None:
-    line = Term((Axis(0, cuts=(5.0,)),), ((0.0,), (1.0,), (2.0,), (0.0,)), ((0,), (3,), (1,), (0,)))
-    model = AdditiveModel(("x",), 10.0, (line,))
-    assert [model.predict((v,)) for v in (4, 6, None)] == [11, 12, 10]
-    assert model.shape("x") == [("-inf", 1.0), ("5", 2.0)]
 
 
 @pytest.mark.parametrize(

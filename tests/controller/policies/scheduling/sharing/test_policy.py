@@ -136,24 +136,14 @@ def test_preemption_waits_for_the_boundary_and_takes_the_one_served_most() -> No
     assert ends["second"] == (400, 5400)
 
 
-def test_jobs_of_one_level_do_not_preempt_each_other() -> None:
+@pytest.mark.parametrize("packer", [None, Packer(LAW, least_gain=9.0)], ids=["alone", "no partner gains"])
+def test_jobs_of_one_level_do_not_preempt_each_other(packer: Packer | None) -> None:
     specs = [spec("old", lasts_s=3000), spec("new", at=100, lasts_s=200)]
     starts = {}
     for first in (1000, 5000):
-        ends, _ = run(specs, ONE, packer=None, interval_s=700, ledger=Charges(first=first))
+        ends, _ = run(specs, ONE, packer=packer, interval_s=700, ledger=Charges(first=first))
         starts[first] = ends["new"][0]
     assert starts == {1000: 1400, 5000: 3000}
-
-
-def test_of_one_level_the_job_that_gains_most_shares_first() -> None:
-    specs = [spec("host", "compute", lasts_s=5000), spec("poor", "frail", at=10), spec("good", "host", at=20)]
-    best = {}
-    for by_gain in (True, False):
-        packer = Packer(LAW, least_gain=0.0, least_speed=0.2)
-        later = [dataclasses.replace(s, arrival_s=20.0) if s.name != "host" else s for s in specs]
-        ends, _ = run(later, ONE, packer=packer, interval_s=1e6, by_gain=by_gain)
-        best[by_gain] = min(("poor", "good"), key=lambda name: ends[name][0])
-    assert best == {True: "good", False: "poor"}
 
 
 def test_jobs_move_apart_when_it_is_worth_it() -> None:

@@ -8,12 +8,8 @@ from hypothesis import strategies as st
 
 from controller.policies.scheduling import BadDecision
 from controller.policies.scheduling.sharing.interference import (
-    HORIZON_S,
-    LEAST_S,
     Load,
-    PreemptionCost,
     UnknownModel,
-    interval_s,
 )
 from controller.policies.scheduling.sharing.packing import (
     Choose,
@@ -26,31 +22,6 @@ from controller.policies.scheduling.sharing.packing import (
 from controller.policies.scheduling.sharing.policy import Charges
 from controller.vocabulary import Cluster
 from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, PAIRS, beside, job
-
-COST = PreemptionCost(40, 60, node_gpus=8)
-sizes = st.lists(st.sampled_from([1, 2, 4, 8]), max_size=60)
-
-
-@given(sizes, sizes)
-def test_the_interval_never_falls_with_load(asked: list[int], more: list[int]) -> None:
-    assert interval_s(COST, asked, 64) <= interval_s(COST, asked + more, 64)
-    assert 800 <= interval_s(COST, asked, 64) <= 1600
-
-
-@given(st.lists(st.sampled_from([1, 4, 16, 32]), min_size=1, max_size=30), st.integers(1, 5))
-def test_at_one_mix_the_interval_never_falls_with_load_either(asked: list[int], times: int) -> None:
-    assert interval_s(COST, asked * times, 64) <= interval_s(COST, asked * (times + 1), 64) * (1 + 1e-12)
-
-
-def test_the_interval_is_where_both_losses_together_are_least() -> None:
-    assert interval_s(COST, [], 64) == 800
-    for asked, cost_s, load in (([1], 40, 1), ([16], 60, 1), ([1, 16], 50, 1), ([8] * 12, 40, 1.5)):
-        found = interval_s(COST, asked, 64)
-        around = [found * (1 + step / 100) for step in range(-50, 51)]
-        lost = [load * cost_s / s + s / (2 * HORIZON_S) for s in around]
-        assert around[lost.index(min(lost))] == pytest.approx(found)
-    assert interval_s(COST, [8] * 100, 64) == interval_s(COST, [8] * 32, 64) == 1600
-    assert interval_s(PreemptionCost(0, 0), [8] * 100, 64) == LEAST_S
 
 
 def test_sharing_is_charged_by_the_part_of_a_gpu() -> None:

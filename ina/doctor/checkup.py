@@ -1,0 +1,185 @@
+"""What is wrong with a cluster, judged from facts: pure functions, each finding with what to do about it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from controller.switches.model import INA_UDP_PORT
+from controller.vocabulary import Topology
+from ina.doctor.machine_facts import MachineFacts
+
+HEADER_BYTES: Final = 20 + 8 + 28
+"""IPv4, UDP and INA headers of a packet."""
+CLOCK_S: Final = 5.0
+"""Clocks that differ by more make logs hard to compare."""
+RECEIVE_BYTES: Final = 1 << 17
+OPEN_FILES: Final = 256
+SHARED_BYTES: Final = 32 << 20
+SLOW: Final = 0.25
+"""Part of the median goodput below which a machine is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong."""
+
+    where: str
+    """The switch or machine."""
+    what: str
+    remedy: str
+    harmless: bool = False
+    """Jobs run, though more slowly or with worse messages."""
+
+
+def of_machine(
+    topology: Topology,
+    machine: str,
+    facts: MachineFacts,
+    *,
+    version: str,
+    lanes: int,
+    asked: tuple[float, float],
+) -> Iterator[Finding]:
+    """Yield what is wrong with a machine by itself.
+
+    Args:
+        topology: The cluster file.
+        machine: Name of the machine.
+        facts: Of it.
+        version: This machine's.
+        lanes: Values of a packet.
+        asked: This machine's clock before and after it was asked.
+    """
+    if facts.version != version:
+        yield Finding(
+            machine,
+            f"has ina {facts.version}, this machine {version}",
+            "install the same version on all machines",
+        )
+    yield from _of_interface(topology, machine, facts, lanes)
+    before, after = asked
+    if not before - CLOCK_S <= facts.time_s <= after + CLOCK_S:
+        off = facts.time_s - (before + after) / 2
+        yield Finding(
+            machine,
+            f"its clock is {off:+.0f} s off",
+            "have all machines follow one time server (NTP)",
+            harmless=True,
+        )
+    if facts.receive_bytes is not None and facts.receive_bytes < RECEIVE_BYTES:
+        yield Finding(
+            machine,
+            f"receive buffers of sockets hold {facts.receive_bytes} bytes at most",
+            f"sysctl -w net.core.rmem_max={8 << 20}",
+            harmless=True,
+        )
+    if facts.open_files < OPEN_FILES:
+        yield Finding(
+            machine,
+            f"a process may open {facts.open_files} files",
+            f"ulimit -n 4096; want {OPEN_FILES} or more",
+        )
+    if facts.shared_bytes < SHARED_BYTES:
+        yield Finding(
+            machine,
+            f"/dev/shm has {facts.shared_bytes} bytes left, where ranks of a machine sum",
+            "make it larger: mount -o remount,size=1g /dev/shm",
+        )
+    if not facts.sealing:
+        yield Finding(
+            machine, "the package cryptography is missing", "pip install 'ina[machines]'", harmless=True
+        )
+
+
+def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: int) -> Iterator[Finding]:
+    server, ip, mac = topology.server[machine], topology.ip(machine), topology.mac(machine)
+    lines = "correct its lines in the cluster file: 'ina host' there prints them"
+    named = [each for each in facts.interfaces if each.name == server.interface]
+    having = [each for each in facts.interfaces if each.ip == ip]
+    if server.interface and not named:
+        there = ", ".join(each.name for each in facts.interfaces)
+        yield Finding(machine, f"has no interface {server.interface}; it has {there}", lines)
+        return
+    if not having:
+        there = ", ".join(each.ip for each in facts.interfaces if each.ip and not each.loopback)
+        yield Finding(machine, f"has no interface with the address {ip}; it has {there or 'none'}", lines)
+        return
+    found = (named or having)[0]
+    if found.ip != ip:
+        yield Finding(machine, f"the address {ip} is that of {having[0].name}, not of {found.name}", lines)
+    if found.mac.lower() != mac.lower():
+        yield Finding(machine, f"{found.name} has the MAC address {found.mac}, the file says {mac}", lines)
+    if not found.up:
+        yield Finding(machine, f"{found.name} is down", f"ip link set {found.name} up")
+    elif not found.carrier:
+        yield Finding(machine, f"{found.name} has no carrier", "see to the cable, and to the switch's port")
+    needed = HEADER_BYTES + 4 * lanes
+    if found.mtu < needed:
+        yield Finding(
+            machine,
+            f"the MTU of {found.name} is {found.mtu}, and packets of {lanes} values have {needed} bytes",
+            f"ip link set {found.name} mtu 1500, or use a program with fewer lanes",
+        )
+    if facts.port_taken:
+        yield Finding(
+            machine,
+            f"UDP port {INA_UDP_PORT} of {ip} cannot be had: {facts.port_taken}",
+            f"end the process that has it (ss -ulpn 'sport = {INA_UDP_PORT}')",
+        )
+
+
+def of_silence(
+    topology: Topology, machine: str, refused: Mapping[str, Mapping[str, int]], error: str
+) -> Finding:
+    """Return why a machine's packets are not answered, by what switches have counted meanwhile.
+
+    Args:
+        topology: The cluster file.
+        machine: Name of the machine.
+        refused: By switch, packets that it refused, by reason.
+        error: What the machine's own rank says.
+    """
+    switch = topology.rack_of[machine]
+    port = topology.port_to(switch, machine)
+    here, others = refused.get(switch, {}), {name: each for name, each in refused.items() if name != switch}
+    if here.get("wrong_port"):
+        return Finding(
+            machine,
+            f"its packets reach switch {switch}, but not at port {port}, which the file says",
+            "correct its port in the cluster file, or plug it in there",
+        )
+    for name, reasons in others.items():
+        if reasons.get("unknown_job") or reasons.get("wrong_port"):
+            return Finding(
+                machine,
+                f"its packets reach switch {name}, and the file says {switch}",
+                "correct its switch in the cluster file, or plug it in there",
+            )
+    reasons = {reason: count for reason, count in here.items() if count}
+    if reasons:
+        counted = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        return Finding(machine, f"switch {switch} refuses its packets: {counted}", "see docs/protocol.md")
+    return Finding(
+        machine,
+        f"none of its packets reach switch {switch} at port {port}, or no answer comes back ({error})",
+        f"look for a firewall that drops UDP port {INA_UDP_PORT}, a VLAN, a wrong cable, or a switch's port "
+        "that is down",
+    )
+
+
+def of_speeds(goodputs_bps: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield machines that are much slower than most."""
+    if len(goodputs_bps) < 3:
+        return
+    usual = statistics.median(goodputs_bps.values())
+    for machine, goodput in goodputs_bps.items():
+        if goodput < SLOW * usual:
+            yield Finding(
+                machine,
+                f"sums {goodput / 1e6:.1f} Mb/s, the machines' median is {usual / 1e6:.1f} Mb/s",
+                "look at its link's rate and errors (ethtool, ip -s link), and at what else it runs",
+                harmless=True,
+            )

@@ -1,0 +1,110 @@
+"""Errors of runs, and of the service that runs jobs.
+
+RunError
+├── BadRun             the run is invalid; `setting` names the field that is wrong
+├── AddressTaken       another process has the UDP address of a host
+├── ProcessFailed      a switch or the fallback server did not start, or has ended; `status` says how
+├── WorkerFailed       a job's worker failed, or its job was lost
+├── GroupFailed        a job of a group failed, and ended the others
+└── StagesNotMeasured  a job ended before its stages could be measured
+
+ServiceError
+├── StoreError         the state's folder cannot be used
+├── Unknown            there is no such job, server or switch
+├── Conflict           what was asked contradicts what is there
+├── TooMany            a tenant submits more jobs than it may
+├── RunnerGone         the process that runs a job's workers does not answer
+└── EngineError        Slurm or Ray does not do what it was asked to
+"""
+
+from __future__ import annotations
+
+
+class RunError(Exception):
+    """A run of jobs failed, or cannot be."""
+
+    exit_code = 1
+    """Exit code of a command that this ends."""
+
+
+class BadRun(RunError):
+    """The run is invalid; `setting` names the field of a spec that is wrong, if there is one."""
+
+    exit_code = 2
+
+    def __init__(self, reason: str, *, setting: str = "", value: str = "") -> None:
+        self.setting = setting
+        self._reason = reason
+        self._value = value
+        super().__init__(self.told(setting))
+
+    def told(self, name: str) -> str:
+        """Return the message with this name of the setting, such as the option for it."""
+        subject = f"{name} {self._value}".strip()
+        return f"{subject}: {self._reason}" if subject else self._reason
+
+
+class AddressTaken(RunError):
+    """Another process has the UDP address of a host; `chosen`: the user asked for it."""
+
+    def __init__(self, message: str, *, chosen: bool) -> None:
+        super().__init__(message)
+        self.chosen = chosen
+
+
+class ProcessFailed(RunError):
+    """A switch or the fallback server did not start, or has ended.
+
+    `status` is its own exit status, after which it has printed the reason, and that of the command then; None
+    if it was killed.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = status or self.exit_code
+
+
+class WorkerFailed(RunError):
+    """A worker of a job failed, or the job was lost."""
+
+
+class GroupFailed(RunError):
+    """A job of a group failed, and ended the others."""
+
+
+class StagesNotMeasured(RunError):
+    """A job ended before its stages could be measured."""
+
+
+class ServiceError(Exception):
+    """The service cannot do what it was asked to."""
+
+    exit_code = 1
+
+
+class StoreError(ServiceError):
+    """The state's folder cannot be used: it is damaged, of another version, full or not writable."""
+
+
+class Unknown(ServiceError):
+    """There is no such job, server or switch."""
+
+
+class Conflict(ServiceError):
+    """What was asked contradicts what is there: a name that is taken, a job that is over."""
+
+
+class TooMany(ServiceError):
+    """A tenant submits more jobs than it may in this time; it may again `after_s` seconds later."""
+
+    def __init__(self, text: str, after_s: float) -> None:
+        super().__init__(text)
+        self.after_s = after_s
+
+
+class RunnerGone(ServiceError):
+    """The process that runs a job's workers does not answer."""
+
+
+class EngineError(ServiceError):
+    """Slurm or Ray does not do what it was asked to, or does not answer."""

@@ -1,0 +1,1 @@
+"""Fallback servers as processes: started and kept (`process`), shared (`service`), reached (`remote`)."""

@@ -1,0 +1,234 @@
+"""Starts the fallback server as a process, keeps it running, and reads its statistics."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from controller.switches.layout import TreeAdmission
+from ina.errors import ProcessFailed
+from ina.launch.server_process import ServerProcess
+
+_log = logging.getLogger(__name__)
+RESTARTS = 5
+CALM_S = 60.0
+"""One that has served for so long starts again as often as at first."""
+ASK_S = 0.25
+"""Interval at which it is asked for statistics, which also tells that it lives."""
+
+ANSWER_S = 10.0
+"""Longest wait for the last counts of one that lives, but may have to wait for a processor."""
+START_S = 30.0
+
+TITLE = "the fallback server"
+
+
+def description(tree: TreeAdmission) -> dict[str, Any]:
+    """Return an admitted job as a fallback server takes it (`hostlib.fallback.FallbackJob`)."""
+    found: dict[str, Any] = {
+        "job": tree.job,
+        "epoch": tree.epoch,
+        "tree": {str(node): children for node, children in tree.tree.items()},
+        "window": tree.window,
+    }
+    if tree.beside is not None:
+        found["beside"] = f"{tree.beside.ip}:{tree.beside.udp_port}"
+    return found
+
+
+class Fallback(Protocol):
+    """The fallback server of all jobs of a run."""
+
+    @property
+    def port(self) -> int:
+        """The root switch's port for it."""
+
+    def add(self, job: int, description: Mapping[str, Any]) -> None:
+        """Serve a job from now on."""
+
+    def remove(self, job: int) -> None:
+        """Stop serving a job."""
+
+    def check(self) -> str | None:
+        """Return why there is no longer a fallback server, or None. Call it several times per second."""
+
+    def stop(self) -> None:
+        """Have nothing to do with it any more."""
+
+    def statistics(self, job: int) -> dict[str, float]:
+        """Return the known counters of a job by name."""
+
+
+class FallbackProcess:
+    """The fallback server of all jobs of a run.
+
+    If it dies or hangs it is restarted: all of its state can be sent again by workers and switches.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        arguments: Sequence[str],
+        *,
+        prefix: Sequence[str] = (),
+        patience_s: float = 3.0,
+    ) -> None:
+        """Start it.
+
+        Args:
+            port: the root switch's port for it.
+            arguments: those of ``ina fallback``.
+            prefix: as of `ServerProcess`.
+            patience_s: silence after which it counts as stuck, and is killed; workers wait longer.
+
+        Raises:
+            ProcessFailed: it did not start.
+        """
+        self.port = port
+        self._arguments = arguments
+        self._prefix = prefix
+        self._patience_s = patience_s
+        self._jobs: dict[int, Mapping[str, Any]] = {}
+        self._change = threading.Condition()
+        self._restarts = 0
+        self._final: str | None = None
+        # What servers before this one counted, by job, and the latest statistics of this one.
+        self._before: dict[int, dict[str, float]] = {}
+        self._latest: dict[str, Any] = {}
+        self._checked_at = self._silent_s = 0.0
+        first = self._start()
+        try:
+            first.ready()
+        except BaseException:
+            first.stop()
+            raise
+        self._watch(first)
+
+    def add(self, job: int, description: Mapping[str, Any]) -> None:
+        """Serve a job from now on."""
+        with self._change:
+            self._jobs[job] = description
+            self._child.say({"add": description})
+
+    def remove(self, job: int) -> None:
+        """Stop serving a job."""
+        with self._change:
+            self._jobs.pop(job, None)
+            self._before.pop(job, None)
+            self._child.say({"remove": job})
+
+    def check(self) -> str | None:
+        """Restart it if it died or hangs; return why there is no longer a fallback server, or None.
+
+        Call it several times per second.
+        """
+        with self._change:
+            if self._final is None:
+                if why := self._child.ended():
+                    self._revive(why)
+                else:
+                    self._check_answers()
+            return self._final
+
+    def stop(self) -> None:
+        """Stop it for good."""
+        with self._change:
+            self._final = self._final or f"{TITLE} was stopped"
+        self._child.stop()
+
+    def statistics(self, job: int) -> dict[str, float]:
+        """Return the known counters of a job by name; see `counts`."""
+        return self.counts([job])[job]
+
+    def counts(self, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
+        """Return the known counters of jobs, each by name, including those of servers that died.
+
+        One that is being started has counted nothing yet, and is not waited for.
+        """
+        with self._change:
+            self._ask()
+            child, wanted, deadline = self._child, self._asked, time.monotonic() + ANSWER_S
+            while self._serves and self._answered < wanted and child is self._child and not child.ended():
+                if not self._change.wait(ASK_S) and time.monotonic() > deadline:
+                    break
+            return {job: self._of_job(job) for job in jobs}
+
+    def _check_answers(self) -> None:
+        now = time.monotonic()
+        # Of a pause of our own process nothing counts but the moment in which the answer could be heard.
+        self._silent_s += min(now - self._checked_at, ASK_S)
+        self._checked_at = now
+        if self._answered == self._asked:
+            if now - self._asked_at > ASK_S:
+                self._ask()
+        elif self._silent_s > (self._patience_s if self._serves else START_S):
+            self._child.kill()
+            self._revive(f"{TITLE} did not answer for {self._patience_s if self._serves else START_S:g} s")
+
+    def _revive(self, why: str) -> None:
+        if self._serves and time.monotonic() - self._started_s > CALM_S:
+            self._restarts = 0
+        if self._restarts == RESTARTS:
+            self._final = f"{why}, after {RESTARTS} restarts"
+            return
+        self._restarts += 1
+        _log.warning("%s; restarting it (%d of %d)", why, self._restarts, RESTARTS)
+        self._child.stop()
+        for job in self._jobs:
+            self._before[job] = self._of_job(job)
+        self._latest = {}
+        self._watch(self._start())
+        for description in self._jobs.values():
+            self._child.say({"add": description})
+
+    def _start(self) -> ServerProcess:
+        """Start a server; each one gets the same address."""
+        return ServerProcess("fallback", TITLE, self._arguments, prefix=self._prefix)
+
+    def _watch(self, child: ServerProcess) -> None:
+        """Make `child` the server; it may still be starting."""
+        self._child = child
+        self._serves = child.started
+        self._started_s = time.monotonic()
+        self._asked_at = self._checked_at = time.monotonic()
+        self._silent_s = 0.0
+        self._asked = self._answered = 0
+        threading.Thread(target=self._listen, args=(child,), daemon=True).start()
+
+    def _listen(self, child: ServerProcess) -> None:
+        message: Mapping[str, Any] | None = None
+        with contextlib.suppress(ProcessFailed):  # `check` sees that it ended
+            message = child.ready()
+        while message is not None:
+            with self._change:
+                if child is not self._child:
+                    return
+                self._serves = True
+                self._silent_s = 0.0
+                if isinstance(found := message.get("statistics"), dict):
+                    self._latest = found
+                    self._answered += 1
+                    self._change.notify_all()
+                if error := message.get("error"):
+                    _log.warning("%s refuses: %s", TITLE, error)
+            message = child.hear()
+
+    def _ask(self) -> None:
+        self._asked += 1
+        self._asked_at = time.monotonic()
+        self._silent_s = 0.0
+        self._child.say({"statistics": True})
+
+    def _of_job(self, job: int) -> dict[str, float]:
+        counts = dict(self._before.get(job, {}))
+        _add(counts, self._latest.get("jobs", {}).get(str(job), {}))
+        return counts
+
+
+def _add(counts: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, number in more.items():
+        counts[name] = counts.get(name, 0.0) + number

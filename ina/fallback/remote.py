@@ -1,0 +1,217 @@
+"""The fallback server of another process, as jobs here see it (`ina.fallback.service`)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hostlib.errors import RendezvousError
+from hostlib.meet import MessageError, encode
+from hostlib.meet.connections import knock
+from ina.errors import ProcessFailed
+from ina.fallback.service import ASK_S, HELLO_S, check_secret, received
+
+PATIENCE_S: Final = 5.0
+"""Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
+IDLE_S: Final = 20.0
+"""Time after which the connection of an owner that has no jobs there ends."""
+_RETRY_S: Final = 0.2
+
+
+class RemoteFallback:
+    """As of `ina.fallback.process.Fallback`. A connection that is lost is made again.
+
+    The jobs of an `owner` stay there when the connection ends, and are told all together (`hold`).
+    """
+
+    def __init__(
+        self,
+        port: int,
+        machine: str,
+        address: tuple[str, int] | Path,
+        secret: str | None,
+        *,
+        lanes: int,
+        owner: str = "",
+    ) -> None:
+        """Connect.
+
+        Args:
+            port: the root switch's port for it.
+            machine: name of its machine, for messages.
+            address: where its service listens.
+            secret: that it has, too; None: it asks for none.
+            lanes: values of a packet, which it must have, too.
+            owner: whose jobs they are; "": of this connection.
+
+        Raises:
+            BadRun: a short secret.
+            ProcessFailed: it is not there, or of another version, or has other lanes or another secret.
+        """
+        if secret is not None:
+            check_secret(secret)
+        self.port = port
+        self._address = address
+        self._secret = secret
+        self._lanes = lanes
+        self._owner = owner
+        self._title = f"the fallback server on {machine}"
+        advice = ""
+        if not isinstance(address, Path):
+            self._title += " ({}:{})".format(*address)
+            advice = "; 'ina fallback --serve' starts one there"
+        self._jobs: dict[int, Mapping[str, Any]] = {}
+        self._statistics: dict[int, dict[str, float]] = {}
+        self._asked: set[int] = set()
+        """Jobs whose statistics are waited for."""
+        self._change = threading.Condition()
+        self.over = False
+        """Whether it was stopped, or is idle."""
+        self._needed_s = time.monotonic()
+        self._told = False
+        """Whether `hold` was called: before, the jobs of the owner stay as they are."""
+        self._serves: list[int] = []
+        self._final: str | None = None
+        self._silent_s = 0.0
+        self._checked_s = time.monotonic()
+        self._why = "it is silent"
+        try:
+            self._connection = self._connect(HELLO_S)
+        except (OSError, MessageError) as error:
+            raise ProcessFailed(f"{self._title} does not answer: {error}{advice}") from error
+        self._lapsed = not self._serves
+        """Whether it has not served what it should, since that was told last."""
+        threading.Thread(target=self._listen, name="fallback", daemon=True).start()
+        threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
+
+    def add(self, job: int, description: Mapping[str, Any]) -> None:
+        """Serve a job from now on."""
+        with self._change:
+            self._jobs[job] = description
+            self._say({"add": description})
+
+    def remove(self, job: int) -> None:
+        """Stop serving a job."""
+        with self._change:
+            self._jobs.pop(job, None)
+            self._say({"remove": job})
+
+    def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
+        """Serve these jobs of the owner, and no others; return when it does. Raises ProcessFailed."""
+        with self._change:
+            added = [each for job, each in jobs.items() if self._jobs.get(job) != each]
+            self._jobs, self._needed_s, self._told = {**jobs}, time.monotonic(), True
+            self._say_all(added)
+            if jobs and not self._answers([*jobs][-1]):
+                raise ProcessFailed(f"{self._title} does not answer")
+            self._lapsed = False
+
+    def lives(self) -> bool:
+        """Return whether it has served the owner's jobs since it was told of them last."""
+        return self.check() is None and not self._lapsed
+
+    def check(self) -> str | None:
+        """Return why there is no fallback server any more, or None. Call it several times per second."""
+        now = time.monotonic()
+        # of a pause of our own process nothing counts but the moment in which the answer could be heard
+        self._silent_s += min(now - self._checked_s, ASK_S)
+        self._checked_s = now
+        if self._silent_s > PATIENCE_S and self._jobs:
+            return f"{self._title} has not answered for {self._silent_s:.0f} s: {self._why}"
+        return self._final
+
+    def statistics(self, job: int) -> dict[str, float]:
+        """Return the latest known counters of a job, at most `PATIENCE_S` old."""
+        with self._change:
+            return self._statistics.get(job, {}) if self._answers(job) else {}
+
+    def stop(self) -> None:
+        """Disconnect, which removes the jobs there."""
+        with self._change:
+            self._jobs = {}
+            self._say_all(())
+            self.over = True
+            with contextlib.suppress(OSError):  # a close might overtake what was said
+                self._connection.shutdown(socket.SHUT_WR)
+
+    def _answers(self, job: int) -> bool:
+        """Ask for a job's statistics, after all that was said before; return whether there is an answer."""
+        self._asked.add(job)
+        self._say({"statistics": [job]})
+        return self._change.wait_for(lambda: job not in self._asked, PATIENCE_S)
+
+    def _say_all(self, added: Iterable[Mapping[str, Any]]) -> None:
+        if self._told:
+            self._say({"only": [*self._jobs]})
+        for description in added:
+            self._say({"add": description})
+
+    def _say(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # said again once there is a connection
+            self._connection.sendall(encode(message))  # type: ignore[arg-type]
+
+    def _ask(self) -> None:
+        while not self.over:
+            with self._change:
+                if self._jobs:
+                    self._say({"statistics": [*self._jobs]})
+                else:
+                    self._silent_s = 0.0
+                    if self._owner and time.monotonic() - self._needed_s > IDLE_S:
+                        self.stop()
+            time.sleep(ASK_S)
+
+    def _listen(self) -> None:
+        while not self.over:
+            try:
+                for message in received(self._connection, PATIENCE_S + ASK_S):
+                    self._take(message)
+            except (OSError, MessageError) as error:
+                self._why = str(error)
+            self._lapsed |= bool(self._jobs)
+            self._reconnect()
+        self._connection.close()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if isinstance(found := message.get("statistics"), dict):
+            with self._change:
+                self._silent_s = 0.0
+                self._final = message.get("ended")
+                counts = {int(job): each for job, each in found.items()}
+                self._statistics |= counts
+                self._asked -= counts.keys()
+                self._change.notify_all()
+
+    def _reconnect(self) -> None:
+        while not self.over:
+            try:
+                connection = self._connect(1.0)
+            except (OSError, MessageError, ProcessFailed) as error:
+                self._why = str(error)
+                time.sleep(_RETRY_S)
+                continue
+            with self._change:
+                self._connection.close()
+                self._connection = connection
+                if self.over:
+                    connection.close()
+                self._say_all(self._jobs.values())
+            return
+
+    def _connect(self, patience_s: float) -> socket.socket:
+        """Return a connection that has been welcomed. Raises OSError, MessageError, ProcessFailed."""
+        said = {"owner": self._owner}
+        try:
+            connection, hello = knock(self._address, said, self._secret or "", patience_s)
+        except RendezvousError as error:
+            raise ProcessFailed(f"{self._title} refuses this machine: {error}") from error
+        if (lanes := hello.get("lanes")) != self._lanes:
+            connection.close()
+            raise ProcessFailed(f"{self._title} has lanes {lanes}, must be {self._lanes} as here")
+        self._serves = hello["serves"]
+        return connection

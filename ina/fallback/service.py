@@ -1,0 +1,219 @@
+"""The fallback server as a service of its machine, for all processes that admit jobs.
+
+Over TCP, or at a Unix socket: a door of `hostlib.meet.connections`. Then lines of JSON:
+
+=====================================  ========================================================
+``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
+``{"remove": id}``                     forget it
+``{"only": [id, ...]}``                forget the other jobs of the same owner
+``{"statistics": [id, ...]}``          answer ``{"statistics": {id: {...}, ...}, "ended": why}``;
+                                       every `ASK_S`, to show that both ends live
+=====================================  ========================================================
+
+What a connection has added is removed when it ends, or is silent for `SILENCE_S`. What it has added for an
+*owner*, which it names with its proof, stays: an owner that comes again is told which of its jobs are served.
+Those of one that does not come for `OWNER_S` are forgotten once somebody else connects. The server itself is
+a process (`FallbackProcess`), which is started again if it dies or hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from controller.switches.layout import fallback_udp_port
+from controller.vocabulary import Topology
+from hostlib.meet import Lines, MessageError, encode
+from hostlib.meet.connections import Door
+from hostlib.version import version
+from ina.errors import BadRun
+from ina.fallback.process import Fallback, FallbackProcess
+from ina.launch.machine_hosts import switch_address
+
+ASK_S: Final = 0.5
+SILENCE_S: Final = 30.0
+HELLO_S: Final = 10.0
+OWNER_S: Final = 24 * 3600.0
+MOST: Final = 256
+"""Connections at a time."""
+LINE_BYTES: Final = 1 << 20
+BRACKETS: Final = 1 << 12
+"""Objects and lists of a line: a tree has one for each of its switches."""
+LEAST_SECRET: Final = 16
+
+_log = logging.getLogger(__name__)
+
+
+class FallbackService(Door):
+    """Serves each connection in a thread of its own; a context manager that stops."""
+
+    def __init__(
+        self, fallback: FallbackProcess, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
+    ) -> None:
+        """Listen.
+
+        Args:
+            fallback: the server.
+            address: host and port, or path of a Unix socket, which only this user may open.
+            secret: that clients prove to know; None: all may use it who can connect.
+            lanes: values of a packet of the server.
+
+        Raises BadRun for an address that cannot be listened at, or a short secret.
+        """
+        if secret is not None:
+            check_secret(secret)
+        self._fallback = fallback
+        self._jobs: dict[int, tuple[int | str, Mapping[str, Any]]] = {}
+        """The jobs that are served, with their owners: a connection, or who it named."""
+        self._heard_s: dict[str, float] = {}
+        """When owners were there last."""
+        before = os.umask(0o177)
+        try:
+            super().__init__(address, secret or "", MOST, {"version": version(), "lanes": lanes})
+        except OSError as error:
+            where = str(address) if isinstance(address, Path) else "{}:{}".format(*address)
+            raise BadRun(f"cannot listen there: {error.strerror}", setting="serve", value=where) from error
+        finally:
+            os.umask(before)
+
+    @property
+    def unused(self) -> bool:
+        """Whether nobody is connected, and no job is served."""
+        return not self._open and not self._jobs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
+        for gone in [who for who, heard_s in self._heard_s.items() if time.monotonic() - heard_s > OWNER_S]:
+            del self._heard_s[gone]
+            self._forget(gone)
+        return {"serves": [job for job, (of, _) in self._jobs.items() if of == said.get("owner")]}
+
+    def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
+        number = connection.fileno()
+        owner = str(said["owner"]) if said.get("owner") else number
+        try:
+            for message in received(connection, SILENCE_S):
+                if isinstance(owner, str):
+                    self._heard_s[owner] = time.monotonic()
+                self._execute(message, connection, owner)
+        finally:
+            with self._change:
+                left = self._forget(number)
+            if left:
+                _log.warning("job %s: whoever had it served is gone", ", ".join(map(str, left)))
+
+    def _forget(self, owner: int | str, keep: Collection[int] = ()) -> list[int]:
+        """Forget the jobs of an owner, but these; return those forgotten."""
+        left = [job for job, (of, _) in self._jobs.items() if of == owner and job not in keep]
+        for job in left:
+            del self._jobs[job]
+            self._fallback.remove(job)
+        return left
+
+    def _execute(self, message: dict[str, Any], connection: socket.socket, owner: int | str) -> None:
+        match message:
+            case {"add": {"job": int(job)} as description}:
+                with self._change:
+                    known = self._jobs.get(job)
+                    if known == (owner, description):
+                        return
+                    if known is not None:  # of a connection that is lost, and has not ended here yet
+                        self._fallback.remove(job)
+                    self._jobs[job] = owner, description
+                    self._fallback.add(job, description)
+            case {"remove": int(job)}:
+                with self._change:
+                    if job in self._jobs and self._jobs[job][0] == owner:
+                        del self._jobs[job]
+                        self._fallback.remove(job)
+            case {"only": [*jobs]} if _are_ids(jobs):
+                with self._change:
+                    self._forget(owner, jobs)
+            case {"statistics": [*jobs]} if _are_ids(jobs):
+                answer = {"statistics": self._fallback.counts(jobs), "ended": self._fallback.check()}
+                connection.sendall(encode(answer))
+            case _:
+                raise MessageError(f"{json.dumps(message)[:100]} is no command")
+
+
+def _are_ids(jobs: Sequence[object]) -> bool:
+    return all(isinstance(job, int) for job in jobs)
+
+
+def check_secret(secret: str) -> None:
+    """Raise BadRun for a secret that could be guessed."""
+    if len(secret) < LEAST_SECRET:
+        raise BadRun(
+            f"INA_TOKEN has {len(secret)} characters: it must be a secret of {LEAST_SECRET} or more, the "
+            "same on all machines (openssl rand -hex 32)"
+        )
+
+
+def received(connection: socket.socket, silence_s: float) -> Iterator[dict[str, Any]]:
+    """Yield what the other end says, until it ends or is silent for so long. Raises OSError, MessageError."""
+    lines = Lines(LINE_BYTES, brackets=BRACKETS)
+    while True:
+        connection.settimeout(silence_s)
+        data = connection.recv(1 << 16)
+        if not data:
+            raise ConnectionAbortedError("the connection has ended")
+        yield from lines.feed(data)
+
+
+@contextlib.contextmanager
+def serving(
+    topology: Topology,
+    server: str,
+    address: tuple[str, int] | Path,
+    secret: str | None,
+    *,
+    lanes: int,
+    options: Sequence[str] = (),
+) -> Iterator[tuple[FallbackProcess, FallbackService, threading.Event]]:
+    """Serve at a server of a topology while the context lasts, for the main thread.
+
+    Args:
+        topology: The switches and servers, with their addresses.
+        server: Name of the server.
+        address: As of `FallbackService`, as are the next two.
+        secret: That clients prove to know.
+        lanes: Values of a packet.
+        options: More of ``ina fallback``.
+
+    Yields the server, its service, and an event that SIGTERM and SIGINT set. Raises BadRun, ProcessFailed.
+    """
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    local = f"{topology.ip(server)}:{fallback_udp_port(topology, server)}"
+    line = ["--transport", "udp", "--switch", switch_address(topology), "--local", local]
+    line += ["--lanes", str(lanes), *options]
+    line += ["--beside-workers"] if topology.server[server].serves_beside_workers else []
+    process = FallbackProcess(topology.port_to(topology.rack_of[server], server), line)
+    try:
+        with FallbackService(process, address, secret, lanes=lanes) as service:
+            yield process, service, stopped
+    finally:
+        process.stop()
+
+
+def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:
+    """See to the server until `stopped`, or it has ended for good; return why, or None."""
+    while not stopped.wait(0.1):
+        if why := fallback.check():
+            return why
+    return None

@@ -1,0 +1,97 @@
+"""The UDP addresses of a run: taken before any process that uses them starts, and kept until it has ended.
+
+So all processes can be told their peers' addresses before the first packet, and no other user of the machine
+can take the place of a process that has not started yet, or has ended.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+from hostlib.launch.launcher import HeldAddress, OwnSocket
+from ina.errors import AddressTaken
+
+
+class HostAddresses:
+    """Holds an address for each host (worker, fallback server), named by its port of the switch."""
+
+    def __init__(self, host: str = "127.0.0.1", base: int | None = None) -> None:
+        """Hold addresses of `host`: of port p the UDP port `base` + p, or any that is free."""
+        self._host = host
+        self._base = base
+        self.chosen: dict[int, tuple[str, int]] = {}
+        """Addresses that hosts at some ports are to have, for the switch knows them."""
+        self._held: dict[tuple[str, int], HeldAddress] = {}
+        self._lock = threading.Lock()
+
+    def hold(self, switch: str, port: int, peer: tuple[str, int]) -> tuple[str, int]:
+        """Return the address of the host at a port, whose UDP address is `peer`; keep it from now on.
+
+        Raises:
+            AddressTaken: another process has it.
+        """
+        with self._lock:
+            is_new = (switch, port) not in self._held
+            address = self._reserve(switch, port)
+            if is_new:
+                self._held[switch, port].expect(peer)
+            return address
+
+    def reserve(self, switch: str, port: int) -> tuple[str, int]:
+        """Return the address of the host at a port, whose peer follows by `expect`. Raises AddressTaken."""
+        with self._lock:
+            return self._reserve(switch, port)
+
+    def expect(self, switch: str, port: int, peer: tuple[str, int]) -> None:
+        """Let a reserved address hear the UDP address `peer` alone."""
+        with self._lock:
+            self._held[switch, port].expect(peer)
+
+    def strangers(self) -> int:
+        """Return the number of packets that hosts received from other senders than the switch.
+
+        Call it from time to time.
+        """
+        with self._lock:
+            return sum(held.strangers() for held in self._held.values())
+
+    def close(self) -> None:
+        """Release all addresses."""
+        with self._lock:
+            for held in self._held.values():
+                held.close()
+            self._held.clear()
+
+    def _reserve(self, switch: str, port: int) -> tuple[str, int]:
+        if (switch, port) not in self._held:
+            self._held[switch, port] = self._take(port)
+        return self._held[switch, port].address
+
+    def _take(self, port: int) -> HeldAddress:
+        host, number = self.chosen.get(port, (self._host, 0 if self._base is None else self._base + port))
+        try:
+            return HeldAddress(host, number)
+        except OSError as error:
+            raise AddressTaken(
+                f"cannot take UDP {host}:{number} for the host at port {port}: {error.strerror}",
+                chosen=self._base is not None,
+            ) from error
+
+
+def port_socket() -> socket.socket:
+    """Return a UDP socket on loopback, at any port, for a port of the switch."""
+    bound = OwnSocket()
+    bound.take(("127.0.0.1", 0))
+    return bound
+
+
+def server_address(host: str) -> socket.socket:
+    """Return a socket that reserves a TCP port of `host` for a server there.
+
+    A server can bind the same port, with SO_REUSEADDR as servers do.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((host, 0))
+    return held

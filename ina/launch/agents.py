@@ -1,0 +1,346 @@
+"""The machines of ``ina run --hosts``: an agent started on each by ssh, or by any other command."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from hostlib.launch import command_line
+from hostlib.launch.launcher import EndWatcher, LaunchError, Output, RunningWorkers, WorkerExit
+from hostlib.version import version
+from ina.errors import BadRun
+from ina.launch.agent import ALIVE_S, STARTER
+
+START_S: Final = 30.0
+"""Longest time for an agent to say that it is there."""
+HANG_S: Final = 6.0
+"""Silence after which a machine counts as lost: within the ranks' own time-outs, so that they learn why."""
+DONE_S: Final = 5.0
+_TAIL: Final = 5
+"""Lines of an agent's own errors that are kept, for messages."""
+
+
+def launch_command(template: str, host: str, address: str, command: Sequence[str]) -> list[str]:
+    """Return the command that runs `command` on a machine.
+
+    Args:
+        template: The launcher, such as ``ssh {host} {command}``. The word ``{command}`` is replaced by the
+            command's words, and ``{command}`` inside a word by the command as a shell reads it.
+        host: The machine's name, for ``{host}``.
+        address: The machine's address, for ``{address}``.
+        command: Program and arguments.
+
+    >>> launch_command("ip netns exec {host} {command}", "h1", "10.0.0.1", ["echo", "a b"])
+    ['ip', 'netns', 'exec', 'h1', 'echo', 'a b']
+    >>> launch_command("sh -c 'cd /; exec {command}' {host}", "h1", "10.0.0.1", ["echo", "a b"])
+    ['sh', '-c', "cd /; exec echo 'a b'", 'h1']
+
+    Raises BadRun for a template without a host or without a command.
+    """
+    try:
+        words = shlex.split(template)
+    except ValueError as error:
+        raise BadRun(f"{error}", setting="launch_with", value=repr(template)) from error
+    text = " ".join(words)
+    if "{command}" not in text or not ("{host}" in text or "{address}" in text):
+        raise BadRun(
+            "want {host} or {address}, and {command}, as in 'ssh {host} {command}'",
+            setting="launch_with",
+            value=repr(template),
+        )
+    found: list[str] = []
+    for word in words:
+        if word == "{command}":
+            # ssh joins its words, and a shell reads them there
+            found += [shlex.join(command)] if Path(words[0]).name == "ssh" else command
+            continue
+        named = word.replace("{host}", host).replace("{address}", address)
+        found.append(named.replace("{command}", shlex.join(command)))
+    return found
+
+
+class Agent:
+    """The agent of one machine, as this end knows it; `LaunchedAgent` is one that a command has started."""
+
+    def __init__(self, machine: str) -> None:
+        self.machine = machine
+        self.here: Mapping[str, Any] | None = None
+        self.silent_s = 0.0
+        """Since its last line, pauses of this process left out."""
+        self.exits: collections.deque[tuple[int, int, str]] = collections.deque()
+        self.failed: str | None = None
+        self.left_running: int | None = None
+        self.on_output: Output = lambda rank, data, is_error: None
+
+    def ended(self) -> str | None:
+        """Return why there is no agent any more, or None."""
+        raise NotImplementedError
+
+    def say(self, message: object) -> None:
+        """Send a message; no effect if it is gone."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End it, and with it what it has started."""
+        raise NotImplementedError
+
+    def wait(self, patience_s: float) -> None:
+        """Wait for the end of what was closed; kill it if it does not end."""
+        raise NotImplementedError
+
+    def _take(self, line: str) -> bool:
+        """Take in a line of its output; return whether it was one of an agent."""
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return False
+        self.silent_s = 0.0
+        match message:
+            case {"here": {"version": str(), "store": int()} as here}:
+                self.here = here
+            case {"output": [int(rank), str(text), bool(is_error)]}:
+                self.on_output(rank, text.encode("latin-1"), is_error)
+            case {"exit": [int(rank), int(status), str(reason)]}:
+                self.exits.append((rank, status, reason))
+            case {"failed": str(reason)}:
+                self.failed = reason
+            case {"done": int(processes)}:
+                self.left_running = processes
+        return True
+
+
+class LaunchedAgent(Agent):
+    """An agent that a command has started, such as ssh."""
+
+    def __init__(self, machine: str, argv: Sequence[str]) -> None:
+        """Start it. Raises LaunchError if the command cannot be run."""
+        super().__init__(machine)
+        self._errors: collections.deque[str] = collections.deque(maxlen=_TAIL)
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, STARTER: str(os.geteuid())},
+                start_new_session=True,  # an interrupt from the keyboard is for us
+            )
+        except OSError as error:
+            raise LaunchError(
+                f"machine {machine}: cannot run {shlex.join(argv[:3])} …: {error.strerror}"
+            ) from error
+        self._readers = [
+            threading.Thread(target=read, name=f"{machine} {what}", daemon=True)
+            for what, read in (("output", self._read), ("errors", self._read_errors))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def ended(self) -> str | None:
+        """Return why there is no agent any more, or None."""
+        status = self._process.poll()
+        if status is None or any(reader.is_alive() for reader in self._readers):
+            return None  # what it said last is still to be read
+        said = f": {'; '.join(self._errors)}" if self._errors else ""
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+        return f"its launch command {how}{said}"
+
+    def say(self, message: object) -> None:
+        """Send a message; no effect if it is gone."""
+        with contextlib.suppress(OSError, ValueError):
+            print(json.dumps(message), file=self._process.stdin, flush=True)
+
+    def close(self) -> None:
+        """End it, and with it what it has started."""
+        with contextlib.suppress(OSError, ValueError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def wait(self, patience_s: float) -> None:
+        """Wait for the end of what was closed; kill the launch command if it does not end."""
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError, ValueError), self._process.stdout as lines:
+            for line in lines:
+                if not self._take(line):  # a shell's greeting
+                    self._errors.append(line.strip()[:200])
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        with contextlib.suppress(OSError, ValueError), self._process.stderr as lines:
+            for line in lines:
+                if line.strip():
+                    self._errors.append(line.strip()[:300])
+
+
+class Agents:
+    """Those of all machines of a run; a context manager that ends them."""
+
+    def __init__(self, agents: Mapping[str, Agent]) -> None:
+        """Take over agents that were started, by their machines' names."""
+        self.agents = dict(agents)
+
+    @classmethod
+    def launched(cls, machines: Mapping[str, str], template: str, here: str = "") -> Self:
+        """Start all at once.
+
+        Args:
+            machines: Addresses by the machines' names.
+            template: Command that runs a command on a machine, see `launch_command`.
+            here: The machine that is this one, where no such command is needed; "": none is.
+
+        Raises BadRun, LaunchError.
+        """
+        command = command_line.module("ina.launch.agent")
+        commands = {
+            name: command if name == here else launch_command(template, name, address, command)
+            for name, address in machines.items()
+        }
+        agents = cls({})
+        try:
+            for name, argv in commands.items():
+                agents.agents[name] = LaunchedAgent(name, argv)
+        except BaseException:
+            agents.close()
+            raise
+        return agents
+
+    def ready(self) -> None:
+        """Wait for all. Raises LaunchError, with the machine: it does not answer, or has another version."""
+        deadline = time.monotonic() + START_S
+        for name, agent in self.agents.items():
+            while agent.here is None:
+                if why := agent.ended():
+                    raise LaunchError(f"machine {name} has not started: {why}")
+                if time.monotonic() > deadline:
+                    raise LaunchError(f"machine {name} has not answered within {START_S:g} s")
+                time.sleep(0.02)
+            if (other := agent.here.get("version")) != version():
+                raise LaunchError(
+                    f"machine {name} has ina {other}, this one {version()}: install the same version on all"
+                )
+
+    def store_port(self, machine: str) -> int:
+        """Return a TCP port of a machine that is kept for a server there."""
+        here = self.agents[machine].here
+        assert here is not None
+        return int(here["store"])
+
+    def close(self) -> None:
+        """End all that runs on all machines."""
+        for agent in self.agents.values():
+            agent.close()
+        deadline = time.monotonic() + DONE_S
+        for agent in self.agents.values():
+            agent.wait(max(0.1, deadline - time.monotonic()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class RemoteWorkers(RunningWorkers):
+    """The ranks of one job on several machines."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        machines: Mapping[str, Sequence[int]],
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: EndWatcher,
+        on_output: Output,
+        inherited: Sequence[str] | None = None,
+    ) -> None:
+        """Start them.
+
+        Args:
+            agents: Of the machines, ready.
+            machines: Ranks by machine.
+            command: Program and arguments of each.
+            environments: Variables of each; the position is the rank.
+            rendezvous: Told of ranks that have ended.
+            on_output: Called with what they write.
+            inherited: See `hostlib.launch.launcher.Workers`; the variables are those of each machine's agent.
+        """
+        super().__init__(len(environments), rendezvous)
+        self.lost: dict[str, str] = {}
+        """Machines whose ranks are gone with them, and why."""
+        self._agents = agents
+        self._machines = machines
+        self._alive_s = self._looked_s = time.monotonic()
+        for name, ranks in machines.items():
+            agent = agents.agents[name]
+            agent.on_output = _of_machine(ranks, on_output)
+            agent.silent_s = 0.0
+            order = {
+                "command": command,
+                "folder": os.getcwd(),  # noqa: PTH109 - as it is called
+                "variables": [environments[rank] for rank in ranks],
+                "inherited": inherited,
+            }
+            agent.say({"start": order})
+
+    def kill(self) -> None:
+        """End every rank that still runs. Without effect if done before."""
+        self._agents.close()
+        self._note(self._ended())
+        self._note([WorkerExit(rank, 143, "ended with the job") for rank in range(self._size)])
+
+    def _finish(self) -> None:
+        deadline = time.monotonic() + DONE_S
+        while time.monotonic() < deadline:
+            waiting = [agent for agent in self._of_job() if agent.left_running is None and not agent.ended()]
+            if not waiting:
+                break
+            time.sleep(0.02)
+        self.left_running = sum(agent.left_running or 0 for agent in self._of_job())
+
+    def _of_job(self) -> list[Agent]:
+        return [self._agents.agents[name] for name in self._machines]
+
+    def _ended(self) -> list[WorkerExit]:
+        now = time.monotonic()
+        passed_s, self._looked_s = min(now - self._looked_s, ALIVE_S), now
+        found: list[WorkerExit] = []
+        if tell := now - self._alive_s > ALIVE_S:
+            self._alive_s = now
+        for name, ranks in self._machines.items():
+            agent = self._agents.agents[name]
+            if tell:
+                agent.say({"alive": True})
+            agent.silent_s += passed_s
+            lost = agent.ended()
+            while agent.exits:
+                number, status, reason = agent.exits.popleft()
+                found.append(WorkerExit(ranks[number], status, reason))
+            if agent.failed:
+                lost = agent.failed
+            elif agent.silent_s > HANG_S:
+                lost = f"it has not answered for {HANG_S:g} s"
+            if lost and agent.left_running is None:
+                self.lost.setdefault(name, lost)
+                found += [WorkerExit(rank, 1, f"is lost with machine {name}: {lost}") for rank in ranks]
+        return found
+
+
+def _of_machine(ranks: Sequence[int], on_output: Output) -> Output:
+    return lambda number, data, is_error: on_output(ranks[number], data, is_error)

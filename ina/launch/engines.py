@@ -1,0 +1,80 @@
+"""Which engine starts the workers of a service's jobs: this machine itself, ssh, Slurm or Ray."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never, get_args
+
+from controller.vocabulary import Topology
+from ina.errors import ServiceError
+from ina.launch.agents import launch_command
+from ina.launch.executor import Executor, LocalRuns, SshRuns
+from ina.launch.orders import Engine
+from ina.launch.ray_runs import RayRuns
+from ina.launch.slurm_runs import SlurmRuns
+from ina.launch.spec import SSH
+
+LOCAL_ENGINES: tuple[Engine, ...] = ("local", "slurm", "ray")
+"""Those for the hosts of a testbed."""
+REMOTE_ENGINES: tuple[Engine, ...] = ("ssh", "slurm", "ray")
+"""Those for the machines of a cluster file."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """An engine and its settings. Raises ServiceError, and BadRun for a bad `launch_with`.
+
+    Attributes:
+        engine: Its name.
+        licence: With Slurm: the licence of which jobs use as many as they have slots of their own; "": none.
+        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
+        passed: Names of environment variables that commands of jobs get besides `launcher.SETTINGS`.
+    """
+
+    engine: Engine = "local"
+    licence: str = ""
+    launch_with: str = SSH
+    passed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.engine not in get_args(Engine):
+            raise ServiceError(f"executor {self.engine!r}: want one of {', '.join(get_args(Engine))}")
+        if self.licence and self.engine != "slurm":
+            raise ServiceError(
+                f"licence {self.licence!r}: executor {self.engine!r} has no licences; want executor slurm"
+            )
+        if self.launch_with != SSH and self.engine != "ssh":
+            raise ServiceError(
+                f"launch_with {self.launch_with!r}: executor {self.engine!r} has a way of its own to start"
+                " commands on machines; want executor ssh"
+            )
+        launch_command(self.launch_with, "machine", "10.0.0.1", ["true"])
+
+    @contextlib.contextmanager
+    def executor(self, folder: Path, service: str, machines: Topology) -> Iterator[Executor]:
+        """Give what starts, ends and finds the runs of a service.
+
+        Args:
+            folder: Of the folders of runs.
+            service: A name of the service that no other has.
+            machines: The cluster with all addresses; with Slurm and Ray its servers are their nodes.
+
+        Raises EngineError, ServiceError: the engine does not answer, or is not installed.
+        """
+        match self.engine:
+            case "local":
+                yield LocalRuns(folder, self.passed)
+            case "slurm":
+                slurm = SlurmRuns(folder, service, machines, self.licence, self.passed)
+                with contextlib.closing(slurm):
+                    yield slurm
+            case "ray":
+                with contextlib.closing(RayRuns(folder, machines, self.passed)) as ray:
+                    yield ray
+            case "ssh":
+                yield SshRuns(folder, machines, self.launch_with, self.passed)
+            case _:
+                assert_never(self.engine)

@@ -1,0 +1,223 @@
+"""Runs of workers that outlive the daemon: started, stopped, looked at, found again.
+
+`LocalRuns` has them on this machine; ssh (`SshRuns`), Slurm (`ina.launch.slurm_runs`) and Ray
+(`ina.launch.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray have a view of
+their own of jobs and servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from controller.errors import BadSpec
+from controller.vocabulary import Topology
+from hostlib.launch import command_line
+from hostlib.launch.keeper import GRACE_S
+from ina.errors import RunnerGone
+from ina.faults import fault_point
+from ina.launch import files
+from ina.launch.orders import GRANTED, RunOrder, RunStatus
+
+STOP_S = 4 * GRACE_S + 10.0
+"""Longest time for which workers may take to end; then their runner is killed, and its keepers end them."""
+
+
+class Executor(Protocol):
+    """What starts the workers of jobs. Every call can be repeated."""
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it never can."""
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
+
+    def stop(self, number: int) -> None:
+        """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it."""
+
+    def lives(self, number: int) -> bool:
+        """Return whether its runner lives."""
+
+    def forget(self, number: int) -> None:
+        """Remove what is kept of a run that is over; not what its ranks have written."""
+
+    def known(self) -> list[int]:
+        """Return the runs of which something is kept."""
+
+    def why_ended(self, number: int) -> str:
+        """Return why a runner has ended that has not said how its run did."""
+
+    def shown(self, number: int) -> str:
+        """Return how the engine names a run, and its state there; "": there is no engine."""
+        return ""
+
+    def gone(self) -> Mapping[str, str]:
+        """Return the servers that the engine cannot use, and why; none if no engine looks at servers."""
+        return {}
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the servers of another cluster."""
+        del cluster  # orders name the hosts
+
+
+def check_drivers(order: RunOrder) -> None:
+    """Raise BadSpec for a job whose command is a driver of Ray, with another engine."""
+    for job in order.jobs:
+        if job.driver and order.engine != "ray":
+            raise BadSpec(f"job {job.name!r} is a driver of Ray: want a controller with --executor ray")
+
+
+def check_alone(order: RunOrder) -> None:
+    """Raise BadSpec for jobs that take turns: their processes are all on this machine."""
+    if len(order.jobs) > 1:
+        names = ", ".join(job.name for job in order.jobs)
+        raise BadSpec(f"jobs that take turns ({names}) need a controller of a testbed, with --executor local")
+
+
+class RunFolders(Executor):
+    """A folder for each run, below `folder`, in which its runner says how it goes (`ina.launch.runner`)."""
+
+    def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
+        """Keep them there; `passed` are names of variables that commands get of this environment, too."""
+        self._folder = folder
+        self._passed = passed
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it."""
+        folder = self._of(number)
+        found: RunStatus | None = files.read(folder / "status.json", RunStatus)
+        return RunStatus() if found is None and (folder / "run.json").exists() else found
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):  # it is over, and forgotten
+            files.write(self._of(number) / GRANTED, dict(in_flight))
+
+    def forget(self, number: int) -> None:
+        """Remove what is kept of a run that is over; not what its ranks have written."""
+        shutil.rmtree(self._of(number), ignore_errors=True)
+
+    def known(self) -> list[int]:
+        """Return the runs of which something is kept."""
+        return [int(path.name) for path in self._folder.iterdir()] if self._folder.exists() else []
+
+    def why_ended(self, number: int) -> str:
+        """Return why a runner has ended that has not said how its run did: its last line, if it wrote any."""
+        with contextlib.suppress(OSError):
+            lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
+            if said := [line for line in lines if line.strip()]:
+                return said[-1]
+        return "it was killed"
+
+    def _of(self, number: int) -> Path:
+        return self._folder / str(number)
+
+    def _written(self, order: RunOrder) -> Path:
+        """Write the order of a run down, and return its folder. Raises OSError."""
+        folder = self._of(order.number)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        order = replace(order, inherited=(*order.inherited, *self._passed))
+        files.write(folder / "run.json", order)
+        fault_point("ordered")
+        return folder
+
+
+class LocalRuns(RunFolders):
+    """Runs whose runners are processes of this machine."""
+
+    def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
+        super().__init__(folder, passed)
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError; BadSpec: its command has Ray start workers."""
+        check_drivers(order)
+        folder = self._written(order)
+        with (folder / "runner.log").open("ab") as log:
+            self._children[order.number] = subprocess.Popen(
+                command_line.module("ina.launch.run_process", str(folder)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop(self, number: int) -> None:
+        """End a run and all of its processes. Raises RunnerGone if they do not end."""
+        for signal_, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, GRACE_S)):
+            until = time.monotonic() + patience_s
+            asked = False
+            while self.lives(number):
+                process = files.process_of(self._of(number)) or self._child(number)
+                if process is not None and not asked:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, signal_)
+                    asked = files.process_of(self._of(number)) is not None
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.02)
+            else:
+                return
+        raise RunnerGone(f"the workers of run {number} do not end")
+
+    def lives(self, number: int) -> bool:
+        """Return whether its runner lives."""
+        return self._child(number) is not None or files.process_of(self._of(number)) is not None
+
+    def forget(self, number: int) -> None:
+        """Remove what is kept of a run that is over; not what its ranks have written."""
+        self._children.pop(number, None)
+        super().forget(number)
+
+    def _child(self, number: int) -> int | None:
+        child = self._children.get(number)
+        return child.pid if child is not None and child.poll() is None else None
+
+
+class SshRuns(LocalRuns):
+    """Runs whose workers are started by ssh, on the machines of a cluster; on this one without it."""
+
+    def __init__(self, folder: Path, cluster: Topology, launch_with: str, passed: Sequence[str] = ()) -> None:
+        """Start nothing yet.
+
+        Args:
+            folder: Of the folders of runs.
+            cluster: The cluster, with the addresses of its servers.
+            launch_with: The command that starts a command on a machine (`agents.launch_command`).
+            passed: Names of environment variables that commands get, too.
+        """
+        super().__init__(folder, passed)
+        self._cluster = cluster
+        self._launch_with = launch_with
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError; BadSpec for a group, and a driver of Ray."""
+        check_alone(order)
+        from controller.vocabulary.files import topology_document
+        from ina.launch.machine_hosts import this_machine  # with what starts agents
+
+        cluster = self._cluster
+        super().start(
+            replace(
+                order,
+                engine="ssh",
+                cluster=topology_document(cluster),
+                launch_with=self._launch_with,
+                here=this_machine(cluster) or "",
+            )
+        )
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start the workers of further runs on these machines."""
+        self._cluster = cluster

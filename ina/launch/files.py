@@ -1,0 +1,68 @@
+"""Small files that one process writes and others read: whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ina.launch.plain import plain, record_of
+
+_LOOK_S = 0.5
+"""Longer than anybody holds the lock of a folder who only looks."""
+
+
+def write(path: Path, value: Any) -> None:
+    """Write a record as JSON, for this user alone."""
+    beside = path.with_name(path.name + ".new")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(handle, "w") as file:  # noqa: PTH123 - it takes the mode from os.open
+        json.dump(plain(value), file)
+    beside.replace(path)
+
+
+def read(path: Path, kind: Any = Any) -> Any:
+    """Return the record of a kind that a file holds; None if it is not there. Raises ValueError."""
+    try:
+        return record_of(kind, json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def alive(folder: Path) -> Iterator[bool]:
+    """Be the process of a folder, for as long as the context lasts; False: another one is, and lives."""
+    with (folder / "alive").open("a+") as handle:
+        until = time.monotonic() + _LOOK_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    yield False
+                    return
+                time.sleep(_LOOK_S / 50)  # somebody may only have looked (`process_of`)
+        handle.seek(0)
+        handle.truncate()
+        handle.write(str(os.getpid()))
+        handle.flush()
+        yield True
+
+
+def process_of(folder: Path) -> int | None:
+    """Return the number of the process of a folder; None if it is not there, or has ended."""
+    with contextlib.suppress(FileNotFoundError), (folder / "alive").open("r") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            until = time.monotonic() + _LOOK_S
+            while not (text := handle.read()) and time.monotonic() < until:
+                time.sleep(_LOOK_S / 50)  # it has the lock, and writes its number next
+            return int(text) if text else None
+    return None

@@ -1,0 +1,225 @@
+"""Runs admitted jobs at the same time, a thread for each.
+
+The jobs of one group take turns on storage, CPU, GPU and network (`hostlib.interleave`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hostlib.launch.launcher import Output, Rendezvous
+from ina.errors import GroupFailed
+from ina.launch.job_run import JobEnd, JobRun, met
+from ina.launch.orders import RunStatus
+from ina.launch.spec import LaunchSpec, Reports
+
+if TYPE_CHECKING:
+    from hostlib import interleave
+
+STAGE_TIMES = 8
+"""Latest iterations that the reported time of one is the median of."""
+
+OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
+"""Gets what workers write: job, and the rest as in `hostlib.launch.launcher.Output`."""
+
+OnProgress = Callable[[Mapping[str, Reports]], None]
+"""Gets the workers' reports by job name, several times per second."""
+
+Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
+"""Keeps the meeting point of a job's ranks."""
+
+
+def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
+    """Return the job that failed first."""
+    failed = [run for run in runs if run.failure()]
+    return min(failed, key=_failed_at_s, default=None)
+
+
+def _failed_at_s(run: JobEnd) -> float:
+    # The other workers of a job that failed take their time to notice.
+    return run.result.failure.at_s if run.result and run.result.failure else run.at_s
+
+
+def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:
+    return lambda rank, data, is_error: on_output(spec, rank, data, is_error)
+
+
+class GroupRun:
+    """One group from its start to its end; `run` blocks, the rest may be called from other threads.
+
+    Attributes:
+        runs: The jobs' runs, in the order given.
+        status: What has become of them.
+        error: Why the group could not be run; None: it could.
+        over: Set when all have ended.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[JobRun],
+        offsets: Sequence[int] | None,
+        *,
+        on_output: OnOutput,
+        on_end: Callable[[], object] = lambda: None,
+        meet: Meet = met,
+        describe: Callable[[BaseException], str] = str,
+    ) -> None:
+        """Prepare a group. Raises GroupError.
+
+        Args:
+            runs: The jobs.
+            offsets: The stages at which they start their rounds; None: they take no turns.
+            on_output: Called with what workers write.
+            on_end: Called after each job's end, in a thread of its own; not of a cancelled job.
+            meet: Keeps the meeting point of each job.
+            describe: Puts into words why a job failed.
+        """
+        self._on_end, self._meet, self._describe = on_end, meet, describe
+        self._stopping = threading.Event()
+        self._turns: interleave.TurnServer | None = None
+        if offsets is not None:
+            self._turns = _turns(runs, offsets)
+            for run in runs:
+                variables = {**run.spec.variables, **self._turns.environment(run.spec.job.name)}
+                run.spec = replace(run.spec, variables=variables)
+        for run in runs:
+            run.on_output = _for_job(on_output, run.spec)
+        self.runs = runs
+        self.status = RunStatus()
+        self.error: BaseException | None = None
+        self.over = threading.Event()
+
+    @property
+    def turns(self) -> interleave.TurnServer:
+        """Where its jobs take turns, and tell how far they are."""
+        assert self._turns is not None
+        return self._turns
+
+    def run(self) -> None:
+        """Run all jobs to their ends; of jobs that take turns, the others end, too, if one fails.
+
+        After `cancel` their workers are ended.
+        """
+        try:
+            with self._turns or contextlib.nullcontext():
+                for run in self.runs:
+                    threading.Thread(target=self._run, args=(run,), name=run.spec.job.name).start()
+                for run in self.runs:
+                    run.over.wait()
+        except BaseException as error:
+            self.error = error
+            self.status.failure = f"{type(error).__name__}: {error}"
+        finally:
+            self.status.over = True
+            self.over.set()
+
+    def reports(self, job: str) -> Reports:
+        """Return the latest report of each rank of a job that has sent one."""
+        return next(run.reports() for run in self.runs if run.spec.job.name == job)
+
+    def grant(self, in_flight: Mapping[str, int]) -> None:
+        """Have these jobs, by name, keep so many packets in flight; 0: no bound."""
+        for run in self.runs:
+            if (name := run.spec.job.name) in in_flight:
+                run.grant(in_flight[name])
+
+    def cancel(self) -> None:
+        """End the jobs soon."""
+        self._stopping.set()
+        for run in self.runs:
+            run.cancel()
+
+    def check(self) -> None:
+        """Raise GroupFailed if the group broke, naming the job that failed, or any other error.
+
+        Nothing is wrong with a group that was cancelled.
+        """
+        if self._stopping.is_set():
+            return
+        if why := self.turns.broken:
+            names = ", ".join(run.spec.job.name for run in self.runs)
+            how = next((run.failure() for run in self.runs if run.spec.job.name == self.turns.culprit), None)
+            raise GroupFailed(f"the group of {names} broke: {why}" + (f" ({how})" if how else ""))
+        for run in self.runs:
+            run.check()
+
+    def note_progress(self) -> bool:
+        """Note how far the jobs are; return whether any has gone on. Those that take no turns do not tell."""
+        if self._turns is None:
+            return False
+        names = [run.spec.job.name for run in self.runs]
+        status, done = self.status, {name: self._turns.iterations(name) for name in names}
+        if done == status.done:
+            return False
+        status.done = done
+        status.iteration_s = {name: times[len(times) // 2] for name in names if (times := self._times(name))}
+        status.compute_s = {
+            name: compute_s for name in names if (compute_s := self._compute_s(name)) is not None
+        }
+        status.hold_s = {name: hold_s for name in names if (hold_s := self._hold_s(name)) is not None}
+        return True
+
+    def _run(self, run: JobRun) -> None:
+        try:
+            if not run.cancelled.is_set():
+                with self._meet(run) as rendezvous:
+                    run.result = run.run(rendezvous)
+        except BaseException as error:
+            run.error = error
+        run.at_s = time.monotonic()
+        try:
+            self._ended(run)
+        finally:
+            run.over.set()
+
+    def _ended(self, end: JobRun) -> None:
+        failure, name, status = end.failure(), end.spec.job.name, self.status
+        # of a job that was cancelled nothing is told, unless its workers had ended before
+        if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
+            return
+        if (turns := self._turns) is not None:
+            if len(self.runs) > 1:  # alone it may do without
+                turns.ended(name, str(failure or "a process ended without joining the group"))
+            status.blame, status.broke = turns.culprit, turns.broken or ""
+        # others may be reading these: they are replaced
+        status.ended_at = {**status.ended_at, name: time.time()}
+        status.ends = {**status.ends, name: "" if failure is None else self._describe(failure)}
+        self._on_end()
+
+    def _times(self, name: str) -> list[float]:
+        measured = self.turns.measured(name)
+        return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
+
+    def _compute_s(self, name: str) -> float | None:
+        """Return the time of an iteration beside its sums, at the slowest rank; None: no rank has told."""
+        from hostlib.interleave import STAGES  # jobs that take no turns start without
+
+        network = STAGES.index("network")
+        ranks = [
+            sorted(each.total_s - each.stages_s[network] for each in iterations[-STAGE_TIMES:])
+            for iterations in self.turns.measured(name)
+            if iterations
+        ]
+        return max((times[len(times) // 2] for times in ranks), default=None)
+
+    def _hold_s(self, name: str) -> float | None:
+        """Return for how long a slot is held, at the rank where that takes longest; None: none has told."""
+        told = (report.get("hold_s", 0.0) for report in self.reports(name).values())
+        return max((hold_s for hold_s in told if hold_s > 0), default=None)
+
+
+def _turns(jobs: Sequence[JobRun], offsets: Sequence[int]) -> interleave.TurnServer:
+    from hostlib import interleave
+
+    names = [job.spec.job.name for job in jobs]
+    return interleave.TurnServer(
+        dict(zip(names, offsets, strict=True)),
+        {job.spec.job.name: job.spec.job.workers for job in jobs},
+        host=jobs[0].hosts.group_host,
+    )

@@ -1,0 +1,132 @@
+"""Where the workers of jobs run, and how they reach their switch.
+
+Nothing here admits a job: `Hosts` serves whoever starts workers, on switches of this process or of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from controller import Member
+from hostlib.launch.launcher import Output, Rendezvous, RunningWorkers, Workers, parse_address
+from ina.launch.addresses import HostAddresses, server_address
+from ina.launch.spec import LaunchSpec
+
+T = TypeVar("T")
+
+
+class PortSwitch(Protocol):
+    """A running switch, of whose ports hosts of this machine are at the far ends."""
+
+    def udp_address(self, port: int) -> str:
+        """Return the address to which a port's UDP socket is bound."""
+
+    def shm_path(self, port: int) -> str | None:
+        """Return the Unix socket of a port with shared memory, None for other ports."""
+
+
+class Hosts(ABC):
+    """Processes of this machine; subclasses say what differs elsewhere."""
+
+    @property
+    def group_host(self) -> str | None:
+        """Address at which workers on other machines take their turns; None: all are on this machine."""
+        return None
+
+    @abstractmethod
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
+
+    def inside(self, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of a worker's host, where sockets can be bound to it."""
+        return call("127.0.0.1")
+
+    @contextlib.contextmanager
+    def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
+        """Keep an address at a worker's host, for the store of ``torch.distributed``."""
+        with self.inside(member, server_address) as held:
+            yield held.getsockname()
+
+    def machine(self, member: Member) -> str | None:
+        """Return the name of a worker's machine; None: workers are on this one."""
+        return None
+
+    def environment(self, member: Member) -> Mapping[str, str]:
+        """Return the environment variables that name that host."""
+        return {}
+
+    def command(self, command: Sequence[str]) -> Sequence[str]:
+        """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
+        return command
+
+    def start_workers(
+        self,
+        spec: LaunchSpec,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Rendezvous,
+        on_output: Output,
+    ) -> RunningWorkers:
+        """Start the workers of a job.
+
+        Args:
+            spec: The job.
+            command: What each runs, with the prefix of `command`.
+            environments: Variables of each; the position is the rank.
+            rendezvous: Told of workers that have ended.
+            on_output: Called with what they write.
+
+        Raises LaunchError.
+        """
+        return Workers(command, environments, rendezvous, on_output, spec.inherited)
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Machines that are gone with their workers, and why."""
+        return {}
+
+    def strangers(self) -> int:
+        """Return the packets that hosts received from others than the switch; call it from time to time."""
+        return 0
+
+
+class PortHosts(Hosts):
+    """Processes of this machine, each at a port of a switch's process: shared memory, or UDP on loopback."""
+
+    def __init__(self, switches: Mapping[str, PortSwitch], addresses: HostAddresses) -> None:
+        self._switches = switches
+        self.addresses = addresses
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
+        assert member.port is not None
+        path = self._switches[switch].shm_path(member.port)
+        link: dict[str, Any] = {"kind": "shm", "local": "", "switch": path}
+        if path is None:
+            local, there = self.ends(switch, member.port)
+            link = {"kind": "loopback", "local": local, "held": True, "switch": there}
+        return {**link, "src_mac": member.mac, "src_ip": member.ip, "udp_port": member.udp_port}
+
+    def strangers(self) -> int:
+        """Return the packets that hosts received from others than the switch."""
+        return self.addresses.strangers()
+
+    def ends(self, switch: str, port: int) -> tuple[str, str]:
+        """Hold the UDP address of the host at a port; return it and the switch's. Raises AddressTaken."""
+        there = self._switches[switch].udp_address(port)
+        host, number = self.addresses.hold(switch, port, parse_address(there))
+        return f"{host}:{number}", there
+
+
+class UdpHosts(Hosts):
+    """Hosts with addresses of their own, which send ordinary UDP to one address of all switches."""
+
+    def __init__(self, switch_address: str) -> None:
+        self._switch_address = switch_address
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`."""
+        return {"kind": "udp", "local": f"{member.ip}:{member.udp_port}", "switch": self._switch_address}

@@ -1,0 +1,299 @@
+"""A job that switches serve, whoever admitted it: its workers are started, here or by others, and awaited."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller import Member
+from controller.switches.layout import TreeAdmission
+from controller.switches.model import Feature, SwitchInfo
+from hostlib import JobConfig
+from hostlib.launch.launcher import Output, Rendezvous, WorkerExit, torch_variables
+from ina.errors import BadRun, WorkerFailed
+from ina.launch.hosts import Hosts
+from ina.launch.spec import JobResult, LaunchSpec, Reports
+
+_log = logging.getLogger(__name__)
+LOOK_S = 0.1
+ONE_PORT_EACH = "each of its hosts has one port of the switch, which is the job's"
+
+
+@dataclass(slots=True, eq=False)
+class JobEnd:
+    """How a job ended, or why it could not begin.
+
+    Attributes:
+        spec: The job.
+        result: How it ended; None: it has not, or an error prevented one.
+        error: That error.
+        at_s: When it ended (monotonic).
+    """
+
+    spec: LaunchSpec
+    result: JobResult | None = field(default=None, kw_only=True)
+    error: BaseException | None = field(default=None, kw_only=True)
+    at_s: float = field(default=0.0, kw_only=True)
+
+    @property
+    def interrupted(self) -> bool:
+        """True if its workers were ended from outside."""
+        return self.result is not None and self.result.interrupted
+
+    def check(self) -> None:
+        """Raise the error, if there is one."""
+        if failure := self.failure():
+            raise failure
+
+    def failure(self) -> BaseException | None:
+        """Return the error with which it failed, the one raised or WorkerFailed; None if it did not fail."""
+        if self.error is not None:
+            return self.error
+        if self.result is not None and (failed := self.result.failure):
+            who = f"rank {failed.rank} " if failed.rank >= 0 else ""
+            return WorkerFailed(f"{who}{failed.reason}")
+        return None
+
+    def reports(self) -> Reports:
+        """Return the latest report of each rank that has sent one."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """What is asked of workers that others start.
+
+    Attributes:
+        on_ready: Called with the ranks' configurations.
+        starter_left: Called several times per second; if it returns True before all ranks have joined, no
+            more will come, and the job ends.
+    """
+
+    on_ready: Callable[[Sequence[str]], None]
+    starter_left: Callable[[], bool]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class JobRun(JobEnd):
+    """A job that switches serve, from its admission to its end.
+
+    `run` blocks; other threads may call the rest.
+
+    Attributes:
+        hosts: Where its workers run.
+        tree: What its switches hold of it.
+        offers: What their program offers to jobs.
+        paced: Whether time-outs have to follow the pace of results: switches or links are slow.
+        crosses: Whether it needs a switch; not if all of its workers are on one server.
+        on_output: Called with what its workers write.
+        attendance: Of workers that others start; None: this starts them.
+        cancelled: Set when its workers are to end.
+        exits: The workers that have ended.
+        over: Set when it has ended.
+        rendezvous: Where its workers meet; None: they have not begun.
+    """
+
+    hosts: Hosts
+    tree: TreeAdmission
+    offers: SwitchInfo
+    paced: bool = False
+    crosses: bool = True
+    on_output: Output = lambda rank, data, is_error: None
+    attendance: Attendance | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    exits: Sequence[WorkerExit] = ()
+    over: threading.Event = field(default_factory=threading.Event)
+    rendezvous: Rendezvous | None = None
+    _fault: str | None = None
+    _fault_s: float = 0.0
+    _granted: int = 0
+
+    def config(self, rank: int, rendezvous: Rendezvous) -> str:
+        """Return a worker's configuration as JSON; it is secret, because it holds the token.
+
+        Raises ConfigError for an invalid one.
+        """
+        hosts = self.spec.machines if self.spec.hierarchical else None
+        switch, member = self.worker(rank)
+        tree = self.tree.tree  # of one switch: left out
+        fields = {
+            "job": self.tree.job,
+            "epoch": self.tree.epoch,
+            "rank": rank,
+            "size": self.spec.job.workers,
+            "tree": None if list(tree) == [0] else tree,
+            "lanes": self.offers.lanes,
+            "slots": 2 * self.tree.window,
+            "window": self.tree.window,
+            "fallback": self.offers.shared,
+            "atp": self.offers.salted,
+            "bare": Feature.SHARDS not in self.offers.lacks,
+            "congestion": self.spec.job.congestion,
+            "numbers": self.spec.job.numbers,
+            "priority": self.spec.job.priority,
+            "timeout_s": self.spec.timeout_s,
+            "straggler_timeout_s": self.spec.straggler_timeout_s,
+            "rendezvous": rendezvous.address,
+            "token": rendezvous.token,
+            "paced": self.paced,
+            "log": self.spec.log,
+            "hosts": hosts,
+            "transport": self._transport(switch, member),
+        }
+        return JobConfig.from_json(json.dumps(fields)).to_json()
+
+    def meeting(self, host: str | None = None) -> Rendezvous:
+        """Return the point where the workers meet: on this machine, or on the first worker's.
+
+        Raises BadRun for an address that is not of this machine.
+        """
+        if host is not None:
+            try:
+                return self._meeting(host)
+            except OSError as error:
+                raise BadRun(
+                    f"cannot listen there: {error.strerror}", setting="listen", value=host
+                ) from error
+        return self.hosts.inside(self.worker(0)[1], self._meeting)
+
+    def environment(self, rank: int, rendezvous: Rendezvous, store: tuple[str, int]) -> Mapping[str, str]:
+        """Return the environment variables of a worker; `store` is for ``torch.distributed``."""
+        found = {
+            **self.spec.environment(),
+            **torch_variables(rank, self.spec.job.workers, store),
+            **self.hosts.environment(self.worker(rank)[1]),
+        }
+        if self.spec.places:
+            ranks = next(ranks for ranks in self.spec.machines if rank in ranks)
+            found |= {"LOCAL_RANK": str(ranks.index(rank)), "LOCAL_WORLD_SIZE": str(len(ranks))}
+        return {**found, "INA_JOB": self.config(rank, rendezvous)}
+
+    def ports(self) -> list[str]:
+        """Return the workers' switch ports in the order of their ranks, as SWITCH/PORT."""
+        return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
+
+    def worker(self, rank: int) -> tuple[str, Member]:
+        """Return the switch's worker that speaks for a rank, and its switch."""
+        members = self._members()
+        if not self.spec.hierarchical:
+            return members[rank]
+        return members[next(worker for worker, ranks in enumerate(self.spec.machines) if rank in ranks)]
+
+    def _transport(self, switch: str, member: Member) -> Mapping[str, object]:
+        if not self.crosses:
+            return {"kind": "none", "local": "", "switch": ""}
+        transport = self.hosts.transport(switch, member)
+        if member is self.tree.beside and (server := self.tree.server) is not None:
+            return {**transport, "switch": f"{server.ip}:{server.udp_port}"}
+        return transport
+
+    def _meeting(self, host: str) -> Rendezvous:
+        spec, machines = self.spec, dict[int, str]()
+        for worker, (_, member) in self._members().items():
+            if name := self.hosts.machine(member):
+                ranks = spec.machines[worker] if spec.hierarchical else (worker,)
+                machines |= dict.fromkeys(ranks, name)
+        return Rendezvous(job=self.tree.job, size=spec.job.workers, host=host, machines=machines)
+
+    def _members(self) -> dict[int, tuple[str, Member]]:
+        found = {
+            member.rank: (name, member)
+            for name, admission in self.tree.switches.items()
+            for member in admission.members
+            if member.rank is not None
+        }
+        if (beside := self.tree.beside) is not None and beside.rank is not None:
+            found[beside.rank] = (next(iter(self.tree.switches)), beside)  # the uppermost
+        return found
+
+    def reports(self) -> Reports:
+        """Return the latest report of each rank that has sent one."""
+        return self.rendezvous.reports() if self.rendezvous else {}
+
+    def fault(self, reason: str) -> None:
+        """Tell the workers that the job cannot continue."""
+        if self._fault is None:
+            self._fault, self._fault_s = reason, time.monotonic()
+        if (rendezvous := self.rendezvous) is not None:
+            rendezvous.fault(self._fault)  # which keeps it for those that join later
+
+    def grant(self, packets: int) -> None:
+        """Tell the workers how many packets they may have in flight; 0: no bound."""
+        self._granted = packets
+        if (rendezvous := self.rendezvous) is not None:
+            rendezvous.grant(packets)
+
+    def cancel(self) -> None:
+        """End the workers soon."""
+        self.cancelled.set()
+
+    def run(self, rendezvous: Rendezvous) -> JobResult:
+        """Run the workers to their end, and return what is known of it here: nothing of switches.
+
+        Raises LaunchError: the command cannot be run.
+        """
+        spec, hosts = self.spec, self.hosts
+        self.rendezvous = rendezvous
+        rendezvous.grant(self._granted)
+        if self._fault is not None:
+            rendezvous.fault(self._fault)
+        if self.attendance is not None:
+            return self._attend(rendezvous, self.attendance)
+        with contextlib.ExitStack() as stack:
+            store = stack.enter_context(hosts.torch_store(self.worker(0)[1]))
+            environments = [self.environment(rank, rendezvous, store) for rank in range(spec.job.workers)]
+            started = time.monotonic()
+            command = hosts.command(spec.job.command or ())
+            workers = hosts.start_workers(spec, command, environments, rendezvous, self.on_output)
+            stack.callback(workers.kill)
+            self.exits = workers.exits
+            interrupted = False
+
+            def tick() -> None:
+                nonlocal interrupted
+                if self.cancelled.is_set() and len(workers.exits) < spec.job.workers:
+                    interrupted = True
+                    workers.kill()
+
+            failure = workers.wait(on_tick=tick)
+            elapsed = max(exit_.at_s for exit_ in workers.exits) - started
+            if workers.left_running and not interrupted:
+                left = workers.left_running
+                processes = f"{left:,} process" + "es" * (left != 1)
+                _log.warning("the workers left %s running, which is now ended", processes)
+            if self._fault is not None and (failure is None or failure.at_s > self._fault_s):
+                failure = WorkerExit(-1, 1, self._fault)
+            elif failure is not None and rendezvous.broken is not None and not rendezvous.complete:
+                failure = WorkerExit(-1, 1, rendezvous.broken)  # who has not joined
+            return JobResult(failure, elapsed, rendezvous.reports(), interrupted=interrupted)
+
+    def _attend(self, rendezvous: Rendezvous, attendance: Attendance) -> JobResult:
+        """Hand out the configurations of ranks that others start, and wait until these have left."""
+        started = time.monotonic()
+        attendance.on_ready([self.config(rank, rendezvous) for rank in range(self.spec.job.workers)])
+        failure: WorkerExit | None = None
+        while not rendezvous.finished and not self.cancelled.wait(LOOK_S):
+            if not rendezvous.complete and attendance.starter_left():
+                break
+            if failure is None and self._fault is not None:
+                failure = WorkerExit(-1, 1, self._fault)
+        if failure is None and not rendezvous.complete:
+            failure = WorkerExit(-1, 1, "its launcher ended before all ranks had joined")
+        elif failure is None and (gone := rendezvous.gone):
+            rank, reason = next(iter(gone.items()))
+            failure = WorkerExit(rank, 1, f"rank {rank}: {reason}")
+        elapsed_s = time.monotonic() - started
+        return JobResult(failure, elapsed_s, rendezvous.reports(), interrupted=self.cancelled.is_set())
+
+
+@contextlib.contextmanager
+def met(job: JobRun, listen: str | None = None) -> Iterator[Rendezvous]:
+    """Keep the meeting point of a job whose ranks get no groups of their own, while the context lasts."""
+    with job.meeting(listen) as rendezvous:
+        rendezvous.on_group(lambda request: rendezvous.answer(request, ONE_PORT_EACH))
+        yield rendezvous

@@ -1,0 +1,155 @@
+"""The machines of a cluster file: by which names and addresses they are known, and how ranks start there."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from controller import Member
+from controller.switches.model import INA_UDP_PORT, SWITCH_IP
+from controller.vocabulary import Topology
+from controller.vocabulary.topology import FALLBACK_PORT
+from hostlib.io.interfaces import known_as
+from hostlib.launch.launcher import Output, Rendezvous, RunningWorkers
+from ina.errors import BadRun
+from ina.launch.agents import Agents, RemoteWorkers
+from ina.launch.hosts import UdpHosts
+from ina.launch.spec import LaunchSpec
+
+T = TypeVar("T")
+
+StartAgents = Callable[[Mapping[str, str]], AbstractContextManager[Agents]]
+"""Starts an agent on each of these machines, given with their addresses."""
+
+
+class MachineHosts(UdpHosts):
+    """The machines of a cluster file, each with an agent that starts ranks there."""
+
+    def __init__(
+        self, topology: Topology, machines: Sequence[str], start: StartAgents, *, listen: str | None = None
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            topology: The switches and machines, with their addresses.
+            machines: The machines of the job.
+            start: Starts agents there, once the job needs them.
+            listen: Address of this machine at which ranks meet; None: as the way to the first one has it.
+        """
+        super().__init__(switch_address(topology))
+        self._topology = topology
+        self._machines = {name: reached_at(topology, name) for name in machines}
+        self._start = start
+        self._listen = listen
+        self._workers: RemoteWorkers | None = None
+
+    @property
+    def group_host(self) -> str:
+        """Address of this machine at which workers take their turns, and tell how far they are."""
+        return address_towards(next(iter(self._machines.values())))
+
+    def inside(self, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of this machine at which the workers' machines reach it."""
+        return call(self._listen or address_towards(reached_at(self._topology, self.machine(member))))
+
+    @contextlib.contextmanager
+    def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
+        """Have agents on all machines, of which one keeps an address for the store of torch."""
+        machine = self.machine(member)
+        with self._start(self._machines) as self._agents:
+            self._agents.ready()
+            yield reached_at(self._topology, machine), self._agents.store_port(machine)
+
+    def environment(self, member: Member) -> Mapping[str, str]:
+        """Return the environment variable that names the interface that gloo uses, if it is known."""
+        server = self._topology.server[self.machine(member)]
+        return {"GLOO_SOCKET_IFNAME": server.interface} if server.interface and not server.address else {}
+
+    def start_workers(
+        self,
+        spec: LaunchSpec,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Rendezvous,
+        on_output: Output,
+    ) -> RunningWorkers:
+        """Start the workers of a job on their machines; see `Hosts.start_workers`."""
+        ranks = dict(zip(spec.places, spec.machines, strict=True))
+        self._workers = RemoteWorkers(
+            self._agents, ranks, command, environments, rendezvous, on_output, spec.inherited
+        )
+        return self._workers
+
+    def machine(self, member: Member) -> str:
+        """Return the name of a worker's machine."""
+        return next(name for name in self._topology.server if self._topology.ip(name) == member.ip)
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Machines that are gone with their workers, and why."""
+        return self._workers.lost if self._workers else {}
+
+
+def address_towards(host: str) -> str:
+    """Return the address of this machine at which another one can reach it. Raises BadRun."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, FALLBACK_PORT))  # sends nothing
+        except OSError as error:
+            raise BadRun(f"no way from this machine to {host}: {error.strerror}") from error
+        return str(probe.getsockname()[0])
+
+
+def reached_at(topology: Topology, machine: str) -> str:
+    """Return the address at which other machines reach a machine's processes."""
+    return topology.server[machine].address or topology.ip(machine)
+
+
+def identified(topology: Topology, known_as: Sequence[str]) -> str:
+    """Return the machine of the cluster file that is known by one of these names and addresses.
+
+    Where a name leads to it, and there are addresses, too, its own must be among them. Raises BadRun.
+    """
+    by_ip = {topology.ip(name): name for name in topology.server}
+    addresses = [each for each in known_as if each.count(".") == 3 and each.replace(".", "").isdecimal()]
+    shown = ", ".join(known_as)
+    for each in known_as:
+        name = next((name for name in (each, each.partition(".")[0]) if name in topology.server), None)
+        if name is None or each in addresses:
+            continue
+        if addresses and topology.ip(name) not in addresses:
+            raise BadRun(
+                f"machine {name!r} has the addresses {', '.join(addresses)}, but the cluster file has "
+                f"{topology.ip(name)}: 'ina host' on that machine prints the right lines"
+            )
+        return name
+    for each in addresses:
+        if each in by_ip:
+            return by_ip[each]
+    names = list(topology.server)
+    more = f", … ({len(names)})" if len(names) > 8 else ""
+    raise BadRun(
+        f"machine {shown} is not in the cluster file, which has {', '.join(names[:8])}{more}: 'ina host' "
+        "on that machine prints the lines to add"
+    )
+
+
+def this_machine(topology: Topology) -> str | None:
+    """Return the machine of the cluster file that this one is; None: none is."""
+    try:
+        return identified(topology, known_as())
+    except BadRun:
+        return None
+
+
+def switch_address(topology: Topology) -> str:
+    """Return the address that workers and fallback servers send to."""
+    return f"{switch_ip(topology)}:{INA_UDP_PORT}"
+
+
+def switch_ip(topology: Topology) -> str:
+    """Return the address at which machines reach the switches."""
+    return topology.switch_ip or SWITCH_IP

@@ -1,0 +1,122 @@
+"""What a run is to do, and what has become of it: between the daemon and whatever starts workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from controller.switches.layout import TreeAdmission
+from controller.vocabulary import Mode
+from hostlib.launch.launcher import ACCOUNT, SETTINGS
+from ina.launch.spec import LaunchSpec
+
+GRANTED = "granted.json"
+"""The file with how many packets each job of a run may have in flight."""
+
+Engine = Literal["local", "ssh", "slurm", "ray"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOrder:
+    """A job of a run.
+
+    Attributes:
+        spec: The job, and how its ranks run; as many on each of its servers as `spec.machines` says.
+        admission: What the switches hold of it.
+        offset: The stage at which it starts a round, in a group.
+        logs: The folder for what its ranks write.
+        servers: Names of its servers, in the order of the machines.
+        granted: Slots of its own, over all switches.
+        in_flight: Packets that it may have in flight ; 0: as many as its window has.
+        driver: Its command runs once, and has Ray Train start the workers.
+    """
+
+    spec: LaunchSpec
+    admission: TreeAdmission
+    offset: int
+    logs: str
+    servers: tuple[str, ...] = ()
+    granted: int = 0
+    in_flight: int = 0
+    driver: bool = False
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.job.name
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The number of ranks on each server."""
+        return {server: len(ranks) for server, ranks in zip(self.servers, self.spec.machines, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """What a runner is to do: jobs that start and stop together.
+
+    Attributes:
+        number: The run's.
+        testbed: The testbed whose hosts are the servers.
+        switch: False: all workers are on one server, and need no switch.
+        lanes: The values of a packet.
+        salted: Whether packets have a salt (`SwitchInfo`).
+        jobs: The jobs.
+        mode: How they use the memory of switches.
+        paced: Whether time-outs have to follow the pace of results.
+        engine: Who starts processes on the servers.
+        cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
+        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
+        here: With ssh: the server that is this machine; "": none is.
+        inherited: Patterns of the environment variables that commands inherit (`Workers`).
+    """
+
+    number: int
+    testbed: str
+    switch: bool
+    lanes: int
+    salted: bool
+    jobs: tuple[JobOrder, ...]
+    mode: Mode = "shared"
+    paced: bool = False
+    engine: Engine = "local"
+    cluster: Mapping[str, Any] | None = None
+    launch_with: str = ""
+    here: str = ""
+    inherited: tuple[str, ...] = (*ACCOUNT, *SETTINGS)
+
+
+@dataclass(slots=True)
+class RunStatus:
+    """What has become of a run.
+
+    Attributes:
+        done: Iterations of each job in this run, of those whose programs tell (`hostlib.interleave`).
+        iteration_s: Time of one of these.
+        compute_s: The part of that for which the slowest rank does not sum.
+        hold_s: For how long a packet of each job holds its place in the window, and its slot.
+        ends: How each job ended that has: "" well, else what went wrong.
+        ended_at: When that was, as Unix time.
+        blame: The job that broke its group; None: none.
+        broke: How it did, with job and rank.
+        lost: Servers that were gone with their workers, and how.
+        engine: How Ray names the run, and its state there; "": not yet, or it is not Ray's.
+        over: All have ended, or the run could not be.
+        failure: Why it could not; "": it could.
+        final: Its workers cannot be started again.
+    """
+
+    done: dict[str, int] = field(default_factory=dict)
+    iteration_s: dict[str, float] = field(default_factory=dict)
+    compute_s: dict[str, float] = field(default_factory=dict)
+    hold_s: dict[str, float] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    ended_at: dict[str, float] = field(default_factory=dict)
+    blame: str | None = None
+    broke: str = ""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    engine: str = ""
+    over: bool = False
+    failure: str = ""
+    final: bool = False

@@ -1,0 +1,44 @@
+"""Watches the nodes of Ray, and says which are alive: a process beside the daemon, so that Ray is not in it.
+
+Each line is a JSON object with the names and addresses of all nodes that are ``alive``, or with ``failed``.
+Only imported where Ray is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+
+from hostlib.launch.launcher import LaunchError
+from ina.launch import ray_agents
+
+LOOK_S = 1.0
+
+
+def main() -> int:
+    """Write what changes, until standard input ends: with whoever has started this."""
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    try:
+        ray_agents.connect()
+    except LaunchError as error:
+        print(json.dumps({"failed": str(error)}), flush=True)
+        return 1
+    last: list[str] = []
+    while True:
+        found = sorted(ray_agents.nodes())
+        if found != last:
+            print(json.dumps({"alive": found}), flush=True)
+            last = found
+        time.sleep(LOOK_S)
+
+
+def _end_with_starter() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,119 @@
+"""Runs whose workers are started by Ray: the runner is a process of this machine, and a driver of Ray.
+
+This machine is a node of the cluster (``ray start``), with or without CPUs for workers. Nodes have the names
+of the cluster's servers (``ray start --node-name``), or their addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import logging
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from controller.vocabulary import Topology
+from controller.vocabulary.files import topology_document
+from hostlib.launch import command_line
+from ina.errors import EngineError
+from ina.launch.executor import LocalRuns, check_alone
+from ina.launch.machine_hosts import reached_at
+from ina.launch.orders import RunOrder
+
+AGAIN_S = 5.0
+"""Time until the process that watches Ray's nodes is started again, when it has ended."""
+
+_log = logging.getLogger(__name__)
+
+
+class RayRuns(LocalRuns):
+    """Runs on the nodes of Ray."""
+
+    def __init__(self, folder: Path, cluster: Topology, passed: Sequence[str] = ()) -> None:
+        """Watch Ray's nodes from now on. Raises EngineError: Ray is not installed, or does not answer.
+
+        Args:
+            folder: Of the folders of runs.
+            cluster: The cluster, with the addresses of its servers.
+            passed: Names of environment variables that commands get, too.
+        """
+        super().__init__(folder, passed)
+        if importlib.util.find_spec("ray") is None:
+            raise EngineError("executor ray needs ray: pip install 'ina[ray]'")
+        self._cluster = cluster
+        self._alive: frozenset[str] = frozenset()
+        self._trouble = ""
+        self._watcher = self._watching()
+        self._see()
+        if self._trouble:
+            raise EngineError(self._trouble)
+        self._closing = False
+        self._thread = threading.Thread(target=self._watch, name="ray", daemon=True)
+        self._thread.start()
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError; BadSpec for a group."""
+        check_alone(order)
+        super().start(replace(order, engine="ray", cluster=topology_document(self._cluster)))
+
+    def shown(self, number: int) -> str:
+        """Return the placement group of a run, and its state when its runner said so."""
+        found = self.status(number)
+        shown = found.engine if found is not None else ""
+        return "; ".join(filter(None, (shown or "not yet in Ray", self._trouble)))
+
+    def gone(self) -> Mapping[str, str]:
+        """Return the servers that are no nodes of Ray which live."""
+        alive = self._alive
+        return {
+            name: f"no node of Ray at {address} is alive"
+            for name in self._cluster.servers_for("worker")
+            if not {name, address := reached_at(self._cluster, name)} & alive
+        }
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the nodes of these names and addresses."""
+        self._cluster = cluster
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._closing = True
+        self._watcher.kill()
+        self._thread.join()
+
+    def _watching(self) -> subprocess.Popen[str]:
+        command = command_line.module("ina.launch.ray_nodes")
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def _watch(self) -> None:
+        while True:
+            while self._see():
+                pass
+            self._watcher.communicate()
+            if self._closing:
+                return
+            self._trouble = self._trouble or "the process that watches Ray's nodes has ended"
+            _log.warning("%s; starting it again in %g s, and jobs run on", self._trouble, AGAIN_S)
+            time.sleep(AGAIN_S)
+            self._watcher = self._watching()
+
+    def _see(self) -> bool:
+        """Take in what the process that watches says next; return whether it lives."""
+        assert self._watcher.stdout is not None
+        line = self._watcher.stdout.readline()
+        said: Mapping[str, Any] = {}
+        with contextlib.suppress(ValueError):
+            said = json.loads(line)
+        if "alive" in said:
+            self._alive, self._trouble = frozenset(said["alive"]), ""
+        elif "failed" in said:
+            self._trouble = str(said["failed"])
+        return bool(line)

@@ -1,0 +1,292 @@
+"""The process of one run: starts the workers of its jobs, keeps what they write, and says how they end.
+
+Started by the daemon, or by Slurm on a server of the run, and not ended by the daemon's end: another one
+finds it by its folder, which holds
+
+``run.json``     what it is to run (`RunOrder`), secret: jobs' environments may be
+``alive``        its number; locked as long as it lives
+``status.json``  what has become of it (`RunStatus`), written anew whenever that changes
+``granted.json`` how many packets each of its jobs may have in flight, if the daemon has changed its mind
+
+SIGTERM ends the workers, and it. The switches are not its business: its jobs were admitted before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from controller.switches.model import SwitchInfo
+from controller.vocabulary import Topology
+from controller.vocabulary.files import parse_topology
+from hostlib.launch import keeper
+from ina.errors import BadRun
+from ina.launch import files
+from ina.launch.agents import Agents
+from ina.launch.group_run import GroupRun
+from ina.launch.hosts import Hosts, UdpHosts
+from ina.launch.job_run import JobRun
+from ina.launch.machine_hosts import MachineHosts, StartAgents, identified, reached_at, switch_address
+from ina.launch.orders import GRANTED, RunOrder, RunStatus
+from ina.launch.plain import plain, record_of
+from ina.launch.spec import LaunchSpec
+
+RUN = "INA_RUN"
+"""The environment variable of workers, and of what they start, with the folder of their run."""
+PERIOD_S = 0.5
+"""Interval at which progress is written down."""
+LOG_BYTES = 16 << 20
+"""Most of what a rank has written that is kept: the later half goes on when it is reached."""
+SLURM_STEP = (
+    "srun --nodes=1 --ntasks=1 --nodelist={host} --distribution=block --overlap --cpu-bind=none --mpi=none"
+    " {command}"
+)
+"""Starts a command on a server, inside the allocation of a job of Slurm."""
+
+
+class _Logs:
+    """What ranks write, a file for each, of bounded size."""
+
+    def __init__(self, folders: Mapping[str, str]) -> None:
+        self._folders = {name: Path(folder) for name, folder in folders.items()}
+        self._lock = threading.Lock()
+        for folder in self._folders.values():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+        """Keep what a rank has written; what there is no room for on the disk is lost."""
+        path = log_file(self._folders[spec.job.name], rank)
+        with self._lock, contextlib.suppress(OSError):
+            if path.exists() and path.stat().st_size + len(data) > LOG_BYTES:
+                kept = path.read_bytes()[-LOG_BYTES // 2 :]
+                path.write_bytes(b"... earlier lines are gone ...\n" + kept.partition(b"\n")[2])
+            with path.open("ab") as file:
+                file.write(data)
+
+
+def log_file(folder: Path, rank: int) -> Path:
+    """Return the file with what a rank has written."""
+    return folder / f"rank-{rank}.log"
+
+
+def topology_of(order: RunOrder) -> Topology:
+    """Return the cluster of an order for an engine."""
+    return parse_topology(json.dumps(order.cluster), source="order.json")
+
+
+def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
+    """Return a job of an order as its workers have to know it: the daemon has admitted it."""
+    tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
+    offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
+    return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
+
+
+def given_job(
+    text: str, machines: Sequence[Sequence[int]], known_as: Sequence[Sequence[str]]
+) -> tuple[JobRun, str]:
+    """Return a job whose ranks somebody else has started, and the address of the first rank's machine.
+
+    Args:
+        text: The order of the job's run, as JSON.
+        machines: The ranks of each machine.
+        known_as: Names and addresses by which each machine is known.
+
+    Raises BadRun: the text is no order, or the ranks are not where the controller has placed the job.
+    """
+    try:
+        order = record_of(RunOrder, json.loads(text))
+        (job,) = order.jobs
+    except ValueError as error:
+        raise BadRun(f"INA_GIVEN is not as a controller sets it: {error}") from error
+    topology = topology_of(order)
+    names = [identified(topology, each) for each in known_as]
+    if sorted(names) != sorted(job.servers):
+        raise BadRun(
+            f"the ranks are on {', '.join(names)}, but the controller has placed the job on "
+            f"{', '.join(job.servers)}: want a rank or more on each of these"
+        )
+    ranks = dict(zip(names, machines, strict=True))
+    spec = replace(
+        job.spec,
+        job=replace(job.spec.job, workers=sum(map(len, machines))),
+        machines=tuple(tuple(ranks[server]) for server in job.servers),
+        places=job.servers,
+        # Ranks are not in the order of servers: each server counts as one worker, whichever ranks it has.
+        hierarchical=True,
+    )
+    first = next(name for name in names if 0 in ranks[name])
+    return given(order, spec, UdpHosts(switch_address(topology))), reached_at(topology, first)
+
+
+class RunProcess:
+    """Carries out one order."""
+
+    def __init__(self, folder: Path, order: RunOrder) -> None:
+        self._folder = folder
+        self._order = order
+        self._status = RunStatus()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Run the jobs to their ends, or until SIGTERM; say all the while how it goes."""
+        order = self._order
+        try:
+            logs = _Logs({job.name: job.logs for job in order.jobs})
+            if any(job.driver for job in order.jobs):
+                self._drive(logs)
+                return
+            self._hosts = self._hosts_of()
+            group = GroupRun(
+                [
+                    given(
+                        order,
+                        replace(
+                            job.spec,
+                            places=() if order.engine == "local" else job.servers,
+                            inherited=order.inherited,
+                            variables={RUN: str(self._folder)},
+                        ),
+                        self._hosts,
+                    )
+                    for job in order.jobs
+                ],
+                [job.offset for job in order.jobs],
+                on_output=logs.write,
+                on_end=self._write,
+                describe=self._described,
+            )
+            group.status = self._status
+            group.grant({job.name: job.in_flight for job in order.jobs})
+            signal.signal(signal.SIGTERM, lambda *_: self._stop(group))
+            watcher = threading.Thread(target=self._watch, args=(group,))
+            watcher.start()
+            try:
+                group.run()
+            finally:
+                self._over.set()
+                watcher.join()
+            if group.error is not None:
+                raise group.error
+        except Exception as error:
+            self._status.failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._status.over = True
+            # Whoever ends without a word is taken to have been killed: jobs that are done would run again.
+            while not self._write() and not self._stopping.wait(PERIOD_S):
+                pass
+
+    def _drive(self, logs: _Logs) -> None:
+        from ina.launch import ray_driver
+
+        (job,) = self._order.jobs
+        signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
+        end, self._status.lost = ray_driver.drive(
+            job.spec.job.command or (),
+            job.ranks,
+            topology_of(self._order),
+            self._order.inherited,
+            given=json.dumps(plain(self._order)),
+            on_output=partial(logs.write, job.spec),
+            stopping=self._stopping,
+            on_placed=self._placed,
+        )
+        if end is not None:
+            self._status.ends[job.name], self._status.ended_at[job.name] = end, time.time()
+
+    def _stop(self, group: GroupRun) -> None:
+        self._stopping.set()
+        group.cancel()
+
+    def _hosts_of(self) -> Hosts:
+        """Return the hosts of the run, where workers are started as its engine has it."""
+        order = self._order
+        if order.engine == "local":
+            from bmv2_topos.testbeds import netns  # with all that starts and asks switches
+            from ina.launch.testbed_hosts import TestbedHosts
+
+            return TestbedHosts(netns.find(order.testbed))
+        (job,) = order.jobs
+        if order.engine == "slurm":
+            start: StartAgents = partial(Agents.launched, template=SLURM_STEP)
+        elif order.engine == "ssh":
+            start = partial(Agents.launched, template=order.launch_with, here=order.here)
+        else:
+            from ina.launch import ray_agents
+
+            ray_agents.connect()  # before there is a handler of signals, for Ray sets its own
+            start = partial(
+                ray_agents.agents,
+                name=f"ina {job.name}",
+                ranks=job.ranks,
+                stopping=self._stopping,
+                on_placed=self._placed,
+            )
+        return MachineHosts(topology_of(order), job.servers, start)
+
+    def _placed(self, said: str) -> None:
+        with self._lock:
+            self._status.engine = said
+        self._write()
+
+    def _described(self, failure: BaseException) -> str:
+        self._status.lost = dict(self._hosts.lost)  # before the end is told
+        return str(failure)
+
+    def _watch(self, group: GroupRun) -> None:
+        while True:
+            last = self._over.wait(PERIOD_S)
+            if group.note_progress():
+                self._write()
+            group.grant(files.read(self._folder / GRANTED) or {})
+            if last:
+                return
+
+    def _write(self) -> bool:
+        """Say how it goes; return whether that could be written, which it cannot on a full disk."""
+        with self._lock, contextlib.suppress(OSError):
+            files.write(self._folder / "status.json", self._status)
+            return True
+        return False
+
+
+def left_behind(runs: Path) -> dict[int, int]:
+    """Return the run of each process of this machine that workers of runs in `runs` have started.
+
+    Those whose environment cannot be read are not found.
+    """
+    found = {}
+    wanted = f"{RUN}={runs}/".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError, ValueError):
+            for each in environment.read_bytes().split(b"\0"):
+                if each.startswith(wanted):
+                    found[int(environment.parent.name)] = int(each.removeprefix(wanted))
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the order of a folder, unless another process does or has."""
+    folder = Path(arguments[0])
+    with files.alive(folder) as first:
+        status: RunStatus | None = files.read(folder / "status.json", RunStatus)
+        if not first or (status is not None and status.over):
+            return 0
+        os.chdir("/")
+        keeper.adopt()
+        try:
+            RunProcess(folder, files.read(folder / "run.json", RunOrder)).run()
+        finally:
+            if left := keeper.end_adopted():
+                print(f"its workers left {left} processes in sessions of their own, which are ended")
+    return 0

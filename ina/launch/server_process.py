@@ -1,0 +1,131 @@
+"""An ``ina`` subcommand as a process: it prints one line of JSON once it is ready."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hostlib.launch import command_line
+from hostlib.launch.launcher import signal_name
+from ina.errors import ProcessFailed
+
+STOP_TIMEOUT_S = 5.0
+
+
+class ServerProcess:
+    """An ``ina NAME …`` that ends when its standard input does; a context manager that stops it."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        arguments: Sequence[str],
+        *,
+        pass_fds: Sequence[int] = (),
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """Start it; several may so get ready at the same time. `title` is what people call it.
+
+        It gets the file descriptors `pass_fds` under their numbers. `prefix` is a command that runs it, as
+        ``ip netns exec NAME``.
+        """
+        self.title = title
+        # It ends when its standard input does: an ina that dies takes it along.
+        self._process = subprocess.Popen(
+            [*prefix, *command_line.ina(name, *arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=pass_fds,
+            start_new_session=True,  # an interrupt from the keyboard is for us, not for it
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._ready: dict[str, Any] | None = None
+
+    def ready(self) -> dict[str, Any]:
+        """Wait for the line that says that it is ready, and return it.
+
+        Raises:
+            ProcessFailed: it ended before; the reason has been printed by it, unless a signal ended it.
+        """
+        if self._ready is None:
+            self._ready = self.hear()
+        if self._ready is None:
+            status = self._process.wait()
+            if status < 0:
+                raise ProcessFailed(f"{self.title} {_how(status)} before it was ready")
+            raise ProcessFailed(f"{self.title} did not start", status=status)
+        return self._ready
+
+    @property
+    def started(self) -> bool:
+        """True once it was ready."""
+        return self._ready is not None
+
+    def ended(self) -> str | None:
+        """Return how the process ended, as a text; None while it runs."""
+        status = self._process.poll()
+        return None if status is None else f"{self.title} {_how(status)}"
+
+    def say(self, message: object) -> None:
+        """Write one line of JSON to its standard input; no effect if the process is gone."""
+        with contextlib.suppress(OSError, ValueError):
+            print(json.dumps(message), file=self._stdin, flush=True)
+
+    def hear(self, timeout_s: float | None = None) -> dict[str, Any] | None:
+        """Wait for its next line of JSON; None if there will be no more, or none began within `timeout_s`."""
+        with contextlib.suppress(ValueError):  # closed under us, or cut off in the middle
+            if timeout_s is not None:
+                poller = select.poll()
+                poller.register(self._stdout, select.POLLIN)
+                if not poller.poll(timeout_s * 1e3):
+                    return None
+            if line := self._stdout.readline():
+                heard: dict[str, Any] = json.loads(line)
+                return heard
+        return None
+
+    def is_stopped(self) -> bool:
+        """Return whether the process is stopped, as by SIGSTOP."""
+        try:
+            after_name = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2]
+        except OSError:
+            return False
+        return after_name.split()[0] == "T"
+
+    def kill(self) -> None:
+        """End it at once; call `stop` afterwards."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Ask it to end; kill it if it does not. No effect if called before."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._stdin, self._stdout):
+            with contextlib.suppress(OSError):  # what was still to be written has nobody to read it
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _how(status: int) -> str:
+    """Say how a process ended."""
+    return f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"

@@ -1,0 +1,177 @@
+"""Slurm by its own commands: ``sbatch``, ``squeue``, ``sinfo``, ``scancel``; no accounting storage is needed.
+
+A job of Slurm is found by its comment, which names the service and the run: also one whose ``sbatch`` was
+killed before it told its number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ina.errors import EngineError
+
+COMMAND_S = 30.0
+"""Longest time for a command: they wait for a controller that hangs, or is gone."""
+LIVE = frozenset(
+    ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "RESIZING")
+) | frozenset(("SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD"))
+"""States of a job that is not over."""
+UNUSABLE = ("DOWN", "DRAIN", "FAIL", "ERROR", "MAINT", "POWER", "REBOOT", "FUTURE")
+"""Beginnings of the states of a node on which nothing is to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job as ``squeue`` shows it; `reason` is why it waits."""
+
+    number: int
+    comment: str
+    state: str
+    reason: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether it is not over."""
+        return self.state in LIVE
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node as ``sinfo`` shows it; `answers`: the controller has heard of it lately."""
+
+    name: str
+    state: str
+    answers: bool
+    reason: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is to run there; "": it can be used."""
+        if not self.state.startswith(UNUSABLE):
+            return ""
+        return f"Slurm: node {self.name} is {self.state.lower()}" + (
+            f" ({self.reason})" if self.reason else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A job to submit.
+
+    Attributes:
+        name: For people.
+        comment: By which it is found again.
+        tasks: The number of tasks by node.
+        output: The file for what it writes.
+        licences: What it uses of Slurm's licences, as ``sbatch --licenses`` takes it; "": none.
+    """
+
+    name: str
+    comment: str
+    tasks: Mapping[str, int]
+    output: str
+    licences: str = ""
+
+    def options(self) -> list[str]:
+        """Return the options of ``sbatch``: Slurm does not start it again by itself.
+
+        >>> " ".join(Batch("a", "ina:1:2", {"h1": 2, "h2": 1}, "/log").options()[2:8])
+        '--nodes=2 --ntasks=3 --nodelist=h1,h2 --distribution=arbitrary --no-requeue --chdir=/'
+        """
+        licences = [f"--licenses={self.licences}"] if self.licences else []
+        return [
+            *(f"--job-name={self.name}", f"--comment={self.comment}", f"--nodes={len(self.tasks)}"),
+            *(f"--ntasks={sum(self.tasks.values())}", f"--nodelist={','.join(self.tasks)}"),
+            *("--distribution=arbitrary", "--no-requeue", "--chdir=/", "--open-mode=append"),
+            *(f"--output={self.output}", f"--error={self.output}", *licences),
+        ]
+
+
+def submit(batch: Batch, script: str, hosts: str) -> int:
+    """Submit a job that runs `script`, and return its number.
+
+    `hosts` is the path of a file with the name of the node of each task, a line each. Raises EngineError.
+    """
+    variables = {"SLURM_HOSTFILE": hosts}
+    said = _run(["sbatch", "--parsable", *batch.options()], script, variables)
+    found = re.fullmatch(r"(\d+)(;.*)?", said.strip())
+    if found is None:
+        raise EngineError(f"sbatch said {said[:200]!r}, want the number of a job")
+    return int(found[1])
+
+
+def jobs(comment: str) -> list[SlurmJob]:
+    """Return this user's jobs whose comments begin so, with those that ended lately. Raises EngineError."""
+    found = jobs_of(_run(["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%k"]))
+    return [job for job in found if job.comment.startswith(comment)]
+
+
+def jobs_of(text: str) -> list[SlurmJob]:
+    """Return the jobs that ``squeue`` has written.
+
+    >>> jobs_of("7|PENDING|Licenses|ina:1:2")
+    [SlurmJob(number=7, comment='ina:1:2', state='PENDING', reason='Licenses')]
+    """
+    found = []
+    for line in text.splitlines():
+        number, state, reason, comment = line.split("|", 3)
+        if number.isdecimal():  # not a part of an array
+            found.append(SlurmJob(int(number), comment, state, "" if reason == "None" else reason))
+    return found
+
+
+def nodes() -> dict[str, SlurmNode]:
+    """Return all nodes by name. Raises EngineError."""
+    return nodes_of(_run(["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]))
+
+
+def nodes_of(text: str) -> dict[str, SlurmNode]:
+    """Return the nodes that ``sinfo`` has written: a state that ends with ``*`` does not answer.
+
+    >>> nodes_of("h1|down*|Not responding")["h1"].trouble
+    'Slurm: node h1 is down (Not responding)'
+    """
+    found = {}
+    for line in text.splitlines():
+        name, state, reason = line.split("|", 2)
+        plain = re.sub(r"[^a-z_]*$", "", state.lower()).upper()
+        found[name] = SlurmNode(name, plain, "*" not in state, "" if reason == "none" else reason)
+    return found
+
+
+def cancel(numbers: Sequence[int]) -> None:
+    """End jobs; those that are over are none of its business. Raises EngineError."""
+    if numbers:
+        _run(["scancel", "--quiet", *map(str, numbers)])
+
+
+def has_licence(name: str) -> bool:
+    """Return whether Slurm counts licences of this name. Raises EngineError."""
+    return f"LicenseName={name}\n" in _run(["scontrol", "show", "licenses"])
+
+
+def _run(command: Sequence[str], given: str = "", variables: Mapping[str, str] | None = None) -> str:
+    """Return the output of a command of Slurm. Raises EngineError."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_JOB")}
+    environment |= variables or {}
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            env=environment,
+        )
+    except OSError as error:
+        raise EngineError(f"cannot run {command[0]}: {error.strerror}") from error
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"{command[0]} has not answered within {COMMAND_S:g} s") from None
+    if done.returncode:
+        how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        raise EngineError(f"{command[0]} ended with {how}: {' '.join(done.stderr.split())[:500]}")
+    return done.stdout

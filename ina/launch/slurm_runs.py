@@ -1,0 +1,283 @@
+"""Runs as jobs of Slurm: the runner is the batch script of one, and starts its workers by ``srun``.
+
+The folder of a run is on a file system that this machine and all nodes share. Nodes have the names of the
+cluster's servers. Jobs outlive the daemon, and are found again by their comments.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shlex
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from controller.vocabulary import Topology
+from controller.vocabulary.files import topology_document
+from hostlib.launch import command_line
+from ina.errors import EngineError, RunnerGone
+from ina.launch import files, slurm
+from ina.launch.executor import STOP_S, RunFolders, check_alone, check_drivers
+from ina.launch.orders import RunOrder, RunStatus
+
+LOOK_S = 2.0
+"""Interval at which Slurm is asked how its jobs and nodes are."""
+FINISH_S = 10.0
+"""Time for which a runner that has said how all ended may take to end."""
+HOLD_S = 30.0
+"""Longest time for which a failure waits for the end of Slurm's job, which may be its reason."""
+SUSPECT_S = 600.0
+"""Time for which a server counts as gone as soon as Slurm does not hear of it, for a run has lost it."""
+CANCELLED = "cancelled.json"
+"""File in a run's folder with the jobs of Slurm that this service has ended."""
+LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
+"""States of jobs that are to be started again."""
+BY_HAND = ("CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY")
+"""States of jobs that are not to be started again, unless we have ended them: somebody or some limit has."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Slurm's view at a time on the monotonic clock: jobs by run, the latest last, and nodes by name."""
+
+    at_s: float = -math.inf
+    jobs: Mapping[int, tuple[slurm.SlurmJob, ...]] = field(default_factory=dict)
+    nodes: Mapping[str, slurm.SlurmNode] = field(default_factory=dict)
+
+
+class SlurmRuns(RunFolders):
+    """Runs on the nodes of Slurm; its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        service: str,
+        cluster: Topology,
+        licence: str = "",
+        passed: Sequence[str] = (),
+    ) -> None:
+        """Find the runs that are there, and watch them from now on.
+
+        Args:
+            folder: Of the folders of runs.
+            service: What the comments of this service's jobs have and no others.
+            cluster: The cluster, with the addresses of its servers.
+            licence: The licence of which a job uses as many as it has slots of its own; "": none.
+            passed: Names of environment variables that commands get, too.
+
+        Raises EngineError: Slurm does not answer, or has no such licence.
+        """
+        super().__init__(folder, passed)
+        self._comment = f"ina:{service}:"
+        self._cluster = cluster
+        self._licence = licence
+        self._lock = threading.Lock()
+        self._view = _View()
+        self._submitted: dict[int, tuple[float, slurm.SlurmJob]] = {}
+        """Jobs that a look may not show yet: when they were submitted."""
+        self._failed_s: dict[int, float] = {}
+        """When runs were first seen to have failed."""
+        self._suspects: dict[str, float] = {}
+        """Servers that a run has lost, and when."""
+        self._trouble = ""
+        self._closing = threading.Event()
+        if licence and not slurm.has_licence(licence):
+            raise EngineError(
+                f"Slurm has no licence {licence!r}: want Licenses={licence}:SLOTS in slurm.conf, with the "
+                "slots of all switches together"
+            )
+        self._look()
+        self._watcher = threading.Thread(target=self._watch, name="slurm", daemon=True)
+        self._watcher.start()
+
+    def start(self, order: RunOrder) -> None:
+        """Submit a run, unless it is there already. Raises OSError, EngineError; BadSpec for a group."""
+        check_alone(order)
+        check_drivers(order)
+        self._look()
+        if self._live(order.number):
+            return
+        folder = self._written(replace(order, engine="slurm", cluster=topology_document(self._cluster)))
+        (job,) = order.jobs
+        hosts = folder / "hosts"
+        hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in job.ranks.items()))
+        comment = f"{self._comment}{order.number}"
+        licences = f"{self._licence}:{job.granted}" if self._licence and job.granted else ""
+        batch = slurm.Batch(job.name, comment, job.ranks, str(folder / "runner.log"), licences)
+        runner = shlex.join(command_line.module("ina.launch.run_process", str(folder)))
+        number = slurm.submit(batch, f"#!/bin/sh\nexec {runner}\n", str(hosts))
+        with self._lock:
+            self._submitted[order.number] = time.monotonic(), slurm.SlurmJob(number, comment, "PENDING")
+
+    def stop(self, number: int) -> None:
+        """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
+        said = super().status(number)
+        finishing = said is not None and said.over
+        began = time.monotonic()
+        cancelled = False
+        while True:
+            self._look()
+            live = self._live(number)
+            if not live:
+                return
+            waited_s = time.monotonic() - began
+            if not cancelled and not (finishing and waited_s < FINISH_S):
+                numbers = [job.number for job in live]
+                self._note_cancelled(number, numbers)
+                slurm.cancel(numbers)
+                cancelled = True
+            elif (
+                all(job.state == "COMPLETING" for job in live) and self._unheard(number) and waited_s > STOP_S
+            ):
+                return  # what is left of it is on nodes that are gone
+            if waited_s > FINISH_S + 2 * STOP_S:
+                raise RunnerGone(f"{self.shown(number)}: it does not end")
+            time.sleep(LOOK_S / 4)
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it.
+
+        A failure counts once Slurm's job is over: then it is known whether somebody has ended that.
+        """
+        found = super().status(number)
+        if found is None:
+            return None
+        self._suspects |= dict.fromkeys(found.lost, time.monotonic())
+        failed = bool(found.failure) or any(found.ends.values())
+        job = self._latest(number)
+        if job is None or (found.ends and not failed):
+            return found
+        if not job.live and job.state in BY_HAND and job.number not in self._cancelled(number):
+            return _ended_by_hand(found, job)
+        since_s = self._failed_s.setdefault(number, time.monotonic()) if failed else -math.inf
+        if job.state in LOST or (job.live and time.monotonic() - since_s < HOLD_S):
+            well = {name: "" for name, why in found.ends.items() if not why}
+            return replace(found, ends=well, failure="", over=False)
+        return found
+
+    def lives(self, number: int) -> bool:
+        """Return whether Slurm's job of a run is not over."""
+        return bool(self._live(number))
+
+    def forget(self, number: int) -> None:
+        """Remove what is kept of a run that is over; not what its ranks have written."""
+        self._failed_s.pop(number, None)
+        with self._lock:
+            self._submitted.pop(number, None)
+        super().forget(number)
+
+    def why_ended(self, number: int) -> str:
+        """Return the state in which Slurm's job has ended, and what its runner wrote last."""
+        job = self._latest(number)
+        said = super().why_ended(number)
+        return f"Slurm no longer has its job; {said}" if job is None else f"{_named(job)}; {said}"
+
+    def shown(self, number: int) -> str:
+        """Return Slurm's number of a run, and its state there."""
+        job = self._latest(number)
+        if job is None:
+            return "Slurm has no job for it"
+        return f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
+
+    def gone(self) -> Mapping[str, str]:
+        """Return the servers that Slurm cannot use, and why."""
+        nodes, found = self._view.nodes, {}
+        for server in self._cluster.servers_for("worker"):
+            node = nodes.get(server)
+            if node is None:
+                found[server] = f"Slurm has no node {server}"
+            elif node.trouble:
+                found[server] = node.trouble
+            elif not node.answers and time.monotonic() - self._suspects.get(server, -math.inf) < SUSPECT_S:
+                found[server] = f"Slurm: node {server} does not answer"
+        return found
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the nodes of these names."""
+        self._cluster = cluster
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._closing.set()
+        self._watcher.join()
+
+    # ------------------------------------------------------------------ what this service has ended
+
+    def _note_cancelled(self, run: int, numbers: Sequence[int]) -> None:
+        """Note that it is we who end these jobs: it is no reason for which the run's job has failed."""
+        folder = self._of(run)
+        if folder.exists():  # else nobody asks for the status of that run any more
+            files.write(folder / CANCELLED, {"jobs": sorted({*self._cancelled(run), *numbers})})
+
+    def _cancelled(self, run: int) -> Sequence[int]:
+        found = files.read(self._of(run) / CANCELLED) or {"jobs": ()}
+        return tuple(found["jobs"])
+
+    # ------------------------------------------------------------------ Slurm's view
+
+    def _watch(self) -> None:
+        while not self._closing.wait(LOOK_S):
+            try:
+                self._look()
+            except EngineError as error:
+                if not self._trouble:
+                    _log.warning("%s; jobs run on meanwhile", error)
+                self._trouble = str(error)
+            else:
+                self._trouble = ""
+
+    def _look(self) -> None:
+        began_s = time.monotonic()
+        found: dict[int, list[slurm.SlurmJob]] = {}
+        for job in slurm.jobs(self._comment):
+            found.setdefault(int(job.comment.removeprefix(self._comment)), []).append(job)
+        nodes = slurm.nodes()
+        with self._lock:
+            for number, (at_s, job) in list(self._submitted.items()):
+                if at_s >= began_s:
+                    found.setdefault(number, []).append(job)
+                else:
+                    del self._submitted[number]
+            if began_s > self._view.at_s:  # several threads look
+                by_age = {number: tuple(sorted(jobs, key=_number)) for number, jobs in found.items()}
+                self._view = _View(began_s, by_age, nodes)
+
+    def _jobs(self, number: int) -> tuple[slurm.SlurmJob, ...]:
+        with self._lock:
+            seen = self._view.jobs.get(number, ())
+            _, job = self._submitted.get(number, (0.0, None))
+        return seen if job is None or job.number in map(_number, seen) else (*seen, job)
+
+    def _latest(self, number: int) -> slurm.SlurmJob | None:
+        return next(reversed(self._jobs(number)), None)
+
+    def _live(self, number: int) -> list[slurm.SlurmJob]:
+        return [job for job in self._jobs(number) if job.live]
+
+    def _unheard(self, number: int) -> bool:
+        """Return whether Slurm does not hear of a server of a run."""
+        order = files.read(self._of(number) / "run.json")
+        servers = order["jobs"][0]["servers"] if order else ()
+        return any(
+            node is None or node.trouble or not node.answers for node in map(self._view.nodes.get, servers)
+        )
+
+
+def _number(job: slurm.SlurmJob) -> int:
+    return job.number
+
+
+def _named(job: slurm.SlurmJob) -> str:
+    return f"Slurm job {job.number}, {job.state.lower()}" + (f" ({job.reason})" if job.reason else "")
+
+
+def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
+    """Return the status of a run whose job of Slurm somebody has ended: that is why what failed did."""
+    why = f"{_named(job)}: ended by Slurm, or by somebody there"
+    ends = {name: said and why for name, said in found.ends.items()}
+    return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

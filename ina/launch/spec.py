@@ -1,0 +1,207 @@
+"""Specification of a run: the switches that carry the jobs, and each job. Plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from controller.switches.model import SWITCH_IP
+from controller.vocabulary import Job
+from ina.errors import BadRun
+from ina.launch import PRIVATE
+
+if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
+    from controller import Tls
+    from controller.vocabulary import Topology
+    from hostlib.launch.launcher import WorkerExit
+
+DEFAULT_PROGRAM = "exclusive"
+DEFAULT_LANES = 256
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
+"""Starts a command on a machine."""
+SHARED_WINDOW = 128
+"""Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
+MAX_UDP_PORT = 0xFFFF
+NAMELESS = ""
+"""Name of the job of a command line; those of a job file have one of their own."""
+PRIVATE_THREADS = "OMP_NUM_THREADS"
+
+Reports = Mapping[int, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineAtPort:
+    """A machine of workers at a running switch: the port, and the machine's addresses there."""
+
+    port: int
+    ip: str
+    mac: str
+
+
+UDP_BASE, WORKER_BASE = ("127.0.0.1", 47000), ("127.0.0.1", 48000)
+"""Where port p of an attached switch, and the host there, are bound to these UDP ports plus p, if it does not
+tell, and nobody says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A running switch, and how to use it."""
+
+    address: str
+    """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
+    tls: Tls | None = None
+    replace_program: bool = False
+    """True: another program that it runs may be replaced."""
+    lease_s: float = 60.0
+    """Time for which a job stays admitted if nobody renews its lease."""
+    udp_base: tuple[str, int] | None = None
+    """Its port p is bound to this UDP port plus p; None: as it tells, or `UDP_BASE`."""
+    worker_base: tuple[str, int] | None = None
+    """The host at its port p is bound to this UDP port plus p; None: as it tells, or `WORKER_BASE`."""
+    ports: tuple[int, ...] = tuple(range(1, 256))
+    """Those that may be used."""
+    machines: tuple[MachineAtPort, ...] = ()
+    """Where workers are, if they are on machines of their own, with ordinary UDP sockets; then the two bases
+    above do not matter."""
+    ip: str = SWITCH_IP
+    """Address that those machines reach the switch by."""
+
+    def __post_init__(self) -> None:
+        """Raise BadRun if a port's UDP port would have a number that there is not."""
+        last = max(self.ports)
+        for setting, given in (("worker_base", self.worker_base), ("udp_base", self.udp_base)):
+            host, base = given or ("", 0)
+            if base + last > MAX_UDP_PORT:
+                raise BadRun(
+                    f"port {last} would be UDP port {base + last}, above {MAX_UDP_PORT}",
+                    setting=setting,
+                    value=f"{host}:{base}",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """Running switches, and the machines at their ports, as a cluster file says."""
+
+    topology: Topology
+    tls: Tls | None = None
+    replace_program: bool = False
+    """True: another program that a switch runs may be replaced."""
+    lease_s: float = 60.0
+    """Time for which a job stays admitted if nobody renews its lease."""
+    secret: str = field(default="", repr=False)
+    """Secret that ``ina fallback --serve`` has, too."""
+    listen: str | None = None
+    """Address of this machine at which ranks meet; None: as the way to the first one has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """Captures of all ports of the switches that are started."""
+
+    folder: Path
+    limit: int
+    """Bytes of a file, of which there is one for each port."""
+    snap: int
+    """Bytes kept of a frame."""
+
+    def options(self, switch: str) -> list[str]:
+        """Return them as options of ``ina switch``."""
+        return [
+            *("--pcap", str(self.folder), "--pcap-name", switch),
+            *("--pcap-limit", str(self.limit), "--pcap-snap", str(self.snap)),
+        ]
+
+
+PortKind = Literal["auto", "shm", "udp"]
+"""Kind of a switch's port towards a worker on this machine: shared memory, which only the compiled switch
+has, or UDP on loopback; auto: shared memory where there is a C compiler."""
+
+
+@dataclass(frozen=True, slots=True)
+class FabricSpec:
+    """Switches and their program."""
+
+    program: str | None = None
+    """One of p4src by name, or a file that ends in ``.p4``; None: what runs there, or `DEFAULT_PROGRAM`."""
+    lanes: int | None = None
+    """Values per packet; None: as many as the running program has, or `DEFAULT_LANES`."""
+    attached: Attachment | None = None
+    """The switch, if it is one that runs; None: switches are started, as all that follows says."""
+    p4runtime: str = PRIVATE
+    """Address of the first one's P4Runtime; others are at the next ports."""
+    tree: tuple[int, ...] = ()
+    """Children per switch, level by level, hosts last; empty: one switch."""
+    topology: Topology | None = None
+    """The switches, hosts and links themselves, faults of links included; None: as `tree` says."""
+    transit: frozenset[str] = frozenset()
+    """Switches that pass packets on without adding."""
+    impairments: str = ""
+    """Faults of ports towards workers and the fallback server, as ``ina switch --impair``."""
+    link_impairments: str = ""
+    """The same between switches."""
+    seed: int = 0
+    captures: Captures | None = None
+    port_kind: PortKind = "auto"
+    """How local workers reach their switch."""
+
+    @property
+    def several(self) -> bool:
+        """Whether these are several switches."""
+        return bool(self.tree) or (self.topology is not None and len(self.topology.switches) > 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec:
+    """One job, and how this run carries it out."""
+
+    job: Job
+    """What is launched, `arrival_s` after the run began. Slots that it does not name are `DEFAULT_SLOTS`, or
+    the whole array if it is shared; its window is half its slots, or `SHARED_WINDOW` if they are shared."""
+    first_slot: int = 0
+    """The first of the job's slots, if jobs share the array."""
+    timeout_s: float = 8.0
+    straggler_timeout_s: float = 600.0
+    log: str | None = None
+    """File for a line about each collective (`hostlib.io.joblog`)."""
+    machines: tuple[tuple[int, ...], ...] = ()
+    """The ranks of each machine, if that matters; else none."""
+    hierarchical: bool = False
+    """The ranks of a machine are summed there first: it is one worker of the switch."""
+    places: tuple[str, ...] = ()
+    """The machines' names in the cluster file, if there is one."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the workers, such as those by which they find their group."""
+    inherited: tuple[str, ...] | None = None
+    """Patterns of the variables that workers inherit from whoever starts them; None: all."""
+
+    @property
+    def children(self) -> int:
+        """Number of the switch's workers."""
+        return len(self.machines) if self.hierarchical else self.job.workers
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables of the workers besides those of their rank."""
+        # the workers share this machine's cores
+        threads = {} if PRIVATE_THREADS in os.environ else {PRIVATE_THREADS: "1"}
+        return {**threads, **self.variables}
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """Result of a job."""
+
+    failure: WorkerExit | None
+    time_s: float
+    reports: Reports
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """The switches' together, by outcome."""
+    switches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The same by switch."""
+    fallback: Mapping[str, float] = field(default_factory=dict)
+    """The fallback server's statistics of this job."""
+    interrupted: bool = False
+    """Its workers were ended from outside."""

@@ -1,0 +1,190 @@
+"""Admits a job to a switch fabric and removes it again: table entries, ports, fallback server."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from controller import ControllerError, Member, NoSuchJob, Region, Registration
+from controller.switches.layout import Branch, Deployment, TreeAdmission, deployment_of
+from controller.switches.model import INA_UDP_PORT, SwitchInfo, Uplink
+from controller.vocabulary import Job, Tree
+from hostlib import DEFAULT_SLOTS, window_for
+from ina.errors import BadRun
+from ina.launch.spec import SHARED_WINDOW, LaunchSpec, MachineAtPort
+from ina.switches.fabric import SwitchFabric
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def admitted(
+    fabric: SwitchFabric,
+    spec: LaunchSpec,
+    registered: Registration | None,
+    region: Region | None = None,
+    beside: Sequence[str | None] = (),
+) -> Iterator[TreeAdmission]:
+    """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
+
+    Args:
+        fabric: The switches.
+        spec: The job.
+        registered: What the switches keep of it for others; None: nothing.
+        region: Its slots, if it shares them; None: those that it names, or all.
+        beside: For a group of another job's ranks, the hosts of these; each has one more beside it.
+
+    Raises:
+        ControllerError: a switch refused the job; nothing of it is left there.
+        ProcessFailed: the fallback server did not start.
+        AddressTaken: another process has the address of one of its hosts.
+    """
+    with contextlib.ExitStack() as stack:
+        shared = fabric.offers.shared
+        if region is None and shared and spec.job.slots is not None:
+            region = Region(spec.first_slot, spec.job.slots)
+        if fabric.topology is None:
+            deployment = _at_one_switch(fabric, spec, region)
+        else:
+            deployment = _deployment(fabric, spec, _places(fabric, spec, beside, stack), region)
+        with fabric.lock:
+            tree = fabric.fleet.admit(deployment, ports=_ports(fabric), registration=registered)
+        stack.callback(_remove, fabric, tree)
+        if shared:
+            from ina.fallback.process import description
+
+            uplink = tree.switches[fabric.root].uplink
+            assert uplink is not None
+            assert uplink.port is not None
+            fallback = fabric.start_fallback(uplink.port)
+            fallback.add(tree.job, description(tree))
+            stack.callback(fallback.remove, tree.job)
+        yield tree
+
+
+def _places(
+    fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
+) -> Sequence[str]:
+    """Return the host of each of the job's workers."""
+    if spec.places:
+        _check_one_each(spec)
+        return spec.places
+    hosts = [host for host in beside if host is not None]
+    reserved = fabric.reserved_beside(hosts) if hosts else fabric.reserved(spec.children)
+    return stack.enter_context(reserved)
+
+
+def _member(rank: int) -> Member:
+    return Member(rank, None, f"02:00:00:00:00:{rank + 1:02x}", f"10.0.0.{rank + 1}", INA_UDP_PORT)
+
+
+def _members_of(machines: Sequence[MachineAtPort], spec: LaunchSpec) -> list[Member]:
+    """Return the workers on machines, one on each.
+
+    Raises BadRun if there are not as many machines, or a machine has several.
+    """
+    _check_one_each(spec)
+    if len(machines) != len(spec.machines):
+        raise BadRun(
+            f"the ranks are on {len(spec.machines)} machines, but {len(machines)} are given: want one "
+            "PORT=IP/MAC per machine, in the order of their lowest ranks",
+            setting="host",
+        )
+    return [
+        Member(number if spec.hierarchical else ranks[0], machine.port, machine.mac, machine.ip, INA_UDP_PORT)
+        for number, (machine, ranks) in enumerate(zip(machines, spec.machines, strict=True))
+    ]
+
+
+def _check_one_each(spec: LaunchSpec) -> None:
+    """Raise BadRun if a port of a switch would have several workers."""
+    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
+        raise BadRun("several ranks on one machine need --hierarchical", setting="machines")
+
+
+def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
+    """Return the ports to choose from, at the switches where the controller chooses."""
+    attached = fabric.spec.attached
+    return {fabric.root: attached.ports} if attached else {}
+
+
+def _deployment(
+    fabric: SwitchFabric, spec: LaunchSpec, places: Sequence[str], region: Region | None
+) -> Deployment:
+    """Return the deployment of a job on these hosts, with these slots wherever it sums."""
+    topology = fabric.topology
+    assert topology is not None  # it has grown where hosts were added
+    shared = fabric.offers.shared
+    up = topology.towards(topology.root)
+    tree = Tree(topology.root, up, frozenset({topology.root, *up} - fabric.spec.transit))
+    placed = replace(
+        spec.job,
+        workers=len(places),
+        servers=tuple(places),
+        mode="shared" if shared else "exclusive",
+        fallback=fabric.server_host if shared else None,
+    )
+    regions = {} if region is None else dict.fromkeys(tree.switches, region)
+    found = deployment_of(topology, placed, tree, regions=regions)
+    return replace(found, **_memory(fabric, spec))
+
+
+def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None) -> Deployment:
+    """Return the deployment of a job on one switch, where the controller chooses ports.
+
+    Args:
+        fabric: The switch.
+        spec: The job.
+        region: Its slots, if it shares them; None: all.
+    """
+    attached = fabric.spec.attached
+    if attached and attached.machines:
+        members = _members_of(attached.machines, spec)
+    else:
+        members = [_member(rank) for rank in range(spec.children)]
+    uplink = None
+    if fabric.offers.shared:
+        port = fabric.fallback.port if fabric.fallback else None
+        uplink = Uplink(port, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+    root = Branch(fabric.root, tuple(members), region=region)
+    return Deployment(root, **_memory(fabric, spec), fallback=uplink)
+
+
+def _memory(fabric: SwitchFabric, spec: LaunchSpec) -> dict[str, Any]:
+    """Return how a job uses the memory of its switches, as fields of `Deployment`."""
+    offers, queue, job = fabric.offers, fabric.queue_packets, spec.job
+    if not offers.shared:
+        default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
+        return {"slots": default if job.slots is None else job.slots}
+    window = shared_window(job, spec.children, offers, queue)
+    return {"mode": "shared", "window": window, "preempt": job.preempt and not offers.salted}
+
+
+def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: int | None) -> int:
+    """Return the window of a job that shares slots.
+
+    Args:
+        job: The job; it may say how many packets of each worker are in flight.
+        children: Hosts that it is on.
+        offers: What the switches' program offers.
+        queue_packets: Packets that a port holds; None: as many as any window needs.
+    """
+    in_flight = job.window
+    if in_flight is None:  # the fallback server's port may get what all workers have under way
+        in_flight = SHARED_WINDOW if queue_packets is None else max(1, queue_packets // (2 * children))
+    return in_flight if offers.salted else window_for(in_flight)
+
+
+def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
+    if fabric.switch_ended() is not None:
+        return
+    try:
+        with fabric.asking():
+            fabric.fleet.remove(tree)
+    except NoSuchJob:
+        return  # somebody else removed it
+    except ControllerError as error:
+        _log.warning("job %d may still be on the switch: %s", tree.job, error)

@@ -1,0 +1,210 @@
+"""Jobs on running switches and machines that a cluster file describes: ranks found by machine name."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final
+
+from controller import ControllerError, Fleet, SwitchSession, connect
+from controller.errors import ProgramMismatch
+from controller.switches import forwarding
+from controller.switches.model import SWITCH_MAC
+from controller.vocabulary import Topology
+from ina.errors import BadRun
+from ina.fallback.remote import RemoteFallback
+from ina.launch.agents import Agents
+from ina.launch.machine_hosts import MachineHosts, identified, reached_at, switch_ip
+from ina.launch.spec import Attachment, ClusterSpec, FabricSpec
+from ina.switches import programs
+from ina.switches.fabric import SwitchFabric
+
+CLOSE_S: Final = 2.0
+"""Longest wait for a switch that is being swept; the thread ends with the process."""
+SWEEP_S: Final = 5.0
+"""Interval at which switches are swept."""
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def opened(
+    spec: FabricSpec, cluster: ClusterSpec, places: Sequence[str], launch_with: str | None = None
+) -> Iterator[SwitchFabric]:
+    """Connect to the switches between these machines, and have them run the program.
+
+    Where jobs share slots, the tree's root is the switch of the fallback server's machine, which is one
+    without a worker of the job if there is such a one.
+
+    Args:
+        spec: The program that the switches are to run.
+        cluster: The switches and machines.
+        places: Names of the job's machines, one each.
+        launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: others do.
+
+    Raises:
+        BadRun: a machine is not in the file, is there twice, or a switch has no address; or jobs share slots,
+            and no machine can have their fallback server.
+        ProgramMismatch, ControllerError: a switch runs another program, or cannot be asked.
+        LaunchError: nothing can be started on a machine, or it has another version.
+    """
+    topology = cluster.topology
+    _check_places(topology, places)
+    with contextlib.ExitStack() as stack:
+        agents = None
+        if launch_with is not None:  # they start while the switches are asked
+            machines = {place: reached_at(topology, place) for place in places}
+            agents = stack.enter_context(Agents.launched(machines, launch_with))
+        at = {topology.root: stack.enter_context(_connected(topology, topology.root, cluster))}
+        _load(spec, cluster, at)
+        server = None
+        if (offers := at[topology.root].info()).shared:
+            server = server_for(topology, places)
+            if server is None:
+                raise BadRun(
+                    f"{offers.title} shares slots and needs a fallback server: no machine of the cluster file"
+                    " without a worker of this job has the role fallback, or a fallback_port (one with GPUs"
+                    " and a fallback_port may have a worker, if the job is on other machines, too)"
+                )
+            topology = replace(topology, root=topology.rack_of[server])
+        for switch in sorted(_between(topology, places) - at.keys()):
+            at[switch] = stack.enter_context(_connected(topology, switch, cluster))
+        _load(spec, cluster, at)
+        for controller in at.values():  # kernels ask who has the address that they send to
+            controller.install([forwarding.own_address(switch_ip(topology), SWITCH_MAC)])
+        if agents is not None:
+            agents.ready()
+        hosts = MachineHosts(topology, places, lambda machines: _there(agents), listen=cluster.listen)
+
+        def fallback_at(port: int) -> RemoteFallback:
+            assert server is not None
+            address = reached_at(topology, server), topology.server[server].serves_fallback_at
+            return RemoteFallback(port, server, address, cluster.secret, lanes=fabric.offers.lanes)
+
+        fabric = SwitchFabric(
+            spec=spec,
+            topology=topology,
+            fleet=Fleet(at),
+            hosts=hosts,
+            lease_s=cluster.lease_s,
+            server=server,
+            fallback_at=fallback_at,
+        )
+        stack.callback(fabric.close)
+        yield fabric
+
+
+def address_of(topology: Topology, switch: str) -> str:
+    """Return the address of a switch's P4Runtime service, as `controller.connect` takes it. Raises BadRun."""
+    address = topology.switch[switch].p4runtime.removeprefix("grpc://")
+    if not address:
+        raise BadRun(
+            f"switch {switch!r} has no p4runtime in the cluster file: want grpc://HOST:PORT or unix:PATH"
+        )
+    return address
+
+
+def _check_places(topology: Topology, places: Sequence[str]) -> None:
+    for place in places:
+        if place not in topology.server:
+            identified(topology, [place])
+        if places.count(place) > 1:
+            raise BadRun(f"machine {place!r} is given twice, but a switch port serves only one worker")
+
+
+def server_for(topology: Topology, places: Collection[str]) -> str | None:
+    """Return the machine whose fallback server a job uses; None: there is none.
+
+    Preferred are machines without a worker of the job, then those at the file's root. One with a worker,
+    which is then beside the server, has GPUs in the file, and is not the only machine of the job.
+    """
+    found = [
+        server.name
+        for server in topology.servers
+        if server.serves_fallback_at
+        and (server.name not in places or (server.serves_beside_workers and len(places) > 1))
+    ]
+    return min(
+        found, key=lambda name: (name in places, topology.rack_of[name] != topology.root), default=None
+    )
+
+
+def _there(agents: Agents | None) -> AbstractContextManager[Agents]:
+    assert agents is not None, "others start the workers"
+    return contextlib.nullcontext(agents)
+
+
+def _between(topology: Topology, places: Sequence[str]) -> set[str]:
+    """Return the switches on the ways from machines to the root."""
+    parents = topology.parents
+    found = {topology.root}
+    for place in places:
+        node: str | None = topology.rack_of[place]
+        while node is not None:
+            found.add(node)
+            node = parents[node]
+    return found
+
+
+def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> SwitchSession:
+    return connect(address_of(topology, switch), tls=cluster.tls)
+
+
+def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession]) -> None:
+    """Have all switches run the program, and one that offers the same. Raises ProgramMismatch and others."""
+    offers = None
+    for switch, controller in at.items():
+        address = address_of(cluster.topology, switch)
+        asked = Attachment(address=address, tls=cluster.tls, replace_program=cluster.replace_program)
+        programs.load(spec, asked, controller)
+        info = controller.info()
+        if offers is not None and not info.covers(offers):
+            raise ProgramMismatch(f"switch {switch!r} runs {info.title}, but the others run {offers.title}")
+        offers = offers or info
+
+
+@contextlib.contextmanager
+def swept(topology: Topology) -> Iterator[None]:
+    """Remove jobs without a holder from the switches of a cluster file while the context lasts.
+
+    A job's holder, such as ``ina admit``, is on the machine of its first rank, and may die with it. Until the
+    next job comes no other process looks at its lease, but for that of the fallback server, which is always
+    there. Switches without an address in the file are left out.
+    """
+    over = threading.Event()
+    thread = threading.Thread(target=_sweep, args=(topology, over), name="sweep", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(CLOSE_S)
+
+
+def _sweep(topology: Topology, over: threading.Event) -> None:
+    fleets = {
+        each.name: Fleet({each.name: connect(address_of(topology, each.name), at_once=False)})
+        for each in topology.switches
+        if each.p4runtime
+    }
+    silent: set[str] = set()
+    while True:
+        for name, fleet in fleets.items():
+            try:
+                for job in fleet.sweep()[name]:
+                    holder = job.registration.holder if job.registration is not None else ""
+                    who = f" of {holder}" if holder else ""
+                    _log.warning(
+                        "job %d%s had no holder any more; removed from switch %s", job.job, who, name
+                    )
+                silent.discard(name)
+            except ControllerError as error:
+                level = logging.DEBUG if name in silent else logging.WARNING
+                _log.log(level, "cannot look for jobs without a holder on switch %s: %s", name, error)
+                silent.add(name)
+        if over.wait(SWEEP_S):
+            return

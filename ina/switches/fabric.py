@@ -1,0 +1,485 @@
+"""The switches of a run: started, or found running; told what to run; taken down again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+import softswitch
+from bmv2_topos.impairments import link_impairments, outgoing
+from controller import ControllerError, Fleet, SwitchSession, connect
+from controller.errors import Unreachable
+from controller.p4runtime_shim.ports import ports_of
+from controller.switches import forwarding
+from controller.switches.layout import TreeAdmission
+from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo
+from controller.vocabulary import Link, Server, Topology
+from controller.vocabulary.topology import spread
+from hostlib.launch.launcher import parse_address
+from ina.errors import BadRun, ProcessFailed
+from ina.launch import PRIVATE
+from ina.launch.addresses import HostAddresses, port_socket
+from ina.launch.hosts import Hosts, PortHosts, UdpHosts
+from ina.launch.job_run import ONE_PORT_EACH
+from ina.launch.spec import (
+    DEFAULT_LANES,
+    DEFAULT_PROGRAM,
+    UDP_BASE,
+    WORKER_BASE,
+    Attachment,
+    FabricSpec,
+)
+from ina.switches import programs
+from ina.switches.switch_process import EmbeddedSwitch
+from ina.switches.topology import has_slow_links, plan
+
+if TYPE_CHECKING:
+    from ina.fallback.process import Fallback
+
+ATTACHED = "s1"
+"""Name of the switch of an `Attachment`."""
+
+
+def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
+    """Return the host for the fallback server of a program that shares slots. Raises BadRun if none is."""
+    hosts = topology.servers_for("fallback")
+    for host in hosts:
+        if topology.rack_of[host] == topology.root:
+            return host
+    elsewhere = ", ".join(f"{host} at {topology.rack_of[host]}" for host in hosts) or "none"
+    raise BadRun(
+        f"{offers.title} shares slots and needs a fallback server, and the topology has no server with the "
+        f"role fallback at its root {topology.root} (elsewhere: {elsewhere}): link one to {topology.root}, "
+        "or choose another root"
+    )
+
+
+class SwitchProcess(Protocol):
+    """A switch that is a process of this machine."""
+
+    def ended(self) -> str | None:
+        """Return how it ended, as a text; None while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedSwitch:
+    """A switch that was already running: port p is UDP port `base` + p of `host`, if `told` has no other."""
+
+    host: str
+    base: int
+    told: Mapping[int, str] = field(default_factory=dict)
+
+    def udp_address(self, port: int) -> str:
+        """Return the address to which a port's UDP socket is bound."""
+        return self.told.get(port, f"{self.host}:{self.base + port}")
+
+    def shm_path(self, port: int) -> str | None:
+        """Return None: its ports are UDP ports."""
+        return None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SwitchFabric:
+    """Switches that run a program, their controller, and the fallback server once a job needs one.
+
+    Attributes:
+        spec: What was asked for.
+        topology: Switches, hosts and links; None: an attached switch, whose ports the controller chooses.
+        fleet: Their controller; `lock` is to be held while it is called.
+        hosts: Where workers run.
+        processes: Those of its switches that are processes of this machine, by name.
+        lease_s: Seconds for which a job stays admitted without renewal; None: the switches end first.
+        queue_packets: Packets that slow switches hold at a port, which windows have to fit; None: not slow.
+        server: The host of the fallback server; None: the first at the root that can have one.
+        fallback_at: Starts the fallback server at a port of the root; None: a process of this machine.
+        hosts_for: Reserves a host for each of so many ranks, also from other processes; None: from this one.
+        fallback: The fallback server of all jobs; None: no job needs one yet.
+        silent: Why a switch did not answer when it was asked last; None: it did.
+    """
+
+    spec: FabricSpec
+    topology: Topology | None
+    fleet: Fleet
+    hosts: Hosts
+    processes: Mapping[str, SwitchProcess] = field(default_factory=dict)
+    lease_s: float | None = None
+    queue_packets: int | None = None
+    server: str | None = None
+    fallback_at: Callable[[int], Fallback] | None = None
+    hosts_for: Callable[[int], AbstractContextManager[list[str]]] | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    fallback: Fallback | None = field(default=None, init=False)
+    silent: str | None = field(default=None, init=False)
+    _offers: SwitchInfo | None = field(default=None, init=False)
+    _taken: set[str] = field(default_factory=set, init=False)
+
+    @property
+    def root(self) -> str:
+        """The root switch's name."""
+        return self.topology.root if self.topology else next(iter(self.fleet.controllers))
+
+    @property
+    def offers(self) -> SwitchInfo:
+        """What the program of the switches offers to jobs. Raises ControllerError."""
+        if self._offers is None:
+            self._offers = self.fleet.controllers[self.root].info()
+        return self._offers
+
+    @property
+    def paced(self) -> bool:
+        """Whether workers' time-outs have to follow the pace of results: switches or links are slow."""
+        return self.queue_packets is not None or (self.topology is not None and has_slow_links(self.topology))
+
+    @property
+    def asked_by_others(self) -> bool:
+        """True if others can reach the switches' P4Runtime."""
+        return self.lease_s is not None or self.spec.p4runtime != PRIVATE
+
+    @property
+    def server_host(self) -> str:
+        """The host of the fallback server. Raises BadRun if the root has none."""
+        return self.server or server_at_root(self._require_topology(), self.offers)
+
+    def start_fallback(self, port: int) -> Fallback:
+        """Start the fallback server at a port of the root, unless it runs already.
+
+        Raises ProcessFailed or AddressTaken.
+        """
+        with self.lock:
+            if self.fallback is None:
+                self.fallback = (self.fallback_at or self._fallback_process)(port)
+            return self.fallback
+
+    def _fallback_process(self, port: int) -> Fallback:
+        from ina.fallback.process import FallbackProcess  # for jobs that share slots
+
+        assert isinstance(self.hosts, PortHosts)
+        local, switch = self.hosts.ends(self.root, port)
+        lanes = str(self.offers.lanes)
+        return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
+
+    @contextlib.contextmanager
+    def reserved(self, workers: int) -> Iterator[list[str]]:
+        """Reserve a host for each rank, evenly over the switches that have some. Raises BadSpec."""
+        if self.hosts_for is not None:
+            with self.hosts_for(workers) as hosts:
+                yield hosts
+            return
+        with self.lock:
+            taken = list(spread(self._require_topology(), workers, self._taken))
+            self._taken.update(taken)
+        try:
+            yield taken
+        finally:
+            with self.lock:
+                self._taken.difference_update(taken)
+
+    @contextlib.contextmanager
+    def reserved_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
+        """Reserve one more host beside each of these, for a group of the ranks that are there.
+
+        A port is added for each, which later groups use again; in a topology that somebody has described,
+        hosts that are free are taken instead.
+
+        Raises:
+            BadRun: these are hosts of their own, not processes of this machine.
+            BadSpec: there is no room.
+            ProcessFailed: a port could not be opened.
+        """
+        if self.processes.keys() != self._embedded().keys() or not self.processes:
+            raise BadRun(ONE_PORT_EACH)
+        if self.spec.topology is not None:
+            with self.reserved(len(hosts)) as others:
+                yield others
+            return
+        with self.lock:
+            taken = []
+            for host in hosts:
+                rack = self._require_topology().rack_of[host]
+                taken.append(self._free_host(rack) or self._add_host(rack))
+                self._taken.add(taken[-1])
+        try:
+            yield taken
+        finally:
+            with self.lock:
+                self._taken.difference_update(taken)
+
+    def _free_host(self, rack: str) -> str | None:
+        topology = self._require_topology()
+        hosts = (host for host in topology.servers_for("worker") if topology.rack_of[host] == rack)
+        return next((host for host in hosts if host not in self._taken), None)
+
+    def _add_host(self, rack: str) -> str:
+        """Add a host to a switch of our own, with a port of the kind that the others have."""
+        topology = self._require_topology()
+        switch = self._embedded()[rack]
+        assert isinstance(self.hosts, PortHosts)
+        addresses = self.hosts.addresses
+        name = f"h{len(topology.servers) + 1}"
+        topology = replace(
+            topology,
+            servers=(*topology.servers, Server(name)),
+            links=(*topology.links, Link(name, rack)),
+        )
+        port = topology.port_to(rack, name)  # which refuses more links than a switch has ports
+        spec = "shm"
+        if not _shares_memory(self.spec):
+            spec = f"udp::{addresses.reserve(rack, port)[1]}"
+        switch.add_port(port, spec, self.spec.impairments)
+        if spec != "shm":
+            addresses.expect(rack, port, parse_address(switch.udp_address(port)))
+        self.topology = topology
+        return name
+
+    def restart(self, name: str) -> str | None:
+        """Start a switch of this process again, without entries; return why it could not be, or None."""
+        switch = self._embedded()[name]
+        with self.lock:
+            try:
+                switch.restart()
+                self.fleet.controllers[name].close()
+                self.fleet.controllers[name] = control(switch, self.spec)
+            except (ProcessFailed, ControllerError) as error:
+                return str(error)
+        return None
+
+    def switch_ended(self) -> str | None:
+        """Return how a switch ended, as a text; None while all run."""
+        return next(filter(None, (switch.ended() for switch in self.processes.values())), None)
+
+    @contextlib.contextmanager
+    def asking(self, *, again: bool = False) -> Iterator[None]:
+        """Hold the lock; raise Unreachable at once while a switch is silent, and note that it has become so.
+
+        Whoever ends a job asks several things; each of them would wait anew for a switch that hangs. Those
+        who renew registrations ask `again`, and see that it answers: without them no silence is noted.
+        """
+        with self.lock:
+            if self.silent is not None and not again:
+                raise Unreachable(self.silent)
+            try:
+                yield
+            except Unreachable as error:
+                if self.asked_by_others:
+                    self.silent = self.silent or str(error)
+                raise
+
+    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
+        """Return the number of a job's packets by switch and outcome. Raises ControllerError."""
+        with self.asking():
+            return self.fleet.counters(tree)
+
+    def refused(self) -> dict[str, int]:
+        """Return the packets that belong to no job, by reason, over all switches. Raises ControllerError.
+
+        `stranger`: UDP ports, of a switch or a host, received them from others than their peers.
+        """
+        total = {"stranger": self.hosts.strangers()}
+        total["stranger"] += sum(switch.strangers() for switch in self._embedded().values())
+        with self.asking():
+            for counts in self.fleet.refused().values():
+                for name, number in counts.items():
+                    total[name] = total.get(name, 0) + number
+        return {name: number for name, number in total.items() if number}
+
+    def close(self) -> None:
+        """Stop the fallback server and disconnect; the switches are stopped by their starter."""
+        if self.fallback is not None:
+            self.fallback.stop()
+        for controller in self.fleet.controllers.values():
+            controller.close()
+
+    def _embedded(self) -> dict[str, EmbeddedSwitch]:
+        """Return the switches that this process has started."""
+        return {name: each for name, each in self.processes.items() if isinstance(each, EmbeddedSwitch)}
+
+    def _require_topology(self) -> Topology:
+        assert self.topology is not None, "a running switch has no hosts"
+        return self.topology
+
+
+@contextlib.contextmanager
+def open_fabric(
+    spec: FabricSpec,
+    jobs: Sequence[int],
+    *,
+    on_listening: Callable[[str, str], None] = lambda switch, address: None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Iterator[SwitchFabric]:
+    """Start or find the switches for jobs of these numbers of workers that run at the same time.
+
+    Args:
+        spec: The switches.
+        jobs: The number of workers of each job.
+        on_listening: Called with name and address of each switch whose P4Runtime others may use, too.
+        meanwhile: Called while the switches start, before they are waited for.
+
+    Raises:
+        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` does not exist.
+        ProcessFailed: a switch did not start.
+        AddressTaken: another process has the address of a host.
+        ControllerError: a switch cannot be reached, or refuses the program.
+    """
+    with contextlib.ExitStack() as stack:
+        if spec.attached:
+            fabric = _attached(spec, spec.attached, stack)
+        else:
+            fabric = _started(spec, jobs, on_listening, meanwhile, stack)
+        stack.callback(fabric.close)
+        yield fabric
+
+
+def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStack) -> SwitchFabric:
+    controller = stack.enter_context(connect(attached.address, tls=attached.tls))
+    programs.load(spec, attached, controller)
+    attached, there, addresses = _with_ports(attached)
+    stack.callback(addresses.close)
+    hosts: Hosts = PortHosts({ATTACHED: there}, addresses)
+    if attached.machines:  # their kernels ask who has the address that they send to
+        controller.install([forwarding.own_address(attached.ip, SWITCH_MAC)])
+        hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
+    return SwitchFabric(
+        spec=replace(spec, attached=attached),
+        topology=None,
+        fleet=Fleet({ATTACHED: controller}),
+        hosts=hosts,
+        lease_s=attached.lease_s,
+    )
+
+
+def _started(
+    spec: FabricSpec,
+    jobs: Sequence[int],
+    on_listening: Callable[[str, str], None],
+    meanwhile: Callable[[], object],
+    stack: contextlib.ExitStack,
+) -> SwitchFabric:
+    addresses = HostAddresses()
+    stack.callback(addresses.close)
+    topology = spec.topology
+    if topology is None:
+        spec, offers = programs.settled(spec)
+        topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=offers.shared)
+    _check_transit(spec, topology)
+    switches = _start(spec, topology, addresses, stack)
+    meanwhile()
+    if spec.p4runtime != PRIVATE:
+        for name, switch in switches.items():
+            on_listening(name, switch.address)
+    controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
+    hosts = PortHosts(switches, addresses)
+    return SwitchFabric(
+        spec=spec, topology=topology, fleet=Fleet(controllers), hosts=hosts, processes=switches
+    )
+
+
+def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:
+    """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
+    try:
+        controller = connect(switch.address)
+        if spec.p4runtime == PRIVATE:
+            controller.keep_turn()
+        return controller
+    except ControllerError as error:
+        if why := switch.ended():
+            raise ProcessFailed(why) from error
+        raise
+
+
+def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostAddresses]:
+    """Return the attachment with those of its ports that the switch has, and the addresses at both ends.
+
+    What the switch does not tell, or somebody has chosen, is by the bases. Raises BadRun.
+    """
+    told = ports_of(attached.address, attached.tls)
+    bases = (attached.udp_base or UDP_BASE, attached.worker_base or WORKER_BASE)
+    if told is None:
+        return attached, AttachedSwitch(*bases[0]), HostAddresses(*bases[1])
+    usable = tuple(port for port in attached.ports if port in told)
+    if not usable:
+        raise BadRun(
+            f"the switch at {attached.address} has ports {', '.join(map(str, told))}, and none of these",
+            setting="ports",
+            value=f"{min(attached.ports)}-{max(attached.ports)}",
+        )
+    ends = {port: told[port] for port in usable}
+    udp = {port: each.udp for port, each in ends.items() if each.udp and attached.udp_base is None}
+    addresses = HostAddresses(*bases[1])
+    if attached.worker_base is None:
+        addresses.chosen = {port: parse_address(each.peer) for port, each in ends.items() if each.peer}
+    switch = AttachedSwitch(*bases[0], told=udp)
+    return replace(attached, ports=usable), switch, addresses
+
+
+def _check_transit(spec: FabricSpec, topology: Topology) -> None:
+    names = [switch.name for switch in topology.switches if switch.name != topology.root]
+    for name in sorted(spec.transit):
+        if name not in names:
+            known = f"want one of {', '.join(names)}" if names else "one switch has no transit switches"
+            raise BadRun(known, setting="transit", value=repr(name))
+
+
+def _start(
+    spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
+) -> dict[str, EmbeddedSwitch]:
+    """Start all switches at once, on sockets created before: each port knows its peer."""
+    switches: dict[str, EmbeddedSwitch] = {}
+    shared = topology.servers_for("worker") if _shares_memory(spec) else ()
+    sockets = {
+        (switch.name, port): stack.enter_context(port_socket())
+        for switch in topology.switches
+        for port, link in topology.ports[switch.name].items()
+        if link.other(switch.name) not in shared
+    }
+    alone = len(topology.switches) == 1
+    for number, switch in enumerate(topology.switches):
+        name = switch.name
+        # Each has its own random losses, and the same in every run.
+        arguments = [
+            *("--program", spec.program or DEFAULT_PROGRAM, "--lanes", str(spec.lanes or DEFAULT_LANES)),
+            *("--seed", str(spec.seed + number)),
+        ]
+        for port, link in topology.ports[name].items():
+            other = link.other(name)
+            trunk = other in topology.ports
+            if other in shared:
+                arguments += ["--port", f"{port}=shm"]
+            else:
+                own = sockets[name, port]
+                if trunk:
+                    peer = sockets[other, topology.port_to(other, name)].getsockname()
+                else:
+                    peer = addresses.hold(name, port, own.getsockname())
+                arguments += ["--port", f"{port}=socket:{own.fileno()}:{peer[1]}"]
+            impairments = spec.link_impairments if trunk else spec.impairments
+            if spec.topology is not None:
+                impairments = link_impairments(link)
+            if impairments:
+                # A link between switches has two ports: each answers for what leaves it.
+                arguments += ["--impair", f"{port}:{outgoing(impairments) if trunk else impairments}"]
+        if spec.captures is not None:
+            arguments += spec.captures.options(name)
+        title = "the switch process" if alone else f"the process of switch {name}"
+        fds = [sock.fileno() for (of, _), sock in sockets.items() if of == name]
+        p4runtime = _p4runtime(spec.p4runtime, number)
+        switches[name] = stack.enter_context(
+            EmbeddedSwitch(arguments, p4runtime=p4runtime, title=title, pass_fds=fds)
+        )
+    return switches
+
+
+def _shares_memory(spec: FabricSpec) -> bool:
+    """Return whether workers are to reach the switches through shared memory."""
+    return spec.port_kind == "shm" or (spec.port_kind == "auto" and softswitch.has_compiler())
+
+
+def _p4runtime(first: str, number: int) -> str:
+    """Return the address at which the switch of this number listens when the first listens at `first`."""
+    if first == PRIVATE:
+        return first
+    host, colon, port = first.rpartition(":")
+    return f"{host}{colon}{int(port) + number if int(port) else 0}"

@@ -1,0 +1,93 @@
+"""The program of a run: the one that a switch loads, or runs already, and its features for jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import softswitch
+from controller import ProgramBundle, SwitchSession, connect
+from controller.errors import ProgramMismatch
+from controller.switches.model import SwitchInfo
+from controller.switches.programs import source_of
+from ina.errors import BadRun
+from ina.launch.spec import DEFAULT_LANES, DEFAULT_PROGRAM, Attachment, FabricSpec
+from p4src.programs import is_file
+
+
+@cache
+def bundle(program: str, lanes: int) -> ProgramBundle:
+    """Compile a program of p4src, or of a file that ends in ``.p4``, for the embedded switch.
+
+    Raises:
+        ProgramMismatch: no such program, or not for so many lanes.
+        softswitch.CompileError: it does not compile.
+    """
+    source, defines = source_of(program, lanes)
+    text = softswitch.preprocess_once(source, defines=defines)
+    return ProgramBundle(program, softswitch.p4info_once(text, name=source.stem), text.encode())
+
+
+def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
+    """Return the switches with what was left open about their program, and what that offers to jobs.
+
+    The program stays None where jobs take the one that a switch runs.
+
+    Raises:
+        ProgramMismatch: there is no such program, or it cannot aggregate.
+        softswitch.CompileError: it does not compile.
+        BadRun: it puts another number of values into packets than was asked for.
+        ControllerError: the switch to attach to cannot be asked.
+    """
+    if spec.attached:
+        with connect(spec.attached.address, tls=spec.attached.tls) as controller:
+            wanted, offers = choice(spec, spec.attached, controller)
+        return replace(spec, program=wanted.name if wanted else None, lanes=offers.lanes), offers
+    program = spec.program or DEFAULT_PROGRAM
+    offers = bundle(program, spec.lanes or DEFAULT_LANES).offers()
+    _check_lanes(spec, offers)
+    return replace(spec, program=program, lanes=offers.lanes), offers
+
+
+def choice(
+    spec: FabricSpec, attached: Attachment, controller: SwitchSession
+) -> tuple[ProgramBundle | None, SwitchInfo]:
+    """Return the program that an attached switch is to run, and what it offers to jobs.
+
+    None: the one that it runs, whatever that is, for none was asked for. Another program may run in the place
+    of one of p4src if it offers jobs as much; a file is asked for as it is. Raises as `settled`.
+    """
+    running = None if attached.replace_program else _running(controller)
+    if running is not None and spec.program is None:
+        _check_lanes(spec, running)
+        return None, running
+    lanes = spec.lanes or (running.lanes if running else DEFAULT_LANES)
+    wanted = bundle(spec.program or DEFAULT_PROGRAM, lanes)
+    offers = wanted.offers()
+    _check_lanes(spec, offers)
+    if running is not None and not is_file(wanted.name) and running.covers(offers):
+        return wanted, running
+    return wanted, offers
+
+
+def load(spec: FabricSpec, attached: Attachment, controller: SwitchSession) -> None:
+    """Have an attached switch run what `choice` says. Raises as `settled`, and OtherProgram."""
+    wanted, _ = choice(spec, attached, controller)
+    if wanted is not None:
+        controller.load(wanted, replace=attached.replace_program, similar=not is_file(wanted.name))
+
+
+def _running(controller: SwitchSession) -> SwitchInfo | None:
+    try:
+        return controller.info()
+    except ProgramMismatch:  # none, or one that is not for aggregation
+        return None
+
+
+def _check_lanes(spec: FabricSpec, offers: SwitchInfo) -> None:
+    if spec.lanes not in (None, offers.lanes):
+        raise BadRun(
+            f"{offers.title} puts {offers.lanes} values into each packet",
+            setting="lanes",
+            value=str(spec.lanes),
+        )

@@ -1,0 +1,163 @@
+"""Starts the embedded switch as a process and stops it again."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ina.errors import ProcessFailed
+from ina.launch import PRIVATE
+from ina.launch.server_process import ServerProcess
+
+ANSWER_S = 5.0
+ASK_S = 0.5
+"""Interval at which it is asked for statistics, which also tells that it lives."""
+PATIENCE_S = 3.0
+"""Silence after which it counts as stuck, and is killed: sooner than workers give up."""
+
+
+class EmbeddedSwitch(ServerProcess):
+    """A running ``ina switch``; a context manager that stops it."""
+
+    def __init__(
+        self,
+        options: Sequence[str],
+        *,
+        p4runtime: str = PRIVATE,
+        title: str = "the switch process",
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """Start it with these options, and with the sockets that they name.
+
+        `p4runtime` is where others may control it, too.
+        """
+        self._arguments = ["--until-eof", "--p4runtime", p4runtime, *options]
+        self._pass_fds = pass_fds
+        self._private = p4runtime == PRIVATE
+        self._turn = threading.Lock()
+        self._launch(title)
+
+    def _launch(self, title: str) -> None:
+        super().__init__("switch", title, self._arguments, pass_fds=self._pass_fds)
+        self._stuck: str | None = None
+        self._asked = False
+        self._heard_s = self._looked_s = time.monotonic()
+        self._silent_s = 0.0
+
+    def restart(self) -> None:
+        """Start it again, on the same sockets and without entries, once it has ended.
+
+        Raises ProcessFailed.
+        """
+        with self._turn:
+            self.stop()
+            self._launch(self.title)
+            self.ready()
+
+    def add_port(self, number: int, spec: str, impairments: str) -> None:
+        """Open one more port, also after a restart.
+
+        Args:
+            number: Its number.
+            spec: Its kind: "shm", or "udp::PEER" with the UDP port of its far end.
+            impairments: As of ``--impair``; "": none.
+
+        Raises ProcessFailed if it could not be opened, or the process does not answer.
+        """
+        kind, *peer = spec.split("::")
+        opens = f"{kind}:0:{peer[0]}" if peer else kind
+        with self._turn:
+            if self._asked:
+                self.hear(ANSWER_S)
+            self._asked = False
+            self.say({"port": f"{number}={opens}", "impair": impairments})
+            answer = self.hear(ANSWER_S) or {"error": "does not answer"}
+            if "error" in answer:
+                raise ProcessFailed(f"{self.title}: {answer['error']}")
+            self.ready().update(answer)
+        if peer:
+            opens = f"{kind}:{answer['udp_ports'][str(number)]}:{peer[0]}"
+        self._arguments += ["--port", f"{number}={opens}"]
+        if impairments:
+            self._arguments += ["--impair", f"{number}:{impairments}"]
+
+    @property
+    def shares_memory(self) -> bool:
+        """True if it has ports that are shared memory, which workers do not take up again."""
+        return bool(self.ready()["shm_ports"])
+
+    @property
+    def address(self) -> str:
+        """Address of its P4Runtime service, once it listens. Raises ProcessFailed."""
+        return str(self.ready()["p4runtime"])
+
+    def udp_address(self, port: int) -> str:
+        """Wait until a port's UDP socket is bound; return its address. Raises ProcessFailed."""
+        return f"127.0.0.1:{self.ready()['udp_ports'][str(port)]}"
+
+    def shm_path(self, port: int) -> str | None:
+        """Return the Unix socket of a port that is shared memory, None if it is not. Raises ProcessFailed."""
+        path: str | None = self.ready()["shm_ports"].get(str(port))
+        return path
+
+    def ended(self) -> str | None:
+        """Return how the process ended; None while it runs and answers. To be called often.
+
+        One that is silent for long, because it hangs or was stopped, is killed.
+        """
+        if self._stuck is None and self.started and (why := self._silence()):
+            self._stuck = f"{self.title} {why}, and was killed"
+            self.kill()
+        return self._stuck or super().ended()
+
+    def _silence(self) -> str | None:
+        """Return that it has been silent for too long, or None."""
+        if not self._turn.acquire(blocking=False):
+            return None  # it is being asked
+        try:
+            now = time.monotonic()
+            # Of a pause of our own process nothing counts but the moment in which the answer could be heard.
+            self._silent_s += min(now - self._looked_s, ASK_S)
+            self._looked_s = now
+            if not self._asked:
+                if now - self._heard_s > ASK_S:
+                    self._ask()
+            elif self.hear(0.0) is not None:
+                self._asked, self._heard_s = False, now
+            elif self._silent_s > PATIENCE_S:
+                stopped = self.is_stopped()
+                return f"{'was stopped (SIGSTOP)' if stopped else 'did not answer'} for {PATIENCE_S:g} s"
+            return None
+        finally:
+            self._turn.release()
+
+    def _ask(self) -> None:
+        self.say({"statistics": True})
+        self._asked, self._silent_s, self._looked_s = True, 0.0, time.monotonic()
+
+    def statistics(self) -> dict[int, Mapping[str, int]]:
+        """Return the counters of each port; empty if it does not answer. Raises ProcessFailed."""
+        self.ready()
+        with self._turn:
+            if self._asked:
+                self.hear(ANSWER_S)
+            self._ask()
+            answer = self.hear(ANSWER_S) or {}
+            self._asked = not answer
+        return {int(port): counters for port, counters in answer.get("statistics", {}).items()}
+
+    def strangers(self) -> int:
+        """Return the number of packets that its UDP ports received from others than their peers."""
+        return sum(port["rx_stranger"] for port in self.statistics().values())
+
+    def stop(self) -> None:
+        """Ask it to end; kill it if it does not, and remove the folders of its sockets."""
+        super().stop()
+        if not self.started:
+            return
+        sockets = [self.address.removeprefix("unix:")] if self._private else []
+        for folder in {Path(path).parent for path in (*sockets, *self.ready()["shm_ports"].values())}:
+            shutil.rmtree(folder, ignore_errors=True)

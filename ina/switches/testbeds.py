@@ -1,0 +1,217 @@
+"""Topologies of real processes behind one interface, and jobs on them: loopback, namespaces, Mininet.
+
+On a testbed of namespaces, whoever made it, workers are on its hosts, over the kernel's own UDP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns import NotCarried, NoTestbed, Program, State
+from bmv2_topos.testbeds.netns.commands import EMBEDDED
+from bmv2_topos.testbeds.netns.embedded import HEADERS
+from bmv2_topos.testbeds.netns.targets import target_of
+from bmv2_topos.testbeds.netns.testbed import controllers
+from controller import Fleet, ProgramBundle
+from controller.errors import Unreachable
+from controller.vocabulary import Topology
+from controller.vocabulary.topology import spread
+from ina.fallback.testbed import TestbedFallback
+from ina.launch.spec import Captures, FabricSpec
+from ina.launch.testbed_hosts import TestbedHosts
+from ina.switches.fabric import SwitchFabric, open_fabric
+from ina.switches.programs import bundle
+
+CAPTURE_BYTES = 10**9
+LEASE_S = 60.0
+"""Time for which a job whose run was killed stays on the switches."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestbedSwitch:
+    """A switch of a testbed, which is a process of this machine."""
+
+    __test__ = False  # pytest takes classes called Test* for tests
+
+    name: str
+    process: int
+
+    def ended(self) -> str | None:
+        """Return that it has ended, or None."""
+        return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"
+
+
+@contextlib.contextmanager
+def hosts_for(state: State, workers: int) -> Iterator[list[str]]:
+    """Reserve a host for each rank, evenly over the racks, also from other processes. Raises BadSpec."""
+    with contextlib.ExitStack() as stack:
+        with (state.folder / ".hosts.lock").open("w") as choosing:
+            fcntl.flock(choosing, fcntl.LOCK_EX)  # nobody else looks while this holds hosts to let go
+            chosen = _choose(state, workers, stack)
+        yield chosen
+
+
+def _choose(state: State, workers: int, stack: contextlib.ExitStack) -> list[str]:
+    free = {}
+    for host in state.topology.servers_for("worker"):
+        handle = stack.enter_context((state.folder / f".{host}.taken").open("w"))
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free[host] = handle
+    taken = set(state.topology.servers_for("worker")) - set(free)
+    chosen = list(spread(state.topology, workers, taken))
+    for host, handle in free.items():
+        if host not in chosen:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    return chosen
+
+
+def program_of(state: State) -> ProgramBundle:
+    """Return the program of a testbed, as its switches take it. Raises as `programs.bundle`."""
+    program = state.program
+    return target_of(program).compiled(program, state.folder) or bundle(program.name, program.lanes)
+
+
+@contextlib.contextmanager
+def opened(state: State) -> Iterator[SwitchFabric]:
+    """Use a running testbed for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
+    _check_switches(state)
+    with contextlib.ExitStack() as connections:
+        try:
+            at = connections.enter_context(controllers(state))
+        except Unreachable:
+            _check_switches(state)  # one that was killed may have taken until now to end
+            raise
+        fabric = SwitchFabric(
+            spec=FabricSpec(state.program.name, state.program.lanes, topology=state.topology),
+            topology=state.topology,
+            fleet=Fleet(at),
+            hosts=TestbedHosts(state),
+            processes={name: TestbedSwitch(name, process) for name, process in state.switches.items()},
+            lease_s=LEASE_S,
+            queue_packets=target_of(state.program).queue_packets,
+            fallback_at=lambda port: TestbedFallback(state, fabric.server_host, lanes=fabric.offers.lanes),
+            hosts_for=lambda workers: hosts_for(state, workers),
+        )
+        try:
+            yield fabric
+        finally:
+            fabric.close()
+
+
+def _check_switches(state: State) -> None:
+    for switch, process in state.switches.items():
+        if why := TestbedSwitch(switch, process).ended():
+            raise NoTestbed(f"testbed {state.name!r}: {why}; take it down: ina topo down {state.name}")
+
+
+def _runs(process: int) -> bool:
+    try:
+        after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return after_name.split()[0] not in "ZX"  # one that nobody has waited for yet
+
+
+# ---------------------------------------------------------------------- runners
+
+OnStep = Callable[[str], None]
+
+
+def _quiet(text: str) -> None:
+    pass
+
+
+class LiveRunner(Protocol):
+    """Makes a topology of processes."""
+
+    def check(self, topology: Topology, program: Program) -> None:
+        """Raise LiveError: NotHere or NotCarried."""
+
+    def opened(
+        self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
+    ) -> AbstractContextManager[SwitchFabric]:
+        """Make the topology for as long as the context lasts.
+
+        Args:
+            name: Name of the testbed.
+            topology: Switches, hosts and links.
+            program: The switches' program.
+            on_step: Called with a text before each step.
+
+        Raises LiveError and the errors of `open_fabric`.
+        """
+
+
+class Loopback:
+    """Frames inside UDP on this machine: embedded switches, without root."""
+
+    def check(self, topology: Topology, program: Program) -> None:
+        """Raise NotCarried for switches that need interfaces."""
+        if program.target != EMBEDDED:
+            raise NotCarried(f"{program.target} needs network interfaces: loopback has none")
+
+    def opened(
+        self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
+    ) -> AbstractContextManager[SwitchFabric]:
+        """Start its switches; see `LiveRunner.opened`."""
+        self.check(topology, program)
+        captures = Captures(Path(program.pcap), CAPTURE_BYTES, HEADERS) if program.pcap else None
+        spec = FabricSpec(
+            program.name, program.lanes, topology=topology, seed=program.seed, captures=captures
+        )
+        return open_fabric(spec, [])
+
+
+class Testbed:
+    """Namespaces, made by iproute2 alone or by Mininet: needs root."""
+
+    __test__ = False  # pytest takes classes called Test* for tests
+
+    def __init__(self, up: Callable[..., State], find: Callable[[], None]) -> None:
+        self._up, self._find = up, find
+
+    def check(self, topology: Topology, program: Program) -> None:
+        """Raise NotHere if this machine lacks a requirement, NotCarried."""
+        netns.check_here()
+        self._find()
+        target = netns.TARGETS[program.target]
+        target.check(topology, program)
+        target.check_here(topology, program)
+
+    @contextlib.contextmanager
+    def opened(
+        self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
+    ) -> Iterator[SwitchFabric]:
+        """Start it, and stop it after the block; see `LiveRunner.opened`."""
+        state = self._up(name, topology, program, on_step=on_step)
+        try:
+            with opened(state) as fabric:
+                yield fabric
+        finally:
+            netns.down(name)
+
+
+def live_runner(name: str) -> LiveRunner:
+    """Return the runner of this name: loopback, netns or mininet."""
+    return _RUNNERS[name]()
+
+
+def _mininet() -> LiveRunner:
+    from bmv2_topos.testbeds import mininet  # which looks for Mininet
+
+    return Testbed(mininet.up, mininet.find)
+
+
+_RUNNERS: Mapping[str, Callable[[], LiveRunner]] = {
+    "loopback": Loopback,
+    "netns": lambda: Testbed(netns.up, lambda: None),
+    "mininet": _mininet,
+}
