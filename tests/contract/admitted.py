@@ -26,16 +26,16 @@ SLOTS = 128
 
 
 @functools.cache
-def _built(program: Mode) -> tuple[ir.Program, Path]:
-    compiled = p4src_program(program, LANES=LANES, SLOTS=SLOTS)
+def _built(program: str, slots: int) -> tuple[ir.Program, Path]:
+    compiled = p4src_program(program, LANES=LANES, SLOTS=slots)
     return compiled, build(compiled)
 
 
 def admit(
-    program: Mode, trees: Mapping[Identity, Deployment]
+    program: Mode, trees: Mapping[Identity, Deployment], slots: int = SLOTS
 ) -> tuple[list[TreeAdmission], dict[str, list[Admission]]]:
     """Plan jobs on empty switches: what each job gets, and by switch all that it has to serve."""
-    info = SwitchInfo(LANES, SLOTS, 255, 32, program)
+    info = SwitchInfo(LANES, slots, 255, 32, program)
     present: dict[str, list[Admission]] = {}
     admitted = []
     for identity, tree in trees.items():
@@ -49,14 +49,15 @@ def admit(
 
 
 def serving(
-    program: Mode,
+    program: str,
     admissions: Iterable[Admission],
     *,
     impairments: PortImpairments | None = None,
     seed: int = 0,
+    slots: int = SLOTS,
 ) -> Switch:
     """Return a switch that runs a program and serves these jobs, to be driven in virtual time; `close` it."""
-    compiled, library = _built(program)
+    compiled, library = _built(program, slots)
     pipeline = CompiledPipeline(compiled, library)
     admissions = list(admissions)
     ends = [end for admission in admissions for end in (*admission.members, admission.uplink) if end]

@@ -8,8 +8,6 @@ from typing import Literal
 import pytest
 
 from hostlib import wire
-from hostlib._native import NativeKernel
-from tests.contract.compiled_fabric import compiled_fabric
 from tests.hostlib.cases import LANES
 from tests.hostlib.fabric import ABOVE, Does, FabricCase, JobCase, build, carry_out
 from tests.hostlib.virtual_network import Impairments
@@ -39,7 +37,7 @@ def lane_bytes(
         (up if upwards else down)[worker] += len(packet) - HEADERS
         return True
 
-    network = build(case, NativeKernel)
+    network = build(case)
     network.on_packet = count
     carry_out(case, network)
     return up, down
@@ -132,7 +130,7 @@ def test_a_link_between_switches_carries_the_lanes_that_somebody_below_gives_or_
         if (sender[0], receiver[0]) == ("s", "s"):
             carried[int(sender[1:]), int(receiver[1:])] += len(packet) - HEADERS
 
-    with compiled_fabric(case) as network:
-        network.on_link = count
-        carry_out(case, network)
+    network = build(case)
+    network.on_link = count
+    carry_out(case, network)
     assert carried == least(job, shards_of(does, kind, len(places)))

@@ -6,6 +6,8 @@ each job each of 1, 2 and 3 sums what passes, or lets it pass.
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,15 +16,20 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from controller.switches.layout import Branch, Deployment, Downlink, TreeAdmission
+from controller.switches.model import Member, Uplink
+from controller.switches.planning import Identity
+from controller.vocabulary import Mode, Region
 from hostlib import collectives, wire
+from hostlib._native import NativeKernel
 from hostlib.core import Patience
 from hostlib.core.congestion import CONGESTION, SPREAD, CongestionName
 from hostlib.core.state import CoreSettings
 from hostlib.fallback import FallbackCore, FallbackJob, FallbackSettings
 from hostlib.wire import encodings
 from hostlib.wire.tree import Tree
-from tests.hostlib.cases import LANES, MakeKernel, MakeServer, sum_of
-from tests.hostlib.compiled_switch import Job, ProgramName, compiled_from
+from tests.contract.admitted import LANES, admit, serving
+from tests.hostlib.cases import MakeKernel, MakeServer, sum_of
 from tests.hostlib.virtual_network import (
     Impairments,
     Network,
@@ -34,9 +41,9 @@ from tests.twins import quantize
 ABOVE = {1: 0, 2: 1, 3: 0}
 """Switch by switch below; those behind a port are numbered in a row."""
 UPLINK = 99
-SWITCH_PORTS = (UPLINK, *(100 + below for below in ABOVE))
-"""Ports between switches."""
+SERVER = Uplink(UPLINK, "02:00:00:00:fb:01", "10.0.255.2")
 SENTINEL = 77
+SLOTS = 1024
 
 Does = Literal["sum", "scatter", "gather", "broadcast"]
 """Allreduce or reduce, reduce-scatter, all-gather, broadcast."""
@@ -51,6 +58,7 @@ class JobCase:
     sums_at: frozenset[int]
     """Switches, beside the root, that sum."""
     window: int
+    """At least; the controller rounds it up to a power of two."""
     lengths: tuple[int, ...]
     kind: Literal["int32", "float32", "block16", "block8", "block4", "fixed"] = "int32"
     target: int = wire.TARGET_ALL
@@ -158,74 +166,6 @@ fabric_cases = st.builds(
 )
 
 
-def admissions(case: FabricCase, number: int) -> dict[int, Job]:
-    """Return what each switch knows of a job."""
-    job = case.jobs[number]
-    tree = job.tree
-    admitted = {}
-    for switch in job.used:
-        node = job.node(switch)
-        members: dict[int, int] = {}
-        ranks = {}
-        for child in tree.nodes[node]:
-            at = job.places[child] if child >= 0 else ABOVE[-child]
-            port = worker_port(number, child) if child >= 0 else 100 - child
-            while at not in (switch, 0):
-                at, port = ABOVE[at], 100 + at
-            if at != switch:
-                continue
-            members[port] = members.get(port, 0) | tree.parent(child)[1]
-            if port < UPLINK:
-                ranks[port] = child
-        parent = None
-        if node:
-            above, bitmap = tree.parent(-node)
-            parent = (above, bitmap, tree.fan_in(above))
-        admitted[switch] = Job(
-            tree.fan_in(node),
-            2 * job.window if case.exclusive else case.slots,
-            generation=0x501 + number,
-            members=members,
-            ranks=ranks,
-            uplink=None if switch == 0 and case.exclusive else UPLINK,
-            node=node,
-            parent=parent,
-            result_bitmap=tree.result_bitmap,
-            transit=node != switch,
-            below=nodes_below(tree, switch),
-            ranks_below=ranks_below(job, switch),
-            preempt=job.preempt,
-            window=job.window,
-            max_age_us=case.max_age_us,
-        )
-    return admitted
-
-
-def nodes_below(tree: Tree, switch: int) -> dict[int, range]:
-    """Return the nodes of a tree behind the ports of a switch that lead down."""
-    below: dict[int, range] = {}
-    for node in sorted(tree.nodes):
-        at = node
-        while at not in (switch, 0):
-            at, port = ABOVE[at], 100 + at
-            if at == switch:
-                first = below[port].start if port in below else node
-                below[port] = range(first, node + 1)
-    return below
-
-
-def ranks_below(job: JobCase, switch: int) -> dict[int, range]:
-    """Return the ranks among which those behind the ports of a switch that lead down are."""
-    behind: dict[int, list[int]] = {}
-    for rank, place in enumerate(job.places):
-        at = place
-        while at not in (switch, 0):
-            at, port = ABOVE[at], 100 + at
-            if at == switch:
-                behind.setdefault(port, []).append(rank)
-    return {port: range(ranks[0], ranks[-1] + 1) for port, ranks in behind.items()}
-
-
 def worker_port(job: int, rank: int) -> int:
     return 10 * job + rank
 
@@ -251,43 +191,52 @@ class Restarted:
         return self._core.next_timeout()
 
 
-def server_of(case: FabricCase, make: MakeServer) -> FallbackCore:
+def server_of(case: FabricCase, admitted: Sequence[TreeAdmission], make: MakeServer) -> FallbackCore:
     """Return a fallback server that serves all jobs."""
     least = max(max(len(job.places), len(job.tree.nodes)) for job in case.jobs) * len(case.jobs)
     server = make(FallbackSettings(LANES, endpoints(200), capacity=least + case.spare))
-    for number, job in enumerate(case.jobs):
-        server.add_job(FallbackJob(10 + number, 1 + number, job.tree, window=job.window))
+    for at in admitted:
+        server.add_job(FallbackJob(at.job, at.epoch, Tree.of(at.tree), window=at.window))
     return server
 
 
 def build(
     case: FabricCase,
-    make_kernel: MakeKernel,
+    make_kernel: MakeKernel = NativeKernel,
     make_server: MakeServer = FallbackCore,
 ) -> Network:
-    program: ProgramName = "exclusive" if case.exclusive else "atp" if case.atp else "shared"
+    """Return the network of a case: programs as the controller admits jobs to them, and a fallback server."""
+    program: Mode = "exclusive" if case.exclusive else "shared"
+    trees = {
+        Identity(10 + number, 0x501 + number): _deployment(case, number, program)
+        for number in range(len(case.jobs))
+    }
+    admitted, present = admit(program, trees, SLOTS)
     network = Network(impairments=case.impairments, seed=case.seed, lanes=LANES)
-    admitted = [admissions(case, number) for number in range(len(case.jobs))]
-    for switch in range(4):
-        jobs = {10 + number: jobs[switch] for number, jobs in enumerate(admitted) if switch in jobs}
-        network.add_switch(switch, compiled_from(jobs, LANES, program, SWITCH_PORTS))
+    for name, admissions in present.items():
+        network.add_switch(
+            int(name), switch := serving("atp" if case.atp else program, admissions, slots=SLOTS)
+        )
+        weakref.finalize(network, switch.close)
     for below, above in ABOVE.items():
-        network.connect((below, UPLINK), (above, 100 + below))
+        if below in network.switches:
+            network.connect((below, UPLINK), (above, 100 + below))
     if not case.exclusive:
-        network.add_server(Restarted(lambda: server_of(case, make_server), case.forget_after), (0, UPLINK))
-    for number, job in enumerate(case.jobs):
+        make = functools.partial(server_of, case, admitted, make_server)
+        network.add_server(Restarted(make, case.forget_after), (0, UPLINK))
+    for number, (job, at) in enumerate(zip(case.jobs, admitted, strict=True)):
         for rank, place in enumerate(job.places):
             settings = CoreSettings(
-                10 + number,
+                at.job,
                 rank,
                 len(job.places),
-                2 * job.window,
+                2 * at.window,
                 LANES,
                 endpoints(10 * number + rank),
                 first_psn=job.first_psn,
-                tree=job.tree,
-                epoch=1 + number,
-                window=job.window,
+                tree=Tree.of(at.tree),
+                epoch=at.epoch,
+                window=at.window,
                 fallback=not case.exclusive,
                 spread=1 if case.atp else SPREAD,
                 bare=bool(case.seed % 2),
@@ -302,6 +251,42 @@ def build(
                 congestion=CONGESTION[job.congestion](),
             )
     return network
+
+
+def _deployment(case: FabricCase, number: int, program: Mode) -> Deployment:
+    job = case.jobs[number]
+    root = _switch(case, number, 0)
+    if program == "exclusive":
+        return Deployment(root, max(2, 2 * job.window))
+    return Deployment(
+        root,
+        mode=program,
+        preempt=job.preempt,
+        window=job.window,
+        max_age_us=case.max_age_us,
+        fallback=SERVER,
+    )
+
+
+def _switch(case: FabricCase, number: int, switch: int) -> Branch:
+    job: JobCase = case.jobs[number]
+    members = tuple(
+        Member(rank, worker_port(number, rank), f"02:00:00:00:{number:02x}:{rank:02x}", "10.0.0.1", 42592)
+        for rank, place in enumerate(job.places)
+        if place == switch
+    )
+    links = tuple(
+        Downlink(100 + below, _switch(case, number, below), UPLINK)
+        for below, above in ABOVE.items()
+        if above == switch and below in job.used
+    )
+    return Branch(
+        str(switch),
+        members,
+        links,
+        region=None if case.exclusive else Region(0, case.slots),
+        transit=job.node(switch) != switch,
+    )
 
 
 def numbers_of(job: JobCase) -> encodings.Encoding:
