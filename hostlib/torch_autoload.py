@@ -47,8 +47,10 @@ def register() -> None:
 
 
 def _stand_in(dist: Any, name: str) -> None:
-    """Have `init_process_group` make a group of this backend where it is asked for one of `name`."""
+    """Make groups of this backend where `init_process_group` is asked for `name`, or has it by default."""
     original = dist.init_process_group
+    usual = dist.Backend.default_device_backend_map
+    usual.update({device: BACKEND for device, each in usual.items() if each == name})
 
     @functools.wraps(original)
     def init_process_group(backend: str | None = None, *arguments: Any, **named: Any) -> None:

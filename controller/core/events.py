@@ -16,6 +16,7 @@ import msgspec
 from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Job
+from controller.vocabulary.documents import said_of
 
 
 def _kind(name: str) -> str:
@@ -178,6 +179,9 @@ def plain(event: Event) -> dict[str, Any]:
     {'kind': 'ended', 'at_s': 3.0, 'job': 'a'}
     """
     found: dict[str, Any] = msgspec.to_builtins(event)
+    if isinstance(event, Submitted):
+        job = {"job": said_of(event.job)} if event.job else {}
+        found |= msgspec.to_builtins({"spec": said_of(event.spec), **job})
     if found.get("iteration_s") == math.inf:  # JSON has no such number
         found["iteration_s"] = "inf"
     return found

@@ -28,7 +28,7 @@ from controller.switches.model import (
     mac_to_int,
 )
 from controller.switches.target import Entry, Kind, MulticastGroup, TableEntry
-from controller.vocabulary import Region
+from controller.vocabulary import Region, documents
 
 # ---------------------------------------------------------------------------
 # Registrations of jobs: how the metadata of a job's row say them. No I/O.
@@ -43,9 +43,7 @@ def encode_registration(registration: Registration | None) -> bytes:
     """
     if registration is None:
         return b""
-    open_ = msgspec.to_builtins(Registration(""))
-    said = {name: value for name, value in msgspec.to_builtins(registration).items() if value != open_[name]}
-    return json.dumps({"ina_job": {"holder": registration.holder} | said}).encode()
+    return json.dumps({"ina_job": documents.said_of(registration)}).encode()
 
 
 def decode_registration(metadata: bytes) -> Registration | None:

@@ -13,7 +13,7 @@ import stat
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,15 @@ Where = tuple[str | int, ...]
 
 Check = Callable[[Any], str | None]
 """Returns the description of a valid value; None: the value is valid."""
+
+
+def said_of(record: Any) -> dict[str, Any]:
+    """Return the values of a record's fields that are not as by default."""
+    usual = {
+        each.name: each.default if each.default_factory is MISSING else each.default_factory()
+        for each in fields(record)
+    }
+    return {name: value for name in usual if (value := getattr(record, name)) != usual[name]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,13 +215,11 @@ def check_job(job: Job, topology: Topology) -> None:
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
     """Write jobs as JSON, so that `read_jobs` returns them again. Raises OSError."""
-    path.write_text(json.dumps({"job": [_as_table(job) for job in jobs]}, indent=1) + "\n")
+    path.write_text(json.dumps({"job": [_as_table(job) for job in jobs]}, indent=1, default=asdict) + "\n")
 
 
 def _as_table(job: Job) -> dict[str, object]:
-    plain = asdict(Job(name=job.name, workers=job.workers))
-    needed = ("name", "workers", "layers_bytes")
-    table = {key: value for key, value in asdict(job).items() if key in needed or value != plain[key]}
+    table = {**documents.said_of(job), "layers_bytes": job.layers_bytes}
     if job.model in shapes.SHAPES:
         del table["layers_bytes" if shapes.layers_bytes(job.model) == job.layers_bytes else "model"]
     if job.tree is not None:

@@ -263,8 +263,8 @@ class Job:
         return self._unchecked(servers=tuple(servers), fallback=fallback, tree=tree)
 
     def _unchecked(self, **changes: object) -> Job:
-        found, mine = object.__new__(Job), vars(self)
-        vars(found).update({name: mine[name] for name in Job.__dataclass_fields__}, **changes)
+        found, known = object.__new__(Job), Job.__dataclass_fields__  # defaults may be the class's alone
+        vars(found).update({name: value for name, value in vars(self).items() if name in known}, **changes)
         return found
 
     def iteration_at_s(self, rate_bps: float) -> float:

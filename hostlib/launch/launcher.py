@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -35,15 +36,15 @@ LINGER_S = 2.0
 DRAIN_S = 2.0
 # A line is passed on whole, up to this length.
 MAX_LINE = 64 * 1024
-ACCOUNT = ("HOME", "USER", "LOGNAME", "SHELL")
+ACCOUNT = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
 """Environment variables of a user."""
 SETTINGS = (
-    *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "LANG", "LC_*"),
+    *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "TZ", "LANG", "LC_*"),
     *("CUDA_*", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_*", "GLOO_*"),
     *("OMP_*", "MKL_*", "OPENBLAS_NUM_THREADS", "SSL_CERT_DIR", "SSL_CERT_FILE", "RAY_ADDRESS"),
     *("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST"),
-    *("HOROVOD_*", "INA_AS", "INA_FUSION_BYTES", "INA_HIERARCHICAL", "INA_NONFINITE", "INA_NUMBERS"),
-    *("INA_SLICE_BYTES", "INA_STALL_S", "INA_TIMELINE"),
+    *("HOROVOD_*", "INA_AS", "INA_FLOAT64", "INA_FUSION_BYTES", "INA_HIERARCHICAL", "INA_NONFINITE"),
+    *("INA_NUMBERS", "INA_SLICE_BYTES", "INA_STALL_S", "INA_TIMELINE"),
 )
 """Patterns of those that programs need and that hold no secrets: what another user's command gets of ours."""
 
@@ -282,6 +283,11 @@ def environment(patterns: Sequence[str]) -> dict[str, str]:
         for name, text in os.environ.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     }
+
+
+def account(user: pwd.struct_passwd) -> dict[str, str]:
+    """Return the variables of `ACCOUNT` for a user, without TMPDIR: its default serves all users."""
+    return {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "SHELL": user.pw_shell}
 
 
 def cannot_run(program: str, why: str | None) -> LaunchError:

@@ -241,7 +241,7 @@ def _asked_again() -> bool:
 
 def _serve_given(asked: AdmitSettings) -> JobResult:
     """Serve a job that a controller has admitted to the machines of these ranks."""
-    from ina.launch.given_job import given_job
+    from ina.launch.runner import given_job
 
     text = os.environ.get("INA_GIVEN", "")
     job, first = given_job(text, asked.ranks, [each.split(",") for each in asked.machine or []])

@@ -90,7 +90,7 @@ class TestbedFallback(RemoteFallback):
             if ready.readline():
                 return
         process.wait()
-        said = place.read_text(errors="replace").strip() or "it said nothing"
+        said = "; ".join(place.read_text(errors="replace").split("\n")).strip("; ") or "it said nothing"
         raise ProcessFailed(f"{self._title} did not start: {said}")
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import queue
 import sys
 import threading
@@ -32,7 +33,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
 from hostlib.launch import keeper
-from hostlib.launch.launcher import SETTINGS, LaunchError, Workers
+from hostlib.launch.launcher import SETTINGS, LaunchError, Workers, account
 from hostlib.version import version
 from ina.launch.addresses import server_address
 
@@ -74,12 +75,16 @@ class MachineAgent:
     def _serve(self, order: Mapping[str, Any]) -> None:
         try:
             os.chdir(order["folder"])
-            inherited = order["inherited"]
-            if inherited is None and os.environ.pop(STARTER, own := str(os.geteuid())) != own:
-                inherited = SETTINGS
-            workers = Workers(order["command"], order["variables"], self, self._output, inherited)
         except OSError as error:
             self._say({"failed": f"cannot work in {order['folder']}: {error.strerror}"})
+            return
+        inherited, variables = order["inherited"], order["variables"]
+        if inherited is None and os.environ.pop(STARTER, str(own := os.geteuid())) != str(own):
+            inherited, variables = SETTINGS, [{**account(pwd.getpwuid(own)), **each} for each in variables]
+        try:
+            workers = Workers(order["command"], variables, self, self._output, inherited)
+        except OSError as error:
+            self._say({"failed": f"cannot start ranks: {error}"})
         except LaunchError as error:
             self._say({"failed": str(error)})
         else:

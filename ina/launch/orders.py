@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Mode
-from controller.vocabulary.job import Encoding
 from hostlib.launch.launcher import ACCOUNT, SETTINGS
+from ina.launch.spec import LaunchSpec
 
 GRANTED = "granted.json"
 """The file with how many packets each job of a run may have in flight."""
@@ -22,24 +22,17 @@ class JobOrder:
     """A job of a run.
 
     Attributes:
-        name: The job's name.
-        command: What each of its workers runs.
-        machines: The ranks on each of its servers.
+        spec: The job, and how its ranks run; as many on each of its servers as `spec.machines` says.
         admission: What the switches hold of it.
         offset: The stage at which it starts a round, in a group.
         logs: The folder for what its ranks write.
-        servers: Names of its servers, in the order of `machines`.
+        servers: Names of its servers, in the order of the machines.
         granted: Slots of its own, over all switches.
         in_flight: Packets that it may have in flight ; 0: as many as its window has.
         driver: Its command runs once, and has Ray Train start the workers.
-        congestion: The rule for its workers' windows.
-        numbers: The encoding of values in packets.
-        priority: Of its packets; None: each tensor's own.
     """
 
-    name: str
-    command: tuple[str, ...]
-    machines: tuple[tuple[int, ...], ...]
+    spec: LaunchSpec
     admission: TreeAdmission
     offset: int
     logs: str
@@ -47,14 +40,16 @@ class JobOrder:
     granted: int = 0
     in_flight: int = 0
     driver: bool = False
-    congestion: str = "fixed"
-    numbers: Encoding = "exponent"
-    priority: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.job.name
 
     @property
     def ranks(self) -> dict[str, int]:
         """The number of ranks on each server."""
-        return {server: len(ranks) for server, ranks in zip(self.servers, self.machines, strict=True)}
+        return {server: len(ranks) for server, ranks in zip(self.servers, self.spec.machines, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

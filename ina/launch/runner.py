@@ -25,17 +25,18 @@ from functools import partial
 from pathlib import Path
 
 from controller.switches.model import SwitchInfo
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import Topology
 from controller.vocabulary.files import parse_topology
 from hostlib.launch import keeper
+from ina.errors import BadRun
 from ina.launch import files
 from ina.launch.agents import Agents
 from ina.launch.group_run import GroupRun
-from ina.launch.hosts import Hosts
+from ina.launch.hosts import Hosts, UdpHosts
 from ina.launch.job_run import JobRun
-from ina.launch.machine_hosts import MachineHosts, StartAgents
-from ina.launch.orders import GRANTED, JobOrder, RunOrder, RunStatus
-from ina.launch.plain import plain
+from ina.launch.machine_hosts import MachineHosts, StartAgents, identified, reached_at, switch_address
+from ina.launch.orders import GRANTED, RunOrder, RunStatus
+from ina.launch.plain import plain, record_of
 from ina.launch.spec import LaunchSpec
 
 RUN = "INA_RUN"
@@ -76,21 +77,6 @@ def log_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.log"
 
 
-def launch_spec(order: JobOrder, *, switch: bool, places: Sequence[str] = ()) -> LaunchSpec:
-    """Return the launch of a job, with an engine at `places`: ranks of one server are summed there first."""
-    workers = sum(map(len, order.machines))
-    job = Job(
-        name=order.name,
-        workers=workers,
-        command=order.command,
-        congestion=order.congestion,
-        numbers=order.numbers,
-        priority=order.priority,
-    )
-    shared = not switch or len(order.machines) < workers
-    return LaunchSpec(job=job, machines=order.machines, hierarchical=shared, places=tuple(places))
-
-
 def topology_of(order: RunOrder) -> Topology:
     """Return the cluster of an order for an engine."""
     return parse_topology(json.dumps(order.cluster), source="order.json")
@@ -101,6 +87,43 @@ def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
     tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
+
+
+def given_job(
+    text: str, machines: Sequence[Sequence[int]], known_as: Sequence[Sequence[str]]
+) -> tuple[JobRun, str]:
+    """Return a job whose ranks somebody else has started, and the address of the first rank's machine.
+
+    Args:
+        text: The order of the job's run, as JSON.
+        machines: The ranks of each machine.
+        known_as: Names and addresses by which each machine is known.
+
+    Raises BadRun: the text is no order, or the ranks are not where the controller has placed the job.
+    """
+    try:
+        order = record_of(RunOrder, json.loads(text))
+        (job,) = order.jobs
+    except ValueError as error:
+        raise BadRun(f"INA_GIVEN is not as a controller sets it: {error}") from error
+    topology = topology_of(order)
+    names = [identified(topology, each) for each in known_as]
+    if sorted(names) != sorted(job.servers):
+        raise BadRun(
+            f"the ranks are on {', '.join(names)}, but the controller has placed the job on "
+            f"{', '.join(job.servers)}: want a rank or more on each of these"
+        )
+    ranks = dict(zip(names, machines, strict=True))
+    spec = replace(
+        job.spec,
+        job=replace(job.spec.job, workers=sum(map(len, machines))),
+        machines=tuple(tuple(ranks[server]) for server in job.servers),
+        places=job.servers,
+        # Ranks are not in the order of servers: each server counts as one worker, whichever ranks it has.
+        hierarchical=True,
+    )
+    first = next(name for name in names if 0 in ranks[name])
+    return given(order, spec, UdpHosts(switch_address(topology))), reached_at(topology, first)
 
 
 class RunProcess:
@@ -128,11 +151,8 @@ class RunProcess:
                     given(
                         order,
                         replace(
-                            launch_spec(
-                                job,
-                                switch=order.switch,
-                                places=() if order.engine == "local" else job.servers,
-                            ),
+                            job.spec,
+                            places=() if order.engine == "local" else job.servers,
                             inherited=order.inherited,
                             variables={RUN: str(self._folder)},
                         ),
@@ -171,14 +191,13 @@ class RunProcess:
 
         (job,) = self._order.jobs
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
-        spec = launch_spec(job, switch=self._order.switch)
         end, self._status.lost = ray_driver.drive(
-            job.command,
+            job.spec.job.command or (),
             job.ranks,
             topology_of(self._order),
             self._order.inherited,
             given=json.dumps(plain(self._order)),
-            on_output=partial(logs.write, spec),
+            on_output=partial(logs.write, job.spec),
             stopping=self._stopping,
             on_placed=self._placed,
         )

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from controller.switches.model import SWITCH_IP
+from controller.vocabulary import Job
 from ina.errors import BadRun
 from ina.launch import PRIVATE
 
 if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller import Tls
-    from controller.vocabulary import Job, Topology
+    from controller.vocabulary import Topology
     from hostlib.launch.launcher import WorkerExit
 
 DEFAULT_PROGRAM = "exclusive"

@@ -21,10 +21,12 @@ from controller.policies.memory.regions import Standing
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.vocabulary import Job
+from hostlib.launch.launcher import account
 from ina.errors import EngineError, RunError, RunnerGone, StoreError
 from ina.faults import fault_point
 from ina.launch.executor import Executor
 from ina.launch.orders import JobOrder, RunOrder
+from ina.launch.spec import LaunchSpec
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.holds import ON_NO_SWITCH, HeldRun, Stage, hosts
 from ina.service.ledger import Ledger
@@ -326,6 +328,7 @@ class Effects:
 
     def _order(self, hold: HeldRun) -> RunOrder:
         run = hold.run
+        switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         jobs = []
         for name, offset in zip(run.jobs, run.offsets, strict=True):
             said = self._ledger.submitted[name]
@@ -336,9 +339,7 @@ class Effects:
             )
             jobs.append(
                 JobOrder(
-                    name,
-                    _command(said.job),
-                    machines,
+                    _launch(said.job, machines, switch=switch),
                     hold.admissions[name],
                     offset,
                     str(self._ledger.logs(said)),
@@ -346,12 +347,8 @@ class Effects:
                     driver=bool(said.job.extra.get("driver")),
                     granted=_granted(hold.places[name]),
                     in_flight=hold.places[name].in_flight,
-                    congestion=said.job.congestion,
-                    numbers=said.job.numbers,
-                    priority=said.job.priority,
                 )
             )
-        switch = any(each.job != ON_NO_SWITCH for each in hold.admissions.values())
         offers = self._network.offers
         paced = self._network.paced or has_slow_links(self._ledger.topology)
         return RunOrder(
@@ -372,6 +369,22 @@ def _granted(place: Place) -> int:
     return sum(region.size for region in place.regions.values()) if own else 0
 
 
+def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) -> LaunchSpec:
+    """Return how a job's ranks run on these machines: those of one are summed there first, if it is shared.
+
+    Raises BadSpec as `_command`.
+    """
+    runs = Job(
+        name=job.name,
+        workers=job.workers,
+        command=_command(job),
+        congestion=job.congestion,
+        numbers=job.numbers,
+        priority=job.priority,
+    )
+    return LaunchSpec(job=runs, machines=machines, hierarchical=not switch or len(machines) < job.workers)
+
+
 def _command(job: Job) -> tuple[str, ...]:
     """Return the command of a worker, in its job's folder and as its user; (): somebody else starts it.
 
@@ -390,6 +403,6 @@ def _command(job: Job) -> tuple[str, ...]:
     return (
         *("setpriv", "--reuid", str(entry.pw_uid), "--regid", str(entry.pw_gid), "--init-groups"),
         *("--inh-caps=-all", "--no-new-privs"),
-        *("env", f"HOME={entry.pw_dir}", f"USER={user}", f"LOGNAME={user}", f"SHELL={entry.pw_shell}"),
+        *("env", "-u", "TMPDIR", *(f"{name}={text}" for name, text in account(entry).items())),
         *command,
     )

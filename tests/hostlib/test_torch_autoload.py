@@ -40,18 +40,20 @@ def test_what_prevents_the_backend_is_logged_and_does_not_break_torch() -> None:
         ("gloo", "gloo", "ina"),
         ("GLOO", " Gloo ", "ina"),
         ("cpu:gloo", "gloo", "cpu:ina"),
+        (None, "gloo", "cpu:ina"),  # as init_device_mesh asks
+        (None, "", "cpu:gloo"),
         ("gloo", "", "gloo"),
         ("gloo", "glue", "gloo"),
     ],
 )
 def test_a_group_asked_for_by_a_name_that_a_library_knows_is_one_of_this_backend(
-    asked: str, stands_for: str, made: str, monkeypatch: pytest.MonkeyPatch
+    asked: str | None, stands_for: str, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As accelerate and transformers' Trainer ask, which refuse names that they do not know."""
     monkeypatch.setenv("INA_AS", stands_for)
     program = (
         "import torch; "
-        f"torch.distributed.init_process_group('{asked}', store=torch.distributed.HashStore(), rank=0, "
+        f"torch.distributed.init_process_group({asked!r}, store=torch.distributed.HashStore(), rank=0, "
         "world_size=1); print(torch.distributed.get_backend_config())"
     )
     told = said(program)

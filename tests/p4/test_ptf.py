@@ -80,7 +80,6 @@ def test_ptf_passes_on_the_embedded_switch(tmp_path: Path) -> None:
         subprocess.Popen([*inside, *switch], stdout=subprocess.PIPE, env=environment) as running,
     ):
         try:
-            assert running.stdout is not None
             assert running.stdout.readline()  # it is up
             done = subprocess.run(
                 [*inside, *command], cwd=tmp_path, env=environment, capture_output=True, text=True

@@ -49,9 +49,7 @@ def var(name: str, type_: ir.Type = B32) -> ir.Var:
 def path(root: ir.Expr, *names: str) -> ir.Member:
     """Return ``root.a.b`` with the types that the structs and headers give."""
     for name in names:
-        assert isinstance(root.type, ir.Struct | ir.Header)
         root = ir.Member(dict(root.type.fields)[name], root, name, pos=POS)
-    assert isinstance(root, ir.Member)
     return root
 
 
@@ -60,9 +58,7 @@ def assign(target: ir.Expr, value: ir.Expr) -> ir.Assign:
 
 
 def binary(op: str, left: ir.Expr, right: ir.Expr, type_: ir.Scalar | None = None) -> ir.Binary:
-    result = type_ if type_ is not None else left.type
-    assert isinstance(result, ir.Bits | ir.Bool | ir.Enum)
-    return ir.Binary(result, op, left, right, pos=POS)
+    return ir.Binary(type_ or left.type, op, left, right, pos=POS)
 
 
 def read(register: str, target: ir.Expr, index: ir.Expr) -> ir.Extern:

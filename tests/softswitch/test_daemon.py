@@ -50,12 +50,9 @@ class Process:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.popen.stdout is not None
         self.ready = json.loads(self.popen.stdout.readline())
 
     def ask(self, command: str) -> Any:
-        assert self.popen.stdin is not None
-        assert self.popen.stdout is not None
         print(command, file=self.popen.stdin, flush=True)
         return json.loads(self.popen.stdout.readline())
 
@@ -99,7 +96,6 @@ def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(tmp_p
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert popen.stdout is not None
     ready = json.loads(popen.stdout.readline())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(bytes(64), ("127.0.0.1", ready["udp_ports"]["1"]))

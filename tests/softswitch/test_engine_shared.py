@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from softswitch.engine.build import load
-from softswitch.engine.compiled import CompiledPipeline, CProgram
+from softswitch.engine.compiled import CProgram
 from softswitch.engine.pcapng import CaptureSettings
 from softswitch.engine.ports import PortError, PortImpairments, SharedPort
 from softswitch.engine.switch import Switch
@@ -65,7 +65,6 @@ def test_the_program_is_shown_frames_that_wait_in_the_ring() -> None:
         lambda state, data, length, port: shown.append(ctypes.string_at(data, length))
     )
     pipeline = load(program_of(SCRIPT), backend="compiled")
-    assert isinstance(pipeline, CompiledPipeline)
     pipeline._ops = CProgram.from_buffer_copy(pipeline._ops)
     pipeline._ops.waits, pipeline._ops.ahead = (ctypes.cast(each, ctypes.c_void_p) for each in (waits, ahead))
     with Switch({0: SharedPort(), 1: SharedPort()}) as switch:

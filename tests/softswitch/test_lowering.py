@@ -41,8 +41,6 @@ def test_plain_paths_are_passed_by_name():
     assert copies(program) == []
     assert len(program.ingress) == 1
     statement = program.ingress[0]
-    assert isinstance(statement, ir.Assign)
-    assert isinstance(statement.target, ir.Member)
     assert (statement.target.base, statement.target.field) == (
         ir.Var(program.meta, "meta", pos=statement.target.base.pos),
         "x",
@@ -114,7 +112,6 @@ def test_parameters_that_cannot_be_copied_must_not_differ():
 
 def assigned(value: str, target: str = "meta.x", declarations: str = "") -> ir.Expr:
     (statement,) = lowered(f"{target} = {value};", declarations=declarations).ingress
-    assert isinstance(statement, ir.Assign)
     return statement.value
 
 
@@ -167,20 +164,16 @@ def test_what_is_known_is_computed(value: str, expected: int):
     const generic_t<bit<8>> GENERIC = { v = 4 };
     """
     constant = assigned(value, declarations=declarations)
-    assert isinstance(constant, ir.Const)
     assert (constant.type, constant.value) == (ir.Bits(8), expected)
 
 
 def test_literals_take_the_width_beside_them():
     value = assigned("5 - hdr.h.a")
-    assert isinstance(value, ir.Binary)
     assert value.left.type == value.right.type == value.type == ir.Bits(8)
 
 
 def test_shifts_by_constants_have_no_sign_to_worry_about():
     value = assigned("hdr.h.a << 3")
-    assert isinstance(value, ir.Binary)
-    assert isinstance(value.right, ir.Const)
     assert value.right.value == 3
 
 
@@ -241,7 +234,6 @@ def test_serialisable_enums_and_new_types_are_their_underlying_type():
 def test_a_hash_of_mixed_data():
     program = lowered("hash(meta.w, HashAlgorithm.crc32, 16w0, { hdr.h, meta.t, 4w3, { meta.x } }, 32w64);")
     (call,) = program.ingress
-    assert isinstance(call, ir.Extern)
     widths = [expr.type.width if isinstance(expr.type, ir.Bits) else "bool" for expr in call.args[3]]
     assert widths == [8, 8, 8, 8, "bool", 4, 8]
     assert [expr.type for expr in call.args[4]] == [ir.Bits(32)]
@@ -290,9 +282,6 @@ def test_instances_are_named_by_the_way_to_them():
 def test_constructor_arguments_are_constants():
     program = lowered("one.apply(hdr); two.apply(hdr);", declarations=SUB, locals="Sub(1) one; Sub(2) two;")
     assign = program.actions["C.two.set"].body[0]
-    assert isinstance(assign, ir.Assign)
-    assert isinstance(assign.value, ir.Binary)
-    assert isinstance(assign.value.right, ir.Const)
     assert assign.value.right.value == 2
 
 
@@ -626,7 +615,6 @@ def test_field_lists():
     assert program.field_lists == {3: ()}
     program = lowered("clone3(CloneType.I2E, 5, { meta.x, meta.n });")
     assert program.field_lists == {256: (("meta", "x"), ("meta", "n", "x"), ("meta", "n", "y"))}
-    assert isinstance(program.ingress[0], ir.Extern)
     assert program.ingress[0].function == "clone_preserving_field_list"
 
 

@@ -156,16 +156,17 @@ def test_nobody_chooses_a_user_in_a_job(bed: Bed) -> None:
 
 
 @as_root
-def test_a_command_runs_as_its_user_in_its_folder() -> None:
+def test_a_command_runs_as_its_user_in_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/root/private")
     told = Job(
         name="a",
         workers=1,
-        command=("sh", "-c", "id -u; id -g; pwd; echo $USER; grep NoNewPrivs /proc/self/status"),
+        command=("sh", "-c", "id -u; id -g; pwd; echo $USER ${TMPDIR-no}; grep NoNewPrivs /proc/self/status"),
         extra={"user": "nobody", "folder": "/tmp"},
     )
     found = subprocess.run(_command(told), capture_output=True, text=True, check=True)
     gid = pwd.getpwnam("nobody").pw_gid
-    assert found.stdout.split() == [str(NOBODY), str(gid), "/tmp", "nobody", "NoNewPrivs:", "1"]
+    assert found.stdout.split() == [str(NOBODY), str(gid), "/tmp", "nobody", "no", "NoNewPrivs:", "1"]
 
 
 def test_a_commands_environment_names_its_folder() -> None:
@@ -188,6 +189,7 @@ def test_ranks_that_run_as_another_user_do_not_get_the_starters_environment(
     monkeypatch.chdir("/")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-of-root")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("TMPDIR", "/root/private")
     written: list[bytes] = []
     keep = "--inh-caps=+dac_override --ambient-caps=+dac_override"  # to reach an interpreter in root's home
     become = f"sh -c 'exec setpriv --reuid={user} --clear-groups {keep} {{command}}' {{host}}"
@@ -199,4 +201,6 @@ def test_ranks_that_run_as_another_user_do_not_get_the_starters_environment(
     variables = b"".join(written).decode().split("\n")
     assert {"RANK=0", "OMP_NUM_THREADS=3"} <= {*variables}
     assert ("AWS_SECRET_ACCESS_KEY=a-key-of-root" in variables) == gets
+    assert ("TMPDIR=/root/private" in variables) == gets
+    assert f"USER={user}" in variables or gets
     assert not [each for each in variables if each.startswith("INA_STARTER")]

@@ -120,7 +120,6 @@ class Runner:
             case "group" | "session":
                 copies = [parse_copy(word) for word in words[1:]]
                 target = self.bench.groups if line.command == "group" else self.bench.sessions
-                assert isinstance(target, dict)
                 target[int(words[0])] = copies
             case "add":
                 self.pipeline.insert(*parse_entry(program, line.rest))
@@ -199,7 +198,6 @@ def parse_pattern(key: ir.Key, word: str) -> ir.Pattern:
         low, high = (int(part, 0) for part in word.split(".."))
         return ir.Pattern("range", low, high)
     if "/" in word:
-        assert isinstance(key.expr.type, ir.Bits)
         width = key.expr.type.width
         value, length = (int(part, 0) for part in word.split("/"))
         mask = ((1 << length) - 1) << (width - length)

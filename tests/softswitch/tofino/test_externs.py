@@ -48,7 +48,6 @@ def test_programs_for_other_architectures_are_refused(architecture: str) -> None
         for wanted in (architecture, None):
             device = Device(switch, Loading(backend="interpreter", architecture=wanted))
             device.configure(request.VERIFY_AND_COMMIT, config)
-            assert device.running is not None
 
 
 RESULTS = "header results_t { bit<32> a; bit<32> b; bit<32> c; bit<32> d; }"
