@@ -50,12 +50,12 @@ class Rounds:
 
     def joined(self, one: Kinds, other: Kinds) -> float:
         """Return the length of a round of both together in seconds; infinite for too many members."""
+        if len(one) + len(other) > self.members:
+            return np.inf
         found = self._joined.get((one, other))
         if found is None:
             kinds = tuple(sorted(one + other))
-            if len(kinds) > self.members:
-                found = np.inf
-            elif (found := self._known.get(kinds)) is None:
+            if (found := self._known.get(kinds)) is None:
                 found = self._known[kinds] = self._length_s(kinds)
             self._joined[one, other] = found
         return found
