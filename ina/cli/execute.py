@@ -61,7 +61,7 @@ def execute(
 
 
 def _service() -> Callable[..., RunReport]:
-    """Return what runs jobs; it is imported while the switches start, and not for --help."""
+    """Import and return the function that runs jobs: while the switches start, and not for --help."""
     from ina.service.live import run
 
     return run
