@@ -139,7 +139,7 @@ def test_jobs_and_clusters_on_pages_are_read(page: Path, kind: str, text: str) -
 
 def test_pages_describe_jobs_a_cluster_and_a_topology() -> None:
     assert {str(each.id).rpartition("-")[0] for each in DESCRIPTIONS} >= {
-        "README.md",
+        "docs/first-sum.md",
         "docs/schedulers/files.md",
         "docs/testbeds.md",
     }
