@@ -59,7 +59,7 @@ class ClientError(ServiceError):
 
 
 class Unreachable(ClientError):
-    """Nobody answers, or not as a controller would."""
+    """There is no answer, or not a controller's."""
 
 
 class Refused(ClientError):
@@ -191,7 +191,7 @@ class Client:
         job: Mapping[str, object] | None = None,
         key: str = "",
     ) -> AdmissionView:
-        """Ask for the admission of a job whose workers somebody else starts.
+        """Ask for the admission of an external job.
 
         Args:
             name: The job's name.
@@ -232,7 +232,7 @@ class Client:
         return cast("MemoryView", self._ask("GET", "/v1/memory"))
 
     def drain(self, node: str, *, back: bool = False) -> None:
-        """Have a server or a switch be used by nobody; `back`: have it be used again."""
+        """Drain a server or a switch; `back`: undrain it."""
         self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
 
     def reallocate(self, job: str = "") -> ReallocationView:
@@ -270,7 +270,7 @@ class Client:
         self._ask("DELETE", f"/v1/quotas/{quote(tenant, safe='')}")
 
     def audit(self) -> AuditView:
-        """Compare what is intended with what switches and servers hold."""
+        """Compare the desired state with the contents of switches and servers."""
         return cast("AuditView", self._ask("GET", "/v1/audit"))
 
     def decisions(self, after: int = 0) -> list[DecisionView]:

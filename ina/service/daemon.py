@@ -42,7 +42,7 @@ from ina.service.views import JobGrant, LogLine
 from ina.switches.topology import has_slow_links
 
 FORGET_S = 5.0
-"""Least interval at which jobs that are over are looked at, whether they are to be forgotten."""
+"""Least interval between two looks for ended jobs to forget."""
 FORGET_AT_ONCE = 500
 """Most jobs that are forgotten in a round: each takes the loop some microseconds."""
 START_S = 10.0
@@ -132,7 +132,7 @@ class Daemon(ServiceLoop):
         return self._reports.record(name)
 
     def named(self, reference: str) -> Sequence[Said]:
-        """Return the jobs that have this name, id or number, whoever's they are, oldest first."""
+        """Return the jobs that have this name, id or number, of all tenants, oldest first."""
         return self._ledger.named(reference)
 
     def archived(self, reference: str) -> Sequence[Mapping[str, Any]]:
@@ -191,7 +191,7 @@ class Daemon(ServiceLoop):
         return log_file(self._ledger.logs(record.submitted), rank)
 
     async def audit(self) -> Audit:
-        """Compare what is intended with what switches and servers hold."""
+        """Compare the desired state with the contents of switches and servers."""
         found = await self._switches.audit()
         lost = [
             Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, and its runner is gone")
@@ -225,7 +225,7 @@ class Daemon(ServiceLoop):
         return await self._take(jobs, tenant, key)
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
-        """Take jobs in, all or none; what is `beside` them is written down, too."""
+        """Take jobs in, all or none; the values of `beside` are stored with them."""
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if [ledger.submitted[name].called for name in known] != [job.name for job in jobs]:
@@ -287,7 +287,7 @@ class Daemon(ServiceLoop):
             raise BadSpec(str(error)) from error
 
     async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> JobRecord:
-        """Take in a job whose workers somebody else starts, on the servers that it names.
+        """Take in an external job, on the servers that it names.
 
         Args:
             job: The job.
@@ -359,7 +359,7 @@ class Daemon(ServiceLoop):
         return ""
 
     async def _synced(self) -> None:
-        """Wait until what is written down outlives a loss of power; those who wait at once share one sync.
+        """Wait until the stored events outlive a loss of power; those who wait at once share one sync.
 
         Raises StoreError: what was submitted is there, and may be gone after a loss of power.
         """
@@ -468,7 +468,7 @@ class Daemon(ServiceLoop):
         await self._tell()
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
-        """Have a server or switch be used by nobody; `back`: have it be used again."""
+        """Drain a server or switch; `back`: undrain it."""
         ledger = self._ledger
         is_server = name in ledger.topology.server
         if not is_server and name not in ledger.topology.switch:

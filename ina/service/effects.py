@@ -1,4 +1,4 @@
-"""Effects: what is to be is carried out on switches, servers and processes.
+"""Effects: the desired state is applied to switches, servers and processes.
 
 An effect can be broken off anywhere, and be tried again. One that fails is tried again later and later; why
 it failed is its jobs' reason to wait.
@@ -57,14 +57,14 @@ class Effects:
     """Carries out what the core wants; used in the thread of the loop.
 
     Args:
-        ledger: What is to be and what is held.
+        ledger: The desired state and the holds.
         testbed: The name of the testbed whose hosts run the workers.
         network: The switches.
         executor: The processes of runs.
         fallback_jobs: Has fallback servers serve them.
         blocking: Where calls that block are made.
         runs: Takes in how the jobs of a run have ended.
-        switches: Is told to compare the switches soon.
+        switches: Compares the switches soon, when asked.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Effects:
         self.troubles: dict[tuple[int, type[Step]], Trouble] = {}
         """Effects that failed, by run and kind."""
         self._clearing: set[int] = set()
-        """Runs that nobody holds and that are being ended: their numbers start only when that is done."""
+        """Runs without a hold that are being ended: their numbers start only when that is done."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._granted: dict[int, Mapping[str, int]] = {}
-        """What runners were told last of packets in flight, by run; a daemon that starts tells all again."""
+        """The packets in flight that runners were given last, by run; a new daemon gives all again."""
 
     @property
     def next_s(self) -> float:
-        """When the next effect that failed is to be tried again."""
+        """When the next failed effect is retried."""
         return min((each.again_s for each in self.troubles.values()), default=float("inf"))
 
     def why(self) -> dict[str, str]:
@@ -170,7 +170,7 @@ class Effects:
         task.add_done_callback(self._tasks.discard)
 
     async def clear(self, number: int) -> None:
-        """End a run that nobody holds, and forget it; try until that is done."""
+        """End a run without a hold, and forget it; retry until that is done."""
         after_s = BACK_OFF_S[0]
         self._clearing.add(number)
         while True:
@@ -386,7 +386,7 @@ def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) ->
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return the command of a worker, in its job's folder and as its user; (): somebody else starts it.
+    """Return the command of a worker, in its job's folder and as its user; (): it is external.
 
     Raises BadSpec if that user is gone.
     """

@@ -1,9 +1,9 @@
-"""Jobs whose workers somebody else starts: torchrun, mpirun, srun, or whoever calls ``ina admit``.
+"""External jobs: another launcher starts their workers (torchrun, mpirun, srun; ``ina admit`` asks for them).
 
-The controller decides where in the network such a job sums, and has the switches serve it, as for any other;
-its servers are given, and no process of it is the controller's. In the place of a runner there is a *holder*,
-the process that asked for admission: it renews a lease, is told when its workers have to end, and tells when
-they have. The holder is known by a token of the job's own, of which the controller has the SHA-256.
+The controller chooses the tree and the slots of such a job, and admits it to the switches, as any other job;
+its servers are given, and none of its processes is the controller's. Instead of a runner it has a *holder*,
+the process that asked for admission: it renews a lease, learns when its workers must end, and reports when
+they have. The holder has a token of the job's own, of which the controller keeps the SHA-256.
 
 Leases are kept in memory. A controller that starts again gives each holder a whole one.
 """
@@ -26,12 +26,12 @@ from ina.service.records import LEASE_S
 
 
 def is_external(job: Job) -> bool:
-    """Return whether somebody else starts a job's workers."""
+    """Return whether a job is external."""
     return job.command is None
 
 
 class ExternalRuns:
-    """The runs of external jobs, in front of the executor that starts those of all others.
+    """The runs of external jobs, in front of the executor of all other jobs.
 
     Each has a folder: ``run.json`` once its switches serve it, ``stop.json`` with the time at which its
     holder was first told to end it, ``status.json`` once its workers have ended.
@@ -79,7 +79,7 @@ class ExternalRuns:
         files.write(folder / "run.json", [job.name for job in order.jobs])
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Have the jobs of a run keep so many packets in flight, unless somebody else started its workers."""
+        """Set how many packets the jobs of a run keep in flight; no effect on external jobs."""
         if not self._has(number):
             self._own.grant(number, in_flight)
 
@@ -101,7 +101,7 @@ class ExternalRuns:
             self.end(number, job, f"its workers were told to end, and did not within {LEASE_S:g} s")
 
     def status(self, number: int) -> RunStatus | None:
-        """Return the status of a run; None: nobody has started it."""
+        """Return the status of a run; None: it was never started."""
         if not self._has(number):
             return self._own.status(number)
         found: RunStatus | None = files.read(self._of(number) / "status.json", RunStatus)
@@ -112,7 +112,7 @@ class ExternalRuns:
         return not self._ended(number) if self._has(number) else self._own.lives(number)
 
     def forget(self, number: int) -> None:
-        """Remove what is kept of a run that is over."""
+        """Remove the files of a run that is over."""
         self._done.pop(number, None)
         if self._has(number):
             shutil.rmtree(self._of(number), ignore_errors=True)
@@ -127,7 +127,7 @@ class ExternalRuns:
         return [*own, *(int(path.name) for path in self._folder.iterdir())] if self._folder.exists() else own
 
     def why_ended(self, number: int) -> str:
-        """Return why a run has ended that has not said how its jobs did."""
+        """Return why a run has ended without a report of its jobs."""
         return "its workers have ended" if self._has(number) else self._own.why_ended(number)
 
     def shown(self, number: int) -> str:

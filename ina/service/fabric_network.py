@@ -75,7 +75,7 @@ class FabricJob(JobRun):
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """What its end undoes."""
     due_s: float = 0.0
-    """When its registration is to be renewed (monotonic)."""
+    """When its registration is due for renewal (monotonic)."""
     _begun_s: float = field(default_factory=awake_s)
     _renewed_s: float = field(default_factory=awake_s)
 
@@ -403,7 +403,7 @@ class FabricNetwork(Network):
         ]
 
     def _look_for_room(self) -> None:
-        """Remove jobs that nobody holds, and tell once there may be room, or will be none."""
+        """Remove jobs without a holder, and report once there may be room, or will be none."""
         if not self._waiting:
             return
         with self._fabric.lock, contextlib.suppress(ControllerError):

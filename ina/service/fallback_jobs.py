@@ -48,7 +48,7 @@ class FallbackJobs:
 
     @property
     def next_s(self) -> float:
-        """When it is to be seen next whether they live; infinite meanwhile, and if there are none."""
+        """When their lives are checked next; infinite meanwhile, and if there are none."""
         if self._busy or self._fallbacks is None or not self._ledger.holds:
             return math.inf
         return self._next_s

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalJob:
-    """A job whose workers somebody else starts.
+    """An external job.
 
     Attributes:
         name: The job's name.

@@ -22,8 +22,8 @@ class HeldRun:
     """A run that holds GPUs: its workers are being started, run, or are being stopped.
 
     Attributes:
-        run: What was to run when it was started.
-        places: Where each of its jobs was put, as its switches were told last.
+        run: The desired run when it was started.
+        places: The place of each of its jobs, as its switches have it.
         stage: Where it is in its life.
         over: Those of its jobs whose workers have ended.
         busy: Something is being done to it; nothing else is done until that is over.

@@ -1,4 +1,4 @@
-"""What the service knows: the events, the core that has taken them in, and what is held of each run.
+"""What the service knows: the events, the core that has taken them in, and the hold of each run.
 
 All that changes the core passes `Ledger.record`: it is written down first. So another ledger of the same
 store knows the same.
@@ -88,16 +88,16 @@ class Ledger:
 
     Attributes:
         policies: Who decides.
-        core: The core; to be changed by `record` only.
-        submitted: What was submitted, by id.
+        core: The core; only `record` changes it.
+        submitted: The submitted jobs, by id.
         submissions: How many jobs ever were.
         called: Ids of the jobs that their owners gave each name, oldest first.
         keys: The jobs of each submission, by tenant and idempotency key.
-        drained: Why nobody may use these servers and switches.
+        drained: Why these servers and switches must not be used.
         lost: Why these servers are gone.
         down: Why these switches are gone.
         cut: Why these links are, by their ends.
-        latest: Iterations that jobs have done by now; the core is told less often.
+        latest: Iterations that jobs have done by now; the core learns of them less often.
         quotas: What tenants may use.
         left: How and why jobs are over that had only waited for their tenant's quota.
         overdue: Jobs whose deadlines have passed that were not over.
@@ -105,9 +105,9 @@ class Ledger:
         forgotten: How many jobs that were over have been forgotten.
         recovered_s: The time of the last event that the store held.
         recovered_lines: The lines of the log by then.
-        holds: What is held, by run.
-        stirred: Whether what is wanted or what is held may have changed since the two were compared.
-        changes: Counts events, and changes of what is held.
+        holds: The held runs, by number.
+        stirred: Whether the desired state or the holds may have changed since they were compared.
+        changes: Counts events, and changes of holds.
         woken: Set when the loop has something to do.
     """
 
@@ -568,7 +568,7 @@ class Ledger:
                 self.core.handle(Submitted(at_s, spec, job))
 
     def spec(self, job: Job) -> Submission:
-        """Return a job as schedulers see it; `once` if somebody else starts its workers. Raises BadSpec."""
+        """Return a job as schedulers see it; `once` if it is external. Raises BadSpec."""
         from controller.core.compose import submission_of
 
         return replace(submission_of(job, self.topology), once=job.command is None)
@@ -586,7 +586,7 @@ class Ledger:
     # ------------------------------------------------------------------ holds
 
     def set(self, number: int, **changes: Any) -> None:
-        """Change what is held of a run; `keep` writes it down."""
+        """Change the hold of a run; `keep` stores it."""
         hold = self.holds[number]
         for name, value in changes.items():
             setattr(hold, name, value)
@@ -594,7 +594,7 @@ class Ledger:
         self.changes += 1
 
     def keep(self, *numbers: int) -> None:
-        """Write down what is held of runs. Raises StoreError."""
+        """Store the holds of runs. Raises StoreError."""
         if self._store.kept:
             self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
         fault_point("kept")

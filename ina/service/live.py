@@ -42,7 +42,7 @@ from ina.switches.fabric import SwitchFabric, open_fabric
 
 TICK_S = 0.1
 LOOK_S = 0.1
-"""Interval at which the service is asked how it is, and told how far jobs are."""
+"""Interval at which the service is asked for its state, and given the progress of jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class FabricRuns(Executor):
                 raise run.error
 
     def status(self, number: int) -> RunStatus | None:
-        """Return the status of a run; None: nobody has started it."""
+        """Return the status of a run; None: it was never started."""
         run = self._runs.get(number)
         if run is None:
             return None
@@ -168,12 +168,12 @@ class FabricRuns(Executor):
         return list(self._runs)
 
     def why_ended(self, number: int) -> str:
-        """Return why a run has ended that has not said how its jobs did."""
+        """Return why a run has ended without a report of its jobs."""
         return "its launch was cancelled"
 
 
 class LiveJobs:
-    """A service of jobs on a fabric; nobody can reach it, and its state goes with it.
+    """A service of jobs on a fabric; it has no API, and its state ends with it.
 
     Attributes:
         loop: What carries out.
@@ -200,7 +200,7 @@ class LiveJobs:
             how: How they are run.
             scheduled: They wait until the policies have room for them, and it ends if that will never be.
 
-        Raises BadSpec for policies that nobody has.
+        Raises BadSpec for unknown policies.
         """
         memory = StateInMemory()
         self._ledger = Ledger(memory, cluster, policies, Clock.of(memory))

@@ -60,7 +60,7 @@ class ServiceLoop:
         """Make the loop of what a ledger knows.
 
         Args:
-            ledger: What is known.
+            ledger: The service's knowledge.
             testbed: The name of the testbed whose hosts run workers; "": they are not on this machine.
             switches: The switches.
             executor: What starts workers.
@@ -83,7 +83,7 @@ class ServiceLoop:
         self._news = asyncio.Condition()
 
     async def run(self) -> None:
-        """Serve until cancelled; what runs then runs on.
+        """Serve until cancelled; running jobs run on.
 
         What cannot be written down, as on a full disk, has not happened: it is tried again until it can.
         Raises StoreError for a state that cannot be read.
@@ -219,7 +219,7 @@ class ServiceLoop:
         self._ledger.woken.set()
 
     def look_soon(self) -> None:
-        """Look at what runs at once: something has become of it."""
+        """Look at the runs at once: one has changed."""
         self._runs.look_soon()
         self._ledger.woken.set()
 

@@ -1,7 +1,7 @@
-"""What is measured of jobs that run: the share of their packets without a slot, bytes and computing time.
+"""Measurements of running jobs: the share of their packets without a slot, bytes and computing time.
 
-Counters of switches are read for a few jobs at a time. The core is told (`Measured`) when a job differs from
-what it has been told, so that memory is divided by what is, not by what a file says.
+Counters of switches are read for a few jobs at a time. The core gets an event (`Measured`) when a job
+differs from the last one, so that memory is divided by measured demand, not by the job file's.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Measures:
         return self._shares.get((run, job))
 
     async def measure(self) -> None:
-        """Read the counters of some jobs that run, and tell the core what is new."""
+        """Read the counters of some running jobs, and report changes to the core."""
         ledger = self._ledger
         self._busy = True
         running = {
@@ -147,7 +147,7 @@ def percent(share: float) -> str:
 
 
 def holders(places: Mapping[str, Mapping[str, tuple[int, int]]], job: str) -> Collection[str]:
-    """Return the jobs whose slots meet those of a job at some switch.
+    """Return the jobs whose slots overlap a job's at some switch.
 
     `places` are the first slot and the one after the last, by job and switch.
 

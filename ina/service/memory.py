@@ -44,5 +44,5 @@ class StateInMemory:
         return self.append([(at_s, event)])[0]
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
-        """Return nothing: what is forgotten is gone."""
+        """Return nothing: forgotten jobs are not kept."""
         return []

@@ -98,7 +98,7 @@ class Network:
         self._owner: Owner | None = None
         self._watch = watch or SwitchWatch()
         self._telling: frozenset[str] = frozenset()
-        """Switches that told something of themselves when they were asked last."""
+        """Switches that reported their state when they were asked last."""
         self._received: dict[str, tuple[int, int]] = {}
         """When they were started, and the packets that they have received since, as they told last."""
         self._queue_packets = queue_packets

@@ -1,6 +1,6 @@
-"""What a supervisor is told (systemd's ``sd_notify``): that the service is ready, lives, and ends.
+"""Reports to a supervisor (systemd's ``sd_notify``): the service is ready, lives, ends.
 
-A datagram to the socket of ``NOTIFY_SOCKET``; without that variable nobody is told anything.
+A datagram to the socket of ``NOTIFY_SOCKET``; without that variable nothing is reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return how often the supervisor is to be told that the service lives; None: it does not ask.
+    """Return how often the supervisor wants a sign of life; None: it wants none.
 
     Half of what it allows, as sd_watchdog_enabled(3) recommends.
     """
@@ -46,7 +46,7 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
 async def follow(service: _Serving, where: str) -> None:
     """Say that the service, which people reach at `where`, is ready, and then that it lives, until cancelled.
 
-    What is said comes from the service's own loop: if that hangs, the supervisor hears nothing.
+    The reports come from the service's own loop: if that hangs, the supervisor hears nothing.
     """
     try:
         while service.ready:

@@ -90,7 +90,7 @@ class Policies:
         return cls(chosen.pop("scheduler"), replace(around, **chosen), **own)
 
     def core(self, cluster: Topology) -> Core:
-        """Return a fresh core. Raises BadSpec for names that nobody has."""
+        """Return a fresh core. Raises BadSpec for unknown names."""
         from controller.core.compose import networked  # a service of one command has policies of its own
         from controller.policies import registry
         from controller.policies.family import SimulationConfig

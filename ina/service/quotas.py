@@ -2,7 +2,7 @@
 
 A job counts from when the core has it until it is over, whether it runs or waits for its turn. Jobs that have
 to wait for their tenant's quota are taken in the order in which they came, tenant by tenant: the jobs of one
-do not hold up those of another. How many jobs a tenant may submit in a minute is the level of a bucket
+tenant do not hold up another's. How many jobs a tenant may submit in a minute is the level of a bucket
 (`Rates`).
 
 >>> shares = Quotas(16, {"a": Quota("a", gpus=8)})
@@ -30,7 +30,7 @@ from ina.errors import TooMany
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant may use, and what is kept for it. Raises BadSpec.
+    """The GPUs that a tenant may use, and those reserved for it. Raises BadSpec.
 
     Attributes:
         tenant: Its name.
@@ -103,7 +103,7 @@ class Quotas:
             )
 
     def never(self, tenant: str, gpus: int) -> str:
-        """Return why a job of so many GPUs could never start; "": it could."""
+        """Return why a job of this number of GPUs could never start; "": it could."""
         most = self._most(tenant)
         return "" if gpus <= most else f"tenant {tenant} may use {plural(most, 'GPU')}; the job needs {gpus}"
 
@@ -236,7 +236,7 @@ class Rates:
         """What was in it, and when."""
 
     def check(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Raise TooMany if a tenant may not submit so many jobs now, BadSpec if it may never at once."""
+        """Raise TooMany if a tenant may not submit these jobs now, BadSpec if it never may at once."""
         if quota is None or quota.per_minute is None:
             return
         most = quota.per_minute
@@ -252,7 +252,7 @@ class Rates:
             )
 
     def take(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Note that a tenant has submitted so many jobs."""
+        """Note that a tenant has submitted this number of jobs."""
         if quota is not None and quota.per_minute is not None:
             level = self._level(quota.tenant, quota.per_minute, now_s)
             self._buckets[quota.tenant] = level - jobs, now_s

@@ -19,14 +19,14 @@ OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What its owner said.
+    """A submission, as its owner made it.
 
     Attributes:
         number: Counts submissions, from 1.
-        job: What is to run, under its id. `arrival_s` is when it was submitted, on the service's clock.
+        job: The job, under its id. `arrival_s` is when it was submitted, on the service's clock.
         tenant: Who submitted it.
         key: The submission's idempotency key; "": none.
-        holder: SHA-256 of the token of who holds it, if somebody else starts its workers.
+        holder: SHA-256 of its holder's token, if it is external.
     """
 
     number: int
@@ -47,7 +47,7 @@ def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
     Args:
         name: As its owner calls it.
         number: Of its submission.
-        tenant: Whose it is; "": nobody's. A tenant's id is always ``NAME#NUMBER``: whether the plain name is
+        tenant: Its tenant; "": none. A tenant's id is always ``NAME#NUMBER``: whether the plain name is
             free would tell of others' jobs.
         taken: Ids of other jobs.
 
@@ -62,12 +62,12 @@ class JobRecord:
     """A job as it stands. Times are seconds since the service's first start.
 
     Attributes:
-        submitted: What its owner said.
+        submitted: Its submission.
         state: Where it is in its life.
         reason: Why it is there: what it waits for, why it was refused, how it ended.
         place: Its servers, tree and slots while it runs; else None.
         run: The number of its run while it runs; else None.
-        engine: How Slurm or Ray names that run, and its state there; "": this machine runs it, or nobody.
+        engine: How Slurm or Ray names that run, and its state there; "": it runs on this machine, or not.
         started_s: When its workers were first started; None: never yet.
         ended_s: When it was over; None: it is not.
         done: Iterations that it has done, as far as is known.
@@ -108,7 +108,7 @@ class Discrepancy:
 
     Attributes:
         where: The switch, or the server.
-        what: What was expected, and what is there.
+        what: The expected and the actual contents.
     """
 
     where: str
@@ -117,7 +117,7 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What is intended against what is: nothing found means that both are the same."""
+    """The desired against the actual state; no findings: both are the same."""
 
     at_s: float
     found: tuple[Discrepancy, ...] = ()

@@ -1,9 +1,9 @@
-"""Backups of a state, and what to do with one that is lost, or older than what runs.
+"""Backups of a state, and the recovery of a state that is lost, or older than the runs.
 
-A state goes on from where it was only with all of its events (`ina.service.store`). After a loss somebody has
-to decide: to restore a backup, to adopt the older state that is there, or to forget it with all that runs.
-What is restored or adopted knows nothing of the time since: runs that it does not know are ended, and jobs of
-which it cannot know whether they have been done since fail instead of being done twice (`Daemon`).
+A state continues only with all of its events (`ina.service.store`). After a loss the operator decides: to
+restore a backup, to adopt the older state that is there, or to forget it with all of its runs. A restored or
+adopted state does not know the time since its last event: runs that it does not know are ended, and jobs that
+may have completed since then fail, instead of running twice (`Daemon`).
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class Files:
     async def reload(self, service: Daemon) -> Reloaded:
         """Have a service serve the cluster and decide by the policies that the files describe now.
 
-        Both are read before anything changes. A cluster or policies that cannot follow those of now change
-        nothing; the cluster comes first, and stays if the policies are refused.
+        Both are read before anything changes. A cluster or policies that cannot follow the present ones
+        change nothing; the cluster comes first, and stays if the policies are refused.
 
         Raises Conflict, with the file's line and key, if a file is wrong, and StoreError.
         """

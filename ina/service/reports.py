@@ -1,4 +1,4 @@
-"""What is said of jobs, decisions and machines, to those who ask: made of the ledger and the effects."""
+"""Descriptions of jobs, decisions and machines for those who ask: made of the ledger and the effects."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Reports:
         """Return the cluster as it is, with the states of these jobs.
 
         Args:
-            records: Jobs of whoever asks.
+            records: The jobs that the person who asks may see.
             operates: Whether they may drain its nodes.
         """
         ledger = self._ledger

@@ -48,7 +48,7 @@ class Runs:
 
     @property
     def next_s(self) -> float:
-        """When runs are to be looked at next; infinite if there are none."""
+        """When runs are polled next; infinite if there are none."""
         return self._next_s if self._ledger.holds else math.inf
 
     def forget(self, names: Iterable[str]) -> None:
@@ -73,7 +73,7 @@ class Runs:
                 ledger.record([ServerGone(ledger.now_s, name, ledger.drained[name])], drained=True)
 
     def look(self) -> None:
-        """See what has become of all runs, if it is time."""
+        """Poll all runs, if it is time."""
         holds, now_s = self._ledger.holds, self._ledger.now_s
         if now_s < self._next_s:
             return

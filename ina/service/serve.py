@@ -50,7 +50,7 @@ async def opened(
         StoreError: the state cannot be used.
         ServiceError: it was begun on another site, or with another engine, the engine does not answer or
             starts no workers there, or the switches run a program whose jobs do not share slots.
-        BadSpec: the cluster cannot follow that of the state.
+        BadSpec: the cluster cannot follow the state's.
     """
     engine = engine or EngineChoice()
     site.check(engine)

@@ -105,7 +105,7 @@ class TestbedSite:
         return netns.exported(self.bed)
 
     def check(self, engine: EngineChoice) -> None:
-        """Raise ServiceError for ssh: nobody serves it on the hosts of a testbed."""
+        """Raise ServiceError for ssh: the hosts of a testbed have no ssh server."""
         if engine.engine not in LOCAL_ENGINES:
             raise ServiceError(
                 f"executor {engine.engine!r} starts workers on the machines of a cluster file (--cluster);"

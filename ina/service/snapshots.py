@@ -41,6 +41,6 @@ def frozen(known: Mapping[str, Any]) -> bytes | None:
 
 
 def thawed(body: bytes) -> dict[str, Any]:
-    """Return the knowledge that `frozen` made these bytes of; only for those of this program."""
+    """Return the knowledge that `frozen` made these bytes of; only for bytes of this program."""
     found: dict[str, Any] = pickle.loads(body)
     return found

@@ -1,6 +1,6 @@
-"""What to do next: what is to be, compared with what is held. Pure.
+"""The next steps: the difference of the desired state and the held runs. Pure.
 
-Asked again after every change, so that nothing has to be remembered of what was wanted before.
+Computed again after every change, so that no earlier desired state is kept.
 """
 
 from __future__ import annotations

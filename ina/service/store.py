@@ -1,6 +1,6 @@
-"""The service's memory: an append-only log of events, and what is held, in one SQLite file.
+"""The store of the service: an append-only log of events, and the held runs, in one SQLite file.
 
-Events are what the core is told, in order; replayed into a fresh core they give the same decisions. *Holds*
+Events are the core's inputs, in order; replayed into a fresh core they give the same decisions. *Holds*
 are the runs that the daemon has begun to carry out: a row is there before the first effect, and goes after
 the last, so that none is forgotten. One process at a time uses a state (`locked`).
 
@@ -346,7 +346,7 @@ class Store:
     # ------------------------------------------------------------------ holds
 
     def hold(self, bodies: Mapping[int, Mapping[str, Any]]) -> None:
-        """Write down what is held for runs, instead of what was, for all or none. Raises StoreError."""
+        """Store the holds of these runs in place of earlier ones, all or none. Raises StoreError."""
         rows = [(run, json.dumps(body)) for run, body in bodies.items()]
         with self._transaction():
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?)", rows)

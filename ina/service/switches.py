@@ -24,7 +24,7 @@ GONE_S = 3.0
 """Time for which a switch may not answer, or a link be down, until jobs get other trees: less than workers
 wait."""
 ILL_S = 20.0
-"""Time after which what was gone no longer explains why a job failed: more than workers wait."""
+"""Time after which an outage no longer explains why a job failed: more than workers wait."""
 HUNG_S = 4.0
 """Time of a comparison after which a switch is taken to have hung: less than workers wait, and much more than
 one takes on a machine that is busy."""
@@ -53,7 +53,7 @@ class Switches:
 
     @property
     def next_s(self) -> float:
-        """When they are to be compared next; infinite while they are."""
+        """When they are compared next; infinite during a comparison."""
         return math.inf if self._busy else self._next_s
 
     def check_soon(self) -> None:

@@ -1,7 +1,7 @@
 """Who may ask the service for what: bearer tokens, one a line of a file in the state's folder.
 
-A token is 256 random bits, so that its plain SHA-256 is all that has to be kept: nobody can try them all, and
-the file does not tell them.
+A token is 256 random bits, so that its plain SHA-256 suffices: trying all tokens is infeasible, and the file
+does not reveal them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Role(StrEnum):
-    """What somebody may do."""
+    """A person's rights."""
 
     SUBMITTER = "submitter"
     """Submit jobs, and see and end their own."""
@@ -37,7 +37,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who asks: the tenant's name, "" if nobody has to say, and the role.
+    """The person who asks: the tenant's name, "" if no token is needed, and the role.
 
     `user` is the user of this machine as whom commands run; "": the controller's own, unless that is root.
     """
@@ -78,7 +78,7 @@ class Tokens:
         return list(self._by_hash().values())
 
     def person(self, token: str) -> Person | None:
-        """Return whose token this is; None: nobody's. Raises StoreError."""
+        """Return the owner of a token; None: it has none. Raises StoreError."""
         # Looked up by its hash, whose bytes an asker cannot choose: how long that takes tells nothing.
         found = self._by_hash().get(_hash(token))
         return None if found is None else Person(found.name, found.role, found.user)

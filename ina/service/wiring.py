@@ -1,4 +1,4 @@
-"""The cluster as its switches are wired: what there is, what works, and what has left it."""
+"""The cluster as its switches are wired: all parts, those that work, and those that have left it."""
 
 from __future__ import annotations
 

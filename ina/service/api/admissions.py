@@ -1,4 +1,4 @@
-"""Jobs whose workers somebody else starts, as a resource: admission, its lease, and its end.
+"""External jobs (another launcher starts their workers) as a resource: admission, its lease, and its end.
 
 ``POST /v1/admissions`` needs the token of a tenant, as for any job. What follows also takes the job's own
 token, which whoever asks for admission chooses: the request has its SHA-256.
