@@ -34,7 +34,7 @@ def from_networkx(graph: Any) -> Topology:
     """Return the topology that an undirected graph of networkx describes, with attributes as `to_networkx`.
 
     A node with ``gpus`` is a server, all others are switches; what is missing is as in `Link`, `Switch` and
-    `Server`; attributes of other names are nobody's business here.
+    `Server`; attributes of other names are ignored.
 
     Raises:
         BadSpec: it is no network.

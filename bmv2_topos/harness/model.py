@@ -1,7 +1,7 @@
 """An experiment as data: runs with the labels of their rows, and what becomes of the rows.
 
-A `Run` is mostly a `Scenario` in virtual time, or a `Call` of a function; an `Experiment` turns what runs
-return into numbers, and rows into tables and plots.
+A `Run` is mostly a `Scenario` in virtual time, or a `Call` of a function; an `Experiment` turns the results
+of runs into numbers, and rows into tables and plots.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Experiment:
     """A sweep, and the page that is made of its rows."""
 
     name: str = ""
-    """Name of its files; "": that of its module."""
+    """Name of its files; "": its module's."""
     title: str
     question: str = ""
     """The question, and findings of others; Markdown, as all texts that follow."""
@@ -146,7 +146,7 @@ class Experiment:
 
 
 def with_seeds(scenarios: Iterable[Run], count: int) -> list[Run]:
-    """Return the runs with the first `count` seeds. Raises ValueError if there are not so many."""
+    """Return the runs with the first `count` seeds. Raises ValueError if there are fewer."""
     scenarios = list(scenarios)
     seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios if "seed" in scenario.labels})
     if not seeds:

@@ -68,7 +68,7 @@ class Simulation:
     coalesce_us: int = 5
     flows: int = 0
     flow_rate_bps: float = 1e9
-    """Ordinary traffic beside the jobs: so many flows between hosts that are drawn, and the rate of each."""
+    """Ordinary traffic beside the jobs: this number of flows between drawn hosts, and the rate of each."""
 
     def run(self, progress: Progress | None = None, recorder: Recorder | None = None) -> Report:
         """Run it.

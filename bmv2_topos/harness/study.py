@@ -217,7 +217,7 @@ class Study:
         ]
 
     def _findings(self, rows: Sequence[ResultRow]) -> str:
-        """Say what each ablation makes of each quantity, over all settings."""
+        """Describe the effect of each ablation on each quantity, over all settings."""
         lines = []
         for name, ablation in itertools.product(self.measure, self.ablations):
             ratios = []

@@ -196,7 +196,7 @@ def _exits_raised(run: Run) -> Iterator[None]:
 
 
 def _place(error: BaseException, source: str) -> str:
-    """Say which line of the experiment's file was at work."""
+    """Return the line of the experiment's file that failed."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.endswith(source)]
     at = (own or frames)[-1]

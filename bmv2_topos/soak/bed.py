@@ -31,7 +31,7 @@ _PORTS = range(1, 33)
 MOVE_PREFIX = f"{names.CHANGE}_"
 """Prefixes of those that hold, by counter row, how far a move to another region is."""
 _JUNK = 0x5A5A_A5A5
-"""Content of lanes before anything has been added: nobody may count on zero."""
+"""Content of lanes before anything has been added: no program may rely on zero."""
 
 
 class Rack:
@@ -193,12 +193,12 @@ class BuiltBed:
         self._as_built = False
 
     def mark_all(self, switch: str, marks: bool) -> None:
-        """Let a switch mark every packet, or only those that met a queue."""
+        """Make a switch mark every packet, or only packets that met a queue."""
         marking = ir.Invocation(names.SET_ECN, (0,)) if marks else None
         self.pipelines[switch].set_default(names.ECN, marking)
 
     def strays(self) -> dict[str, int]:
-        """Take what has left by ports where nobody looked; return how many packets, by switch."""
+        """Take the packets that left by other ports; return their number, by switch."""
         return {
             name: sum(len(switch.drain_batch(port)[1]) for port in self.wires[name])
             for name, switch in self.switches.items()

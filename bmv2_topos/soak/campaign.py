@@ -145,9 +145,9 @@ def soak_seeds(
         first: The first seed.
         last: The last seed.
         racks: The switches of this process.
-        bed: The bed; None: that of the seeds.
+        bed: The bed; None: the seeds'.
         cores: Implementations of the cores.
-        trace: Told of every packet; None: no trace.
+        trace: Called with every packet; None: no trace.
 
     Returns:
         The tally.
@@ -167,7 +167,7 @@ def soak_seeds(
 
 
 def describe(seed: int, own: str | None = None) -> str:
-    """Say the schedule of a seed in words; `own` as of `replay`, which may raise the same."""
+    """Return the schedule of a seed in words; `own` as of `replay`, which may raise the same."""
     return draw_schedule(seed, draw_bed(seed // BED_SEEDS, offers(own) if own else None)).describe()
 
 
@@ -201,7 +201,7 @@ def soak(
         schedules: Number of schedules; None: no limit.
         minutes: Time in minutes; None: no limit.
         processes: Number of processes; None: one per processor.
-        own: Path of your own program; None: those of p4src.
+        own: Path of your own program; None: p4src's.
 
     Raises:
         ProcessDied: a schedule ended its process, which compiled code can do.

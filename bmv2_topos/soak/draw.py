@@ -110,7 +110,7 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
 
 
 def draw_schedule(seed: int, bed: SoakBed | None = None) -> SoakSchedule:
-    """Return the schedule of a seed; `bed`, if given, must be that of `seed` // `BED_SEEDS`."""
+    """Return the schedule of a seed; `bed`, if given, must be the bed of `seed` // `BED_SEEDS`."""
     bed = bed or draw_bed(seed // BED_SEEDS)
     draw = random.Random(f"schedule {seed}")
     generations = draw.sample(range(1, 2**32 - 1000), len(bed.placements))

@@ -146,7 +146,7 @@ class BedNetwork(Network):
         self.switches = {name: BedSwitch(self, name, built, clock_us) for name in built.switches}
 
     def cut(self, link: int, until: int) -> None:
-        """Let a link lose everything until then."""
+        """Make a link lose all packets until then."""
         self.links[link].cut_until = max(until, self.links[link].cut_until)
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
@@ -181,7 +181,7 @@ class PacketLog:
 
 
 def describe(frame: bytes) -> str:
-    """Say what a frame is, in a line."""
+    """Return a frame in words, in one line."""
     start = wire.FRAME_PREFIX_BYTES
     if len(frame) < start + wire.INA_BYTES:
         return f"{len(frame)} bytes"

@@ -1,4 +1,4 @@
-"""The programs that schedules run: those of p4src by their mode, or one of one's own."""
+"""The programs that schedules run: p4src's by their mode, or one of your own."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Recovery:
 
 
 def allowed_ns(packets: int, round_trip_ns: int) -> int:
-    """Return how long a collective may take that lacks the results of so many packets."""
+    """Return how long a collective may take that lacks the results of this number of packets."""
     return ROUND_TRIPS * packets * round_trip_ns + round(TIMEOUTS * LONGEST_TIMEOUT_S * 1e9)
 
 
@@ -87,7 +87,7 @@ def lacking(window: Window) -> list[int]:
 def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
     """Return how long the longest way of a packet is: up to the last who adds to it, and back.
 
-    In shared mode that is the fallback server. Hosts look at what has arrived up to `coalesce_us` later.
+    In shared mode that is the fallback server. Hosts look at arrived packets up to `coalesce_us` later.
     """
     topology = schedule.bed.topology
     placement = schedule.bed.placements[job - 1]
@@ -190,7 +190,7 @@ class RecoveryClock:
         return self._needs_all and any(station.silent or station.error for station in self._stations)
 
     def _lacking(self, collective: int) -> Mapping[int, list[int]]:
-        """Return the PSNs of packets whose result somebody lacks, each with the ranks that do."""
+        """Return the PSNs of packets whose result a rank lacks, each with these ranks."""
         found: dict[int, list[int]] = {}
         for station in self._stations:
             if station.done == collective and station.window is not None:

@@ -52,7 +52,7 @@ class SoakBed:
         return max(depth(switch.name) for switch in self.topology.switches)
 
     def describe(self) -> str:
-        """Say it in a few lines."""
+        """Return it in words, in a few lines."""
         topology = self.topology
         lines = [f"bed {self.number}: program {self.program}"]
         for switch in topology.switches:
@@ -86,7 +86,7 @@ class CollectivePlan:
     waits_us: tuple[int, ...] = ()
     """Time that each rank takes before it calls, from the end of its last one."""
     pattern: Pattern = Pattern.SUM
-    """Of shards, `length` is that of each."""
+    """Of shards, `length` is the length of each."""
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class CollectivePlan:
                 return "broadcast" if alone else "all-gather"
 
     def describe(self) -> str:
-        """Say it in a line."""
+        """Return it in words, in one line."""
         place = "" if self.target == wire.TARGET_ALL else f" with rank {self.target}"
         what = self.name + place
         extras = [name for name in ("average", "in_place", "large", "nonfinite") if getattr(self, name)]
@@ -141,7 +141,7 @@ class JobPlan:
     """Packets of sums that only announce exponents have no lanes."""
 
     def describe(self) -> str:
-        """Say it in a few lines."""
+        """Return it in words, in a few lines."""
         region = "all slots" if self.region is None else f"slots {self.region.offset}+{self.region.size}"
         lines = [
             f"  job {self.number}: generation {self.generation:#x}, window {self.window}, {region},"
@@ -197,7 +197,7 @@ class SoakSchedule:
         return self.calm_us + max(round(link.reorder_s * 1e6) if link.reorder else 0 for link in self.links)
 
     def describe(self) -> str:
-        """Say it in lines for people."""
+        """Return it in words, for people."""
         lines = [f"schedule {self.seed} on {self.bed.describe()}", "links:"]
         for number, (link, does) in enumerate(zip(self.bed.topology.links, self.links, strict=True)):
             lines.append(f"  {number}: {link.a}-{link.b}: {_described(does)}")

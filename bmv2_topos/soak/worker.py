@@ -58,7 +58,7 @@ class WorkerStation:
         """None: it is not running."""
         self.on_call: Callable[[], None] = _ignore
         self.on_done: Callable[[], None] = _ignore
-        """Told of every call and every end."""
+        """Called with every call and every end."""
         self._network = network
         self._send = functools.partial(network.send_all, host)
         self._sums = sums
@@ -90,20 +90,20 @@ class WorkerStation:
         self._call_later()
 
     def stop(self) -> None:
-        """Forget everything but what is finished."""
+        """Forget all but the finished collectives."""
         self.note()
         self._driver = None
         self._life += 1
 
     def note(self) -> None:
-        """Add the core's counters to those of the schedule."""
+        """Add the core's counters to the schedule's."""
         if self.window is not None:
             for counter in Count:
                 if value := self.window.count(counter):
                     self._counts[counter.name.lower()] += value
 
     def serve(self, now: int, arrivals: Arrivals) -> int:
-        """Take in what has arrived, finish what is finished, send what may be sent; return when it is due.
+        """Take in arrived packets, finish complete collectives, send further packets; return when it is due.
 
         Raises:
             WrongSum: it was handed something that is not the sum.

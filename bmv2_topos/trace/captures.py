@@ -1,6 +1,6 @@
 """Reads capture files, pcapng and classic pcap, of our switches and of others (tcpdump, tshark, Wireshark).
 
-What is no such file is refused. One that ends within a record, for it is still being written or was cut off,
+Other files are refused. One that ends within a record, for it is still being written or was cut off,
 is read so far, and a warning is logged.
 """
 

@@ -103,7 +103,7 @@ class Verdict:
         return sorted(found, key=lambda cause: -spent[cause])
 
     def words(self) -> str:
-        """Say it."""
+        """Return the explanation."""
         spent, whole = self.spent_ns, max(1, self.until_ns - self.from_ns)
         if not self.causes:
             shares = ", ".join(f"{cause} {spent[cause] / whole:.0%}" for cause in USUAL)

@@ -20,7 +20,7 @@ class JobSeen:
     lost: set[int] = field(default_factory=set)
     resent: set[int] = field(default_factory=set)
     went_round: set[int] = field(default_factory=set)
-    """Those of which a part went by the fallback server, or had to make room."""
+    """Sums of which a part went by the fallback server, or had to make room."""
 
 
 def overview(events: Iterable[Event]) -> dict[int, JobSeen]:

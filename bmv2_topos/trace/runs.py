@@ -1,6 +1,6 @@
 """Jobs that really ran, for `explain`: who was plugged in where, and when each rank summed what.
 
-Both are told by the log of the run (`hostlib.io.joblog`); times there and in captures are of the same clock.
+Both come from the log of the run (`hostlib.io.joblog`); times there and in captures are of the same clock.
 A collective counts as an iteration of its own: a log does not know what a program calls an iteration.
 """
 

@@ -1,6 +1,6 @@
 """Slots of aggregators: who held each, how long, who found it taken, and how it was released.
 
-A fold over what the switches said of the packets that came in (`Event.outcome`, `Event.slot`). A slot is
+A fold over the switches' reports of arriving packets (`Event.outcome`, `Event.slot`). A slot is
 *held* while it has part of a sum; one that keeps a whole sum only to answer late questions is free for
 others.
 """
@@ -33,7 +33,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Tenure:
-    """The time for which a sum held a slot. `until_ns` None: to the end of what was seen."""
+    """The time for which a sum held a slot. `until_ns` None: to the end of the capture."""
 
     switch: str
     slot: int
@@ -61,7 +61,7 @@ def tenures(events: Iterable[Event]) -> list[Tenure]:
 
 
 def _step(held: dict[tuple[str, int], Tenure], event: Event) -> Tenure | None:
-    """Let a packet meet its slot; return the tenure that begins."""
+    """Apply a packet to its slot; return the tenure that begins."""
     assert event.slot is not None
     place = event.place, event.slot
     holder = held.get(place)

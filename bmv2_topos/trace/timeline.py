@@ -61,7 +61,7 @@ def timeline(events: Iterable[Event], job: int, psn: int) -> Timeline:
 
 
 def describe(event: Event) -> str:
-    """Say what happened."""
+    """Return the event in words."""
     flags = f" ({'+'.join(event.flag_names)})" if event.flags else ""
     packet = f"{event.kind_name}{flags} of {_contributors(event)}"
     if event.fate:

@@ -23,7 +23,7 @@ Arrival = tuple[int, bytes]
 DEADLINE_S = 600.0
 PIPE_BYTES = 1 << 20
 OTHER_FILES = 256
-"""Open files of a switch beside those of its ports, at most."""
+"""Most open files of a switch beside its ports'."""
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 
 
@@ -88,7 +88,7 @@ class FileSwitch:
         os.write(self._pipes[port], _record(time_us, frame))
 
     def close_input(self, port: int) -> None:
-        """Let no more packets come in at a port."""
+        """Close a port to further packets."""
         os.close(self._pipes.pop(port))
 
     def settle(self) -> None:

@@ -29,7 +29,7 @@ def run_on_bmv2(
 ) -> ScriptReport:
     """Compile a program with p4c and run a script on its own ``simple_switch_grpc``.
 
-    Packets that leave at other ports than those of `ports_of` are lost.
+    Packets that leave at ports outside `ports_of` are lost.
 
     Args:
         source: The program's file.
@@ -75,8 +75,8 @@ def run_on_bmv2(
 def network_of_its_own() -> list[str]:
     """Return the beginning of a command that runs without any network; empty where that is not allowed.
 
-    Thrift listens at all addresses of the machine, and whoever reaches it controls the switch. The switch
-    itself needs none: packets come through files, P4Runtime through a Unix socket.
+    Thrift listens at all addresses of the machine, and each client that reaches it controls the switch. The
+    switch itself needs none: packets come through files, P4Runtime through a Unix socket.
     """
     for options in (("--net",), ("--user", "--map-root-user", "--net")):
         prefix = ["unshare", *options, "--"]

@@ -1,6 +1,6 @@
 """A testbed whose nodes are Mininet's: made and held by a process of its own (`hold`).
 
-Its namespaces are given the names that those of the runner netns have; all else is as there.
+Its namespaces get the same names as with the runner netns; all else is as there.
 """
 
 from __future__ import annotations

@@ -81,12 +81,12 @@ class P4Switch(Switch):  # type: ignore[misc]
         raise NotImplementedError
 
     def load(self) -> None:
-        """Have it run its program, if that is not done yet."""
+        """Load its program, unless it is loaded."""
 
     def start(self, controllers: object) -> None:
         """Start it, also after `stop`; its tables are empty then, but for flooding.
 
-        Nothing happens if it runs. Raises StepFailed with what it said.
+        Nothing happens if it runs. Raises StepFailed with its output.
         """
         if self.process is not None and self.process.poll() is None:
             return
@@ -190,7 +190,7 @@ class Bmv2Switch(P4Switch):
         return bmv2.switch_argv(ports, self._socket)
 
     def start(self, controllers: object) -> None:
-        """Start it, after what comes to it has been cut up into whole frames."""
+        """Start it, once arriving superframes are cut into frames."""
         for link in filter(None, (interface.link for interface in self.intfList())):
             for end in (link.intf1, link.intf2):
                 namespaces.inside(f"/proc/{end.node.pid}/ns/net", partial(turn_off, end.name))

@@ -29,7 +29,7 @@ SOURCES = "https://github.com/p4lang"
 PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
 """Packages that the p4lang project builds itself; no release of Debian or Ubuntu has them."""
 WIRE_PACKETS = 100_000
-"""Packets that netem may hold beside those of the queue: it counts what it delays."""
+"""Packets that netem may hold beside the queue's: it counts delayed ones."""
 
 
 class Bmv2Target:
@@ -94,7 +94,7 @@ class Bmv2Target:
                 yield from _shaping(testbed, switch, port, link)
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
-        """Have all switches run what was compiled. Raises ControllerError."""
+        """Load the compiled program into all switches. Raises ControllerError."""
         bundle = self.compiled(program, folder)
         for controller in controllers.values():
             controller.load(bundle)

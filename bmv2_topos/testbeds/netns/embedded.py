@@ -27,7 +27,7 @@ class EmbeddedTarget:
     tells_ports: bool = True
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch if there is no such program, or not for so many lanes; CompileError."""
+        """Raise ProgramMismatch if there is no such program, or not with these lanes; CompileError."""
         source_of(program.name, program.lanes)
         for name, text in _own(topology, program):
             softswitch.p4info_once(text, name=name)

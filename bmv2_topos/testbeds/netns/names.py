@@ -1,7 +1,7 @@
 """Names of a testbed's namespaces and interfaces: pure functions.
 
-A namespace is ``ina.TESTBED.NODE``; neither name has a dot, so that all that begins with ``ina.TESTBED.`` is
-that testbed's, whoever left it. Interfaces are called as in Mininet: ``h1-eth0``, and ``s1-eth3`` for port 3.
+A namespace is ``ina.TESTBED.NODE``; neither name has a dot, so that all that begins with ``ina.TESTBED.``
+belongs to that testbed. Interfaces are called as in Mininet: ``h1-eth0``, and ``s1-eth3`` for port 3.
 """
 
 from __future__ import annotations

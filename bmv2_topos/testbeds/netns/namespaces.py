@@ -86,7 +86,7 @@ def inside(namespace: str, call: Callable[[], T]) -> T:
 def remove(namespaces: Collection[str]) -> None:
     """End every process in these namespaces, and delete them. Raises StepFailed.
 
-    Somebody outside may start processes there meanwhile: they end, too.
+    Other users may start processes there meanwhile: they end, too.
     """
     with contextlib.ExitStack() as kept:  # so that their numbers stay theirs until the last process has ended
         for name in namespaces:

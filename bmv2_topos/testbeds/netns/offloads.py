@@ -23,7 +23,7 @@ _SETTINGS = (0x17, 0x1F, 0x24, 0x2C)
 
 
 def turn_off(interface: str) -> None:
-    """Have an interface of this namespace send and take nothing but whole frames. Raises OSError."""
+    """Limit an interface of this namespace to whole frames, in both directions. Raises OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for setting in _SETTINGS:
             value = array.array("I", [setting, 0])

@@ -24,7 +24,7 @@ from controller.vocabulary import Topology
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A testbed that is up, or was left by somebody who did not finish it."""
+    """A testbed that is up, or whose start was not finished."""
 
     name: str
     runner: str

@@ -17,7 +17,7 @@ class SwitchTarget(Protocol):
     """A kind of switch: what it needs, and the commands that make it part of a testbed."""
 
     lanes: int
-    """Values per packet unless somebody says otherwise."""
+    """Default number of values per packet."""
     queue_packets: int | None
     """Packets that a port holds, where that is few, as in a slow switch; None: as many as windows need."""
     tells_ports: bool
@@ -52,10 +52,10 @@ class SwitchTarget(Protocol):
         """
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield commands for its links, beside those of all testbeds."""
+        """Yield commands for its links, in addition to the commands of all testbeds."""
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
-        """Have all switches run the program, if they do not already. Raises ControllerError."""
+        """Load the program into all switches that do not run it. Raises ControllerError."""
 
 
 TARGETS: Mapping[str, SwitchTarget] = {EMBEDDED: EmbeddedTarget(), BMV2: Bmv2Target()}

@@ -77,7 +77,7 @@ def bring(
 ) -> State:
     """Bring a testbed up, as `up`. `make` makes all of it, and returns the switches' process ids.
 
-    Raises ProgramMismatch, too: there is no such program, or not for so many lanes.
+    Raises ProgramMismatch, too: there is no such program, or not with this number of lanes.
     """
     namespaces.check_here()
     _check(state)
@@ -106,7 +106,7 @@ def bring(
 
 
 def down(name: str) -> bool:
-    """Take down a testbed, or what is left of one; return whether there was anything. Raises LiveError."""
+    """Take down a testbed, or the rest of one; return whether there was any. Raises LiveError."""
     check_name(name)
     there = bool(namespaces.existing(prefix(name))) or store.folder(name).exists()
     if there:
@@ -118,7 +118,7 @@ def down(name: str) -> bool:
 
 @contextlib.contextmanager
 def standing(name: str, topology: Topology, program: Program) -> Iterator[State]:
-    """Have a testbed for as long as the block lasts: also an interrupt, or SIGTERM, takes it down.
+    """Keep a testbed for the time of the block: an interrupt, or SIGTERM, takes it down, too.
 
     Raises LiveError.
     """
@@ -180,7 +180,7 @@ def controllers(state: State) -> Iterator[Mapping[str, SwitchSession]]:
 
 
 def run_step(command: Command) -> None:
-    """Run a command; after an interrupt it has ended, too. Raises StepFailed, with what it said."""
+    """Run a command; after an interrupt it has ended, too. Raises StepFailed, with its output."""
     pipe, process = subprocess.PIPE, None
     try:
         with interrupts_held(_ENDS, blocked=False):

@@ -133,7 +133,7 @@ class VirtualFleet(Fleet):
                 self._carry_out(reconcile(wanted, observed, may_remove=lambda job: False).actions)
 
     def rewrite(self, switch: str, admission: Admission) -> None:
-        """Have a switch serve a job otherwise at once, what is under way included; a move there is given up.
+        """Change a job's entries at a switch at once, also for packets under way; end a move there.
 
         No controller does that to a job that runs. Only the job's row in the job table changes.
         """
@@ -144,7 +144,7 @@ class VirtualFleet(Fleet):
         self.jobs[admission.job] = replace(tree, switches={**tree.switches, switch: admission})
 
     def bridge_to(self, host: str, sources: Iterable[str], draw: random.Random) -> None:
-        """Let ordinary frames of other hosts for a host's MAC address find their way to it.
+        """Forward ordinary frames for a host's MAC address to it.
 
         The way is drawn among the shortest ones, by the receiver, as ECMP spreads them.
         """

@@ -122,7 +122,7 @@ class Reallocator:
         self._fleet = fleet
         self._slots = slots
         self.due = self._period
-        """Time at which the policy is to be asked next."""
+        """Time at which the policy is asked next."""
 
     def serve(self, now: int, jobs: Iterable[RunningJob]) -> None:
         """Ask the policy if it is time, and change the regions that it returns.

@@ -1,8 +1,8 @@
 """Jobs that policies have placed, routed and given memory, as the testbed runs them. Pure functions.
 
-The policies are those of ``ina place``, ``ina route`` and ``ina alloc``, asked as the deciding core asks them
-(`controller.core.allocator`), once, as if all jobs ran from the start. What they foresee, by water-filling,
-is kept beside it: so what they decide can be judged by packets.
+The policies are the same as of ``ina place``, ``ina route`` and ``ina alloc``, asked as the deciding core
+asks them (`controller.core.allocator`), once, as if all jobs ran from the start. What they foresee, by
+water-filling, is kept beside it: so what they decide can be judged by packets.
 
 Workers of a job on one server add up there first, so each server is one rank here. A job on one server sends
 nothing.

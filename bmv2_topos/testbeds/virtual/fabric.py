@@ -33,7 +33,7 @@ from softswitch.engine.pipeline import Pipeline
 
 
 class PortCounts:
-    """The counters of all ports at one time, and sums of them. Bytes are those of whole frames."""
+    """The counters of all ports at one time, and sums of them. Bytes count whole frames."""
 
     def __init__(self, topology: Topology, switches: Mapping[str, Switch]) -> None:
         self._ports = {
@@ -208,7 +208,7 @@ class Fabric:
         return self.cabling.next_event_us()
 
     def advance(self, now_us: int) -> None:
-        """Let everything happen that is due up to `now_us`."""
+        """Process all events up to `now_us`."""
         if self._recorder is None:
             self.now_us = self.cabling.advance(now_us)
             return
@@ -237,7 +237,7 @@ class Fabric:
         return self._hosts[host].losses.probability > 0
 
     def receive(self, host: str) -> Received | None:
-        """Take what has arrived at a host by now; None: nothing."""
+        """Take the next frame that has arrived at a host; None: there is none."""
         at = self._hosts[host]
         data, lengths, times_us = self._switch_of(at).drain_batch(at.end.port)
         if not lengths:
@@ -276,7 +276,7 @@ class Fabric:
         self.cabling.send(at.number, packets[: count * length].tobytes(), lengths, self.now_us)
 
     def discard(self, host: str) -> int:
-        """Throw away what has arrived at a host by now; return how many frames that were."""
+        """Discard the frames that have arrived at a host; return how many frames that were."""
         at = self._hosts[host]
         if self._recorder is None and not at.losses.probability:
             return self.cabling.discard(at.number)
@@ -284,11 +284,11 @@ class Fabric:
         return 0 if arrival is None else len(arrival.lengths)
 
     def send_later(self, host: str, frame: bytes, times_us: array[int]) -> None:
-        """Let a host send a frame at each of these times (``array("Q")``), which are not over yet."""
+        """Schedule a frame of a host at each of these times (``array("Q")``), which are not over yet."""
         self.cabling.send_later(self._hosts[host].number, frame, times_us)
 
     def set_loss(self, a: str, b: str, probability: float) -> None:
-        """Let the link between two nodes lose packets with this probability, besides its own, from now on."""
+        """Set a further loss probability of the link between two nodes, from now on."""
         losses = self._losses.get(frozenset((a, b)))
         if losses is None:
             raise TestbedError(f"there is no link {a}-{b}")

@@ -1,6 +1,6 @@
 """The hosts' network interfaces: which worker, fallback server or sink a frame is for.
 
-What shares a host shares its link. Its frames are told apart by the UDP port that they are sent to: the
+What shares a host shares its link. Its frames differ in the UDP port that they are sent to: the
 switch writes the receiver's into each.
 """
 
@@ -65,7 +65,7 @@ class Interfaces:
         self._waiting: dict[tuple[str, int], Received] = {}
 
     def open(self, host: str, port: int) -> Socket:
-        """Let somebody on a host take what is sent to this port of it, and send."""
+        """Bind a port of a host: return an interface that receives and sends there."""
         self._open.setdefault(host, set()).add(port)
         return Socket(host, port, self)
 
@@ -78,7 +78,7 @@ class Interfaces:
         return any((host, port) in self._waiting for port in self._open[host])
 
     def receive(self, host: str, port: int) -> Received | None:
-        """Take what has arrived at a port by now; None: nothing."""
+        """Take the next frame that has arrived at a port; None: there is none."""
         arrival = self.fabric.receive(host)
         if self.alone(host):
             return arrival
@@ -106,7 +106,7 @@ class Socket:
     _interfaces: Interfaces
 
     def receive(self) -> Received | None:
-        """Take what has arrived here by now; None: nothing."""
+        """Take the next frame that has arrived here; None: there is none."""
         return self._interfaces.receive(self.host, self.port)
 
     def discard(self) -> int:

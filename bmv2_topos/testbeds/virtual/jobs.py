@@ -129,7 +129,7 @@ class RunningJob:
         return self._gradients
 
     def withdraw(self) -> None:
-        """Take it off hosts and switches, and remember what was counted."""
+        """Remove it from hosts and switches, and keep its counters."""
         for worker in self.workers:
             self._packets.update({count: worker.window.count(count) for count in (Count.SENT, Count.RESENT)})
             self._compared += worker.compared
@@ -360,7 +360,7 @@ def _least_wait(jobs: Iterable[RunningJob], now: int) -> int:
 
 
 def describe_waiting(jobs: Iterable[RunningJob]) -> str:
-    """Say which ranks wait for which packets, and who they heard was missing."""
+    """Describe which ranks wait for which packets, and which ranks are reported missing."""
     found = []
     for job in jobs:
         for worker in job.workers:

@@ -1,8 +1,8 @@
 """Virtual time, packet by packet: what is due when, and nodes that send packets to each other over links.
 
 A node is whatever takes packets: a switch, or a host and what is served on it (`Station`). What a link does
-to a packet is drawn from the network's seed; whoever wants other faults overrides `Network.send` or
-`Network.corrupted`. Times are nanoseconds, but those of an `Agenda` are its user's.
+to a packet is drawn from the network's seed; for other faults, override `Network.send` or
+`Network.corrupted`. Times are nanoseconds; an `Agenda` has its user's unit.
 
 The testbed's links are the engine's own, with rates and queues (`fabric.py`).
 """
@@ -29,11 +29,11 @@ HOST_PORT: Final = 0
 """A host's only one."""
 
 Trace = Callable[[int, str, str, bytes, str], None]
-"""Told of every packet that is sent: when, from, to, its bytes, what becomes of it."""
+"""Called with every packet that is sent: when, from, to, its bytes, what becomes of it."""
 
 
 class Agenda(Generic[T]):
-    """Events by time; of those at the same time, first what was put down first."""
+    """Events by time; at the same time, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, T]] = []
@@ -45,7 +45,7 @@ class Agenda(Generic[T]):
         heapq.heappush(self._heap, (time, self._order, what))
 
     def pop(self) -> T:
-        """Take what is due first."""
+        """Take the first event."""
         return heapq.heappop(self._heap)[2]
 
     @property
@@ -84,7 +84,7 @@ class Node(Protocol):
 
 
 class Network:
-    """The clock, what is due when, and the packets under way."""
+    """The clock, the events, and the packets under way."""
 
     def __init__(self, links: Iterable[Impairments], *, seed: int | str, start: int = 0) -> None:
         """Take what each link does to packets, in either direction; rates and jitter are not for here."""
@@ -106,11 +106,11 @@ class Network:
     # ------------------------------------------------------------------ time
 
     def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Let something happen at a time, after all that was asked for earlier."""
+        """Add an event at a time, behind earlier ones of the same time."""
         self._agenda.put(time, (action, arguments))
 
     def step(self) -> bool:
-        """Let the next thing happen; False if there is none."""
+        """Process the next event; return False if there is none."""
         due = self._agenda.due
         if due is None:
             return False
@@ -127,7 +127,7 @@ class Network:
     # ------------------------------------------------------------------ packets
 
     def send(self, node: str, port: int, frame: bytes) -> None:
-        """Let a packet leave a node."""
+        """Send a packet from a node."""
         wire, now = self.wires[node][port], self.now
         link = self.links[wire.link]
         if now < link.cut_until:
@@ -183,13 +183,13 @@ class PortedSwitch(Protocol):
     """A switch, on memory ports: `softswitch.Switch`, or a model of one."""
 
     def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
-        """Let frames arrive at a port."""
+        """Deliver frames to a port."""
 
     def drain(self, port: int) -> list[bytes]:
-        """Take what has left by a port."""
+        """Take the frames that have left by a port."""
 
     def advance(self, now_us: int) -> None:
-        """Let everything happen that is due."""
+        """Process all events that are due."""
 
     def next_event_us(self) -> int | None:
         """Return when something is due next; None: never."""
@@ -229,11 +229,11 @@ class SwitchNode:
 
 
 Serve = Callable[[int, Arrivals], int]
-"""Takes the time and what has arrived; returns when to be called again if nothing arrives."""
+"""Takes the time and the arrived packets; returns when to be called again if nothing arrives."""
 
 
 class Station:
-    """A host: serves what is on it when packets have arrived, and when it is due."""
+    """A host: serves its stations when packets have arrived, and when they are due."""
 
     def __init__(
         self,

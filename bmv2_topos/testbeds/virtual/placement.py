@@ -64,7 +64,7 @@ class Placement:
 
     workers: tuple[str, ...]
     server: str | None = None
-    """A host at the root of the job's tree: nobody but the root has packets for it."""
+    """A host at the root of the job's tree: only the root has packets for it."""
     tree: Tree | None = None
     """The switches that its packets climb; None: the topology's tree of shortest paths. Besides those that do
     not sum, switches without slots pass its packets on without adding."""
@@ -78,7 +78,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The UDP ports at which a job's hosts take what is for it; they tell apart what shares a host."""
+    """The UDP ports at which a job's hosts receive; they distinguish stations of one host."""
 
     workers: tuple[int, ...]
     """By rank."""

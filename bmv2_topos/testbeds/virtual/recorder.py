@@ -1,6 +1,6 @@
 """Records a run: what passes every switch port and every host, and when each rank summed what.
 
-Switches are captured as those that serve real ports are, so what is made of captures is made of this, too.
+Switches are captured as those that serve real ports are, so that all tools for captures work on this, too.
 """
 
 from __future__ import annotations

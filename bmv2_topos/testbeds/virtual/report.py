@@ -49,7 +49,7 @@ class JobReport:
     jct_s: float | None
     """From its start to its last sum; None: it was removed or refused."""
     iteration_s: tuple[float, ...]
-    """From the end of one iteration (the last rank has its last sum) to that of the next."""
+    """From the end of one iteration (the last rank has its last sum) to the next one's."""
     sent_packets: int
     """By its workers, resends included."""
     resent_packets: int

@@ -68,7 +68,7 @@ class FallbackHost:
         return counts
 
     def serve(self, now: int, arrivals: Arrivals) -> int:
-        """Take in what has arrived and answer; return when to serve again if nothing arrives."""
+        """Take in arrived packets and answer; return when to serve again if nothing arrives."""
         if now < self._deaf_until:
             return NEVER
         for packets, length in arrivals:

@@ -106,8 +106,8 @@ def offered(
     """Return the capacity that a program offers to jobs; for the other arguments and errors see `compiled`.
 
     `wanted` is the number of slots that jobs want. Also raises ProgramMismatch if the program cannot
-    aggregate, and TestbedError for a user's program that has fewer slots, or other lanes, than it was to be
-    built with.
+    aggregate, and TestbedError for a user's program that has fewer slots, or other lanes, than the settings
+    ask for.
     """
     found = capabilities(objects_of(program, lanes, slots, more_defines), f"the program {program}")
     if found.lanes != lanes:
@@ -147,12 +147,12 @@ class VirtualSettings:
     slots: int = 8192
     """Aggregator slots of every switch that aggregates. Exclusive: divided equally among the jobs."""
     max_age_s: float = 0.02
-    """After this a slot that nobody adds to may be taken by anybody (shared)."""
+    """After this time without a contribution, any job may take a slot (shared)."""
     ecn_depth: int | None = None
     """Packets in a switch's queue from which on it marks; None: the program's own."""
     seed: int = 0
     coalesce_us: int = 5
-    """Hosts look at what has arrived this often: interrupt coalescing of a network card. It adds up to as
+    """Hosts look at arrived packets this often: interrupt coalescing of a network card. It adds up to as
     much to every round trip; the simulation's time goes down in proportion."""
     rto: RtoLimits = _RTO
     """On links of `FAST_BPS` and more; a real worker's default allows for the scheduler of a real machine."""

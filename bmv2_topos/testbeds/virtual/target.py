@@ -34,7 +34,7 @@ _CODES = {EntryExists: "ALREADY_EXISTS", NoSuchEntry: "NOT_FOUND", TableFull: "R
 class PipelineTarget:
     """A `controller.switches.target.Target`.
 
-    `objects` are those of the P4Info of its program; `slots`: how many of the switch's it offers, None: all;
+    `objects` come from the P4Info of its program; `slots`: how many of the switch's it offers, None: all;
     `sole`: one controller has all turns.
     """
 
@@ -57,7 +57,7 @@ class PipelineTarget:
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
         self.undisturbed = sole
-        """Whether nobody but its controller has written since that one's last turn."""
+        """Whether only its controller has written since that one's last turn."""
         self._sole = sole
 
     @property

@@ -50,7 +50,7 @@ from hostlib.errors import JobFault
 _PROGRESS_TICKS = 256
 
 Progress = Callable[[float, int, int], None]
-"""Told of the virtual time (s), iterations done and iterations in all, over all jobs."""
+"""Called with the virtual time (s), iterations done and iterations in all, over all jobs."""
 
 
 class VirtualTestbed:
@@ -74,7 +74,7 @@ class VirtualTestbed:
     ) -> None:
         """Put the jobs, one placement each, on a topology with ordinary traffic beside them.
 
-        `allocation` changes the regions of shared jobs while they run; `recorder` is told all that happens.
+        `allocation` changes the regions of shared jobs while they run; `recorder` records all events.
         """
         self.topology = topology
         self.settings = settings = settings or VirtualSettings()

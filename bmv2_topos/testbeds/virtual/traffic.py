@@ -75,7 +75,7 @@ def random_flows(topology: Topology, count: int, rate_bps: float, seed: int) -> 
         topology: The network; its fallback servers take no part.
         count: Number of flows.
         rate_bps: Rate of each.
-        seed: Of what is drawn.
+        seed: Of the drawn flows.
 
     Raises TestbedError if there are not two hosts.
     """
@@ -121,7 +121,7 @@ class RunningFlow:
         """Time at which it has to be served even if nothing arrives."""
 
     def poll(self, now: int) -> None:
-        """Count what has arrived, and send what is to go soon."""
+        """Count arrived packets, and send those that are due soon."""
         self.count(self._sink.discard())
         if now >= self.due:
             self.schedule(now)
@@ -144,7 +144,7 @@ class RunningFlow:
         )
 
     def schedule(self, now: int) -> None:
-        """Send what is to go soon."""
+        """Send packets that are due soon."""
         self._note(now)
         horizon = now + self._ahead_ns
         until, next_ns, gap, up = min(horizon, self._end_ns), self._next_ns, self._gap, math.ceil
@@ -163,7 +163,7 @@ class RunningFlow:
         self.due = NEVER if over else max(horizon, math.floor(self._next_ns)) - ahead_ns
 
     def _note(self, now: int) -> None:
-        """Count what has been sent by now."""
+        """Count the packets sent by now."""
         sent = bisect_right(self._scheduled, now // 1000)
         self._sent += sent
         del self._scheduled[:sent]

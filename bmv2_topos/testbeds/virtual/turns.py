@@ -61,7 +61,7 @@ class Seated(Protocol):
     """Time at which it has a turn even if nothing arrives."""
 
     def poll(self, now: int) -> None:
-        """Have a turn."""
+        """Take a turn."""
 
 
 class _SeatTable(ctypes.Structure):

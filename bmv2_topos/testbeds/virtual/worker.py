@@ -167,7 +167,7 @@ class ExactGradients:
         scale_bits: int,
         seed: int,
     ) -> None:
-        """Make values for so many elements per layer.
+        """Make values for this number of elements per layer.
 
         Args:
             workers: Number of ranks.
@@ -232,7 +232,7 @@ class Rule:
 
 
 class Watched:
-    """The congestion control of one rank, its answers compared with those of the others."""
+    """The congestion control of one rank, its answers compared with the others'."""
 
     def __init__(self, inner: Congestion, rule: Rule, *, may_bypass: bool) -> None:
         self.name = getattr(inner, "name", type(inner).__name__)
@@ -276,7 +276,7 @@ class TrainingWorker:
         priority: int | Prioritize,
         now: int,
     ) -> None:
-        """Begin; `priority` is that of all its sums, or gives that of each."""
+        """Begin; `priority` is the priority of all its sums, or a function of each."""
         self.on_sum: Callable[[Sum], None] | None = None
         """Called with every finished sum."""
         self._begun = now
@@ -300,7 +300,7 @@ class TrainingWorker:
         training.start(now)
 
     def poll(self, now: int) -> None:
-        """Take in what has arrived, compute, send what may be sent.
+        """Take in arrived packets, compute, and send further packets.
 
         Raises:
             WrongSum: a result is not the sum.
