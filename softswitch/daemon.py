@@ -1,4 +1,4 @@
-"""A switch as a process: ports, a program, a P4Runtime service, until it is told to stop.
+"""A switch as a process: ports, a program, a P4Runtime service, until it must stop.
 
 With `until_eof` the parent process may send requests, lines of JSON, to its standard input:
 

@@ -20,7 +20,7 @@ class MetricsUnknown(Exception):
 
 
 def render(switch: Switch) -> str:
-    """Return all counters of ports, and those of the switch, as of now."""
+    """Return all counters of ports and of the switch, as of now."""
     ports = {port: asdict(switch.statistics(port)) for port in switch.ports}
     lines: list[str] = []
     for name, meaning in meanings(PortStatistics).items() if ports else ():
@@ -82,7 +82,7 @@ def serve_metrics(text: Callable[[], str], port: int) -> Iterator[int]:
             self.wfile.write(answer)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: Prometheus asks every few seconds."""
+            """Log nothing: Prometheus asks every few seconds."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True

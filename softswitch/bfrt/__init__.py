@@ -6,7 +6,8 @@
 `switch_tables`         the switch's ports, multicast groups, nodes and exclusions; mirror sessions
 ======================  =============================================================
 
-`docs/tofino.md` says what is served. Requests need no role: whoever reaches the port controls the switch.
+`docs/tofino.md` lists the served requests. Requests need no role: each client that reaches the port controls
+the switch.
 
 Here is the service on gRPC; this file alone of the folder knows gRPC's status codes. An update or read that
 is refused is an error of its batch, with its place, and the call ends as UNKNOWN: so do the chip's drivers,
@@ -44,7 +45,7 @@ _THREADS = 20
 _ENTITIES_PER_MESSAGE = 512
 _GRACE_S = 2.0
 _SHOWN = 20
-"""Errors of a batch that are told: all of them would not fit what clients take."""
+"""Most errors of a batch in one answer: all of them would exceed the clients' limit."""
 
 
 class BfrtService:

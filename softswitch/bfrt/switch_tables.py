@@ -364,7 +364,7 @@ class _Nodes(Stored):
         _check_ports(row)
 
     def changed(self, key: tuple[int, ...]) -> None:
-        """Let the node's groups follow."""
+        """Update the node's groups."""
         for group in self.groups.having(key[0]):
             self.groups.changed(group)
 

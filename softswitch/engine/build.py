@@ -159,7 +159,7 @@ def compile_c(command: list[str], text: str, target: Path) -> None:
 
 
 def _failure(command: list[str], status: int, stderr: str) -> str:
-    """Say how a compiler that is there has failed, what to do where that is known, and all that it said."""
+    """Return how a compiler has failed, the remedy if one is known, and its whole output."""
     first = _first_error(stderr)
     advice = next((of for words, of in _ADVICE if words in first), "")
     if status < 0 and not advice:
@@ -176,7 +176,7 @@ def _ended(status: int) -> str:
 
 
 def _first_error(stderr: str) -> str:
-    """Return the line that says what was wrong."""
+    """Return the line with the error."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it said nothing")
 

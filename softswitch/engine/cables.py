@@ -1,6 +1,6 @@
 """Several switches in virtual time, and the cables between their memory ports.
 
-A port's impairments are its link: rate, queue and loss are those of the port that sends. A cable adds its
+A port's impairments are its link: rate, queue and loss belong to the sending port. A cable adds its
 delay, for what leaves one switch has to enter another at the right time. Nothing that leaves a switch now can
 touch another one sooner than the shortest delay of a cable. So all switches advance by steps of at most that,
 one after the other, and what they sent each other is exchanged in between: no packet comes too late, to the
@@ -150,7 +150,7 @@ class Cabling:
         return None if due == _NEVER else due
 
     def advance(self, now_us: int, *, one_step: bool = False) -> int:
-        """Let happen what is due up to `now_us`, or the first step of that; return the time then."""
+        """Process the events up to `now_us`, or the first step of them; return the time then."""
         now = int(self._library.cabling_advance(self._cabling, now_us, one_step))
         self._check()
         if now == _NEVER:
@@ -158,7 +158,7 @@ class Cabling:
         return now
 
     def send(self, end: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames enter at an end.
+        """Send frames from an end.
 
         Args:
             end: The end.
@@ -171,7 +171,7 @@ class Cabling:
         self._check()
 
     def send_later(self, end: int, frame: bytes, times_us: array[int]) -> None:
-        """Let a frame enter at an end at each of these times (``array("Q")``), which are not over yet."""
+        """Schedule a frame of an end at each of these times (``array("Q")``), which are not over yet."""
         address, count = times_us.buffer_info()
         self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
 
@@ -203,7 +203,7 @@ def connect(
 
     Args:
         switches: The switches, with memory ports that are not the CPU's.
-        cables: The cables, those of an earlier switch first.
+        cables: The cables, in the order of their switches.
         ends: The ports at which hosts are.
         survives: Asked where `Cabling.ask` wants it.
 

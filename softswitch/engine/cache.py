@@ -1,6 +1,6 @@
 """The folder of compiled programs, and the check of the files in it before they are loaded.
 
-To load a shared object is to run it, so the folder has to be one that nobody else can write to, or put
+To load a shared object is to run it, so no other user may be able to write to the folder, or put
 another in the place of: it and all above it belong to this user or root, and are not writable by others but
 for folders with the sticky bit, such as ``/tmp``. The first that is so is taken of
 
@@ -178,7 +178,7 @@ def _executable(folder: Path) -> Path:
 
 
 def _distrust(folder: Path) -> str | None:
-    """Return why others could put files into a folder, or replace it; None: nobody else can."""
+    """Return why others could put files into a folder, or replace it; None: no other user can."""
     real = folder.resolve()
     for path in _ways(folder):
         status = path.lstat()

@@ -109,7 +109,7 @@ class CaptureFiles:
         self._files = {**self._files, port: file}  # another thread writes to those that are there
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write the remaining packets, and end."""
         self._done.set()
         self._thread.join()
         self._switch.capture(None)
@@ -130,7 +130,7 @@ class CaptureFiles:
             self.write()
 
     def write(self) -> None:
-        """Write what was captured by now."""
+        """Write the packets captured by now."""
         for port, file in self._files.items():
             file.write(self._switch.captured(port)[0])
 

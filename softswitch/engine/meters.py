@@ -4,7 +4,7 @@ Meters are two-rate three-colour markers (RFC 2698) that do not look at earlier 
 
 The same in Python as ``runtime/meters.h`` in C, to the token.
 
-Counters are those of the switch and its ports.
+Counters belong to the switch and its ports.
 """
 
 from __future__ import annotations

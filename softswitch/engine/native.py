@@ -267,7 +267,7 @@ class NativeEngine:
         self._library.engine_lock(self._engine)
 
     def unlock(self) -> None:
-        """Let packets in again."""
+        """Open the ports again."""
         self._library.engine_unlock(self._engine)
 
     def set_group(self, group: int, members: Members | None, exclusions: Sequence[int] = ()) -> None:
@@ -294,7 +294,7 @@ class NativeEngine:
             raise SwitchError("out of memory")
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames arrive at a port.
+        """Deliver frames to a port.
 
         Args:
             port: The port.
@@ -308,7 +308,7 @@ class NativeEngine:
             self.check()
 
     def advance(self, now_us: int) -> None:
-        """Let everything happen that is due up to `now_us`."""
+        """Process all events up to `now_us`."""
         self._library.engine_advance(self._engine, now_us)
         if self._failure is not None:
             self.check()

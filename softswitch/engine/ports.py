@@ -2,10 +2,10 @@
 
 ``memory``              frames come from and go to the program itself, on a clock of its choice
 ``cpu``                 the same, for packet-in and packet-out
-``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1, to and from UDP port PEER; what others
-                        send is dropped. Without PEER the first sender becomes the peer
-``socket:FD[:PEER]``    the same on a bound UDP socket that the parent process passes
-``shm[:PATH]``          frames in memory that is shared with the client of the Unix socket PATH: another
+``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1, to and from UDP port PEER; frames of
+other senders are dropped. Without PEER the first sender becomes the peer ``socket:FD[:PEER]``    the same on
+a bound UDP socket that the parent process passes ``shm[:PATH]``          frames in memory that is shared
+with the client of the Unix socket PATH: another
                         process of this user. Without PATH the socket is in a folder that is made for it
 ``veth:NAME``, ``if:NAME``   a network interface (needs root)
 
@@ -27,7 +27,7 @@ MAX_PORT = 510
 
 
 class SwitchError(Exception):
-    """The switch cannot do what was asked.
+    """The switch cannot do this.
 
     SwitchError
     └── PortError   a port specification is wrong, or the port cannot be opened

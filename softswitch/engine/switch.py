@@ -207,11 +207,11 @@ class Switch:
     # ------------------------------------------------------------------ frames
 
     def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
-        """Let `frames` arrive at `port`, one after the other, at `now_us` (default: the real time)."""
+        """Deliver `frames` to `port`, one after the other, at `now_us` (default: the real time)."""
         self.inject_batch(port, b"".join(frames), array("I", map(len, frames)), now_us)
 
     def inject_batch(self, port: int, data: bytes, lengths: array[int], now_us: int | None = None) -> None:
-        """Let several frames arrive at a port.
+        """Deliver several frames to a port.
 
         Args:
             port: The port.
@@ -227,11 +227,11 @@ class Switch:
         self._deliver_unless_running()
 
     def packet_out(self, port: int, frame: bytes) -> None:
-        """Let a frame from the controller enter at `port`, usually the CPU port, now."""
+        """Deliver a frame of the controller to `port`, usually the CPU port, now."""
         self.inject(port, [frame])
 
     def on_packet_in(self, callback: PacketIn | None) -> None:
-        """Have frames that leave at CPU ports handed to `callback`.
+        """Pass frames that leave at CPU ports to `callback`.
 
         In real time it is called from a thread of its own; in virtual time from ``inject`` and ``advance``.
         """
@@ -239,7 +239,7 @@ class Switch:
         self._deliver_unless_running()
 
     def advance(self, now_us: int) -> None:
-        """Let everything happen that is due up to `now_us`."""
+        """Process all events up to `now_us`."""
         self._engine.advance(now_us)
         self._deliver_unless_running()
 
@@ -268,7 +268,7 @@ class Switch:
         return self._engine.drain(port)
 
     def capture(self, settings: CaptureSettings | None) -> None:
-        """Capture what passes the ports from now on; None: no more. What was captured may still be taken."""
+        """Capture what passes the ports from now on; None: no more. Captured packets may still be taken."""
         self._engine.capture(settings)
 
     def captured(self, port: int) -> tuple[bytes, int]:

@@ -218,8 +218,8 @@ def read(device: Device, entity: Any) -> list[Any]:
 def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) -> list[RequestError | None]:
     """Apply updates in order; return what each was refused with.
 
-    With `all_or_none` the first refusal takes back what was done, the others are `Aborted`, and no packet
-    sees anything in between.
+    With `all_or_none` the first refusal takes back the earlier writes, the others are `Aborted`, and no
+    packet sees anything in between.
     """
     if not all_or_none:
         return [_attempt(device, update) for update in updates]

@@ -1,6 +1,6 @@
 """Permissions of roles: their configuration, in Stratum's format (``stratum.P4RoleConfig``).
 
-The message is built here rather than generated, in a pool of its own, so that it is in nobody's way.
+The message is built here rather than generated, in a pool of its own, so that it disturbs no other role.
 
 Mastership among controllers by election id: only the primary may write (P4Runtime section 5).
 
@@ -33,7 +33,7 @@ MAX_STREAMS = 64
 
 
 class StreamStanding(Enum):
-    """The standing of a controller, as it is told."""
+    """The standing of a controller, as it is reported."""
 
     PRIMARY = "primary"
     BACKUP = "backup"
@@ -96,7 +96,7 @@ class Arbitration:
         return self._tell_all(role_name) if before == client else [self._tell(role_name, client)]
 
     def leave(self, client: Hashable) -> list[Notification]:
-        """Forget a client whose stream has ended; if it was the primary, the others are told."""
+        """Forget a client whose stream has ended; if it was the primary, the others are notified."""
         role_name = self._role_of.pop(client, None)
         if role_name is None:
             return []

@@ -266,7 +266,7 @@ def _value_set(value_set: Any) -> TableSchema:
 
 
 def differences(given: Schema, compiled: Schema) -> list[str]:
-    """Compare the P4Info that a controller sent with that of the compiled program, object by object, by name.
+    """Compare the P4Info that a controller sent with the compiled program's, object by object, by name.
 
     Ids may differ: a controller keeps those of the compiler that it used. Controller headers are taken
     as given, because compiled programs do not tell them. Empty: both describe one program.

@@ -214,8 +214,8 @@ def _source(device_config: bytes) -> str:
 class Device:
     """The configuration of one switch: the bundle that runs and the one that requests refer to.
 
-    They differ only between VERIFY_AND_SAVE and COMMIT. `mutex` orders requests; whoever uses a
-    bundle's pipeline holds `switch.locked()` as well.
+    They differ only between VERIFY_AND_SAVE and COMMIT. `mutex` orders requests; users of a bundle's
+    pipeline hold `switch.locked()` as well.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class Device:
             self._saved = None
 
     def send_to_cpu(self, frame: bytes) -> None:
-        """Let a controller's frame enter at the CPU port.
+        """Deliver a controller's frame to the CPU port.
 
         Raises FailedPrecondition if there is none; InvalidArgument if no port could take the frame.
         """
@@ -363,13 +363,13 @@ def members(entry: Any) -> list[tuple[int, int]]:
 
 
 def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
-    """Refuse to insert what is there, to modify or delete what is not, and updates without a type.
+    """Refuse to insert existing entries, to modify or delete missing ones, and updates without a type.
 
     Args:
         kind: The update's type.
         there: Whether the table, group or other entity holds it already.
-        exists: What is said of an insertion of what is there.
-        missing: What is said of a change of what is not.
+        exists: The message for an insertion of an existing entry.
+        missing: The message for a change of a missing entry.
     """
     match kind:
         case p4.Update.INSERT if there:

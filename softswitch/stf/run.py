@@ -71,7 +71,7 @@ class Target(Protocol):
         """Obeys what the script says of entries, counters and the like."""
 
     def send(self, port: int, data: bytes) -> None:
-        """Let a packet arrive, and everything happen that comes of it."""
+        """Deliver a packet, and process all events that follow."""
 
     def left(self) -> Mapping[int, Sequence[bytes]]:
         """Return all that has left since the beginning, by port; ports where nothing has may be missing."""

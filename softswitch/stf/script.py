@@ -87,7 +87,7 @@ class NoPacket(AtLine):
 
 @dataclass(frozen=True, slots=True)
 class Wait(AtLine):
-    """Let everything that was sent pass."""
+    """Wait until all packets that were sent have passed."""
 
 
 @dataclass(frozen=True, slots=True)

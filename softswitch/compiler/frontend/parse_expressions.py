@@ -135,11 +135,11 @@ class Cursor:
         self.types = types
 
     def declare_type(self, name: str) -> None:
-        """Let `name` mean a type from here on."""
+        """Declare `name` as a type from here on."""
         self.types |= {name}
 
     def declare_object(self, name: str) -> None:
-        """Let `name` mean something else than a type from here on."""
+        """Declare `name` as no type from here on."""
         if name in self.types:
             self.types -= {name}
 

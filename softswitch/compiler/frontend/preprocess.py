@@ -45,10 +45,10 @@ def preprocess(
 
     Quoted includes are looked for beside the file that includes them, then, like those in
     angle brackets, in `include_dirs` and among the standard ones. The result needs no other file
-    and gives the same tokens at the same positions when preprocessed again. A text from
-    somebody who is not to read this machine's files has to be `preprocessed` already: no directive is
-    carried out then, however it is written. `read` gets each file that an include may mean, in turn, and
-    raises OSError for those that are not there.
+    and gives the same tokens at the same positions when preprocessed again. A text from a user who must not
+    read this machine's files has to be `preprocessed` already: no directive is carried out then, however it
+    is written. `read` gets each file that an include may mean, in turn, and raises OSError for those that
+    are not there.
 
     Raises CompileError, at the directive, for what is missing or malformed and for ``#error``.
     """

@@ -268,7 +268,7 @@ class ControllerHeader(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class Remark(SourceNode):
-    """Something legal that is perhaps not what was meant."""
+    """A legal construct that is perhaps a mistake."""
 
     message: str
 

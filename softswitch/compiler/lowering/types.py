@@ -225,7 +225,7 @@ def describe(type_: Type) -> str:
 
 
 def infer(pattern: Type, found: Type, bound: dict[str, Type]) -> None:
-    """Add to `bound` what the type variables of `pattern` are if it is to be `found`."""
+    """Add to `bound` what the type variables of `pattern` are if it must equal `found`."""
     match pattern, found:
         case TypeVar(name), _:
             bound.setdefault(name, found)

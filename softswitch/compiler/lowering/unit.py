@@ -118,7 +118,7 @@ class Unit:
 
     @contextmanager
     def only_checking(self) -> Iterator[None]:
-        """Have the code inside checked, of which nothing becomes part of the program."""
+        """Check the code inside, without adding it to the program."""
         outer, self._checking = self._checking, True
         try:
             yield
@@ -177,7 +177,7 @@ class Unit:
                 self._undo.pop()()
 
     def on_forget(self, undo: Callable[[], object]) -> None:
-        """Have `undo` called if the current code turns out to be in a `scratch` block."""
+        """Call `undo` if the current code turns out to be in a `scratch` block."""
         self._undo.append(undo)
 
     @contextmanager

@@ -49,7 +49,7 @@ class Run:
 class GroupValue:
     """A struct, header or tuple given by its parts, in order.
 
-    Its type is a `Tuple` or `Record` as long as no context has said what it is to be; `rest` is
+    Its type is a `Tuple` or `Record` as long as no context has determined its type; `rest` is
     set if it ended in ``...``. `places` says where the parts are in the source, if they are there.
     """
 
@@ -314,7 +314,7 @@ class Local(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Broken(ir.SourceNode):
-    """A name whose declaration is wrong, which has been said already."""
+    """A name whose declaration is wrong, as was reported."""
 
 
 class AlreadySaid(CompileError):

@@ -281,7 +281,7 @@ MOST_ROUNDS = 20
 def _body(
     e: Exploration, body: Iterable[ir.Stmt], states: list[PathState], leaves: Leaves
 ) -> list[PathState]:
-    """Return the paths that come to the end of a body; the others are added to `leaves`."""
+    """Return the paths that reach the end of a body; the others are added to `leaves`."""
     for statement in body:
         if not states:
             break
@@ -444,7 +444,7 @@ def _parser_state(
 
 
 def clear_metadata(program: ir.Program, state: PathState) -> None:
-    """Let user metadata be zero, but for what field lists may have kept."""
+    """Set user metadata to zero, except fields that field lists may have kept."""
     kept = {"/".join(path) for paths in program.field_lists.values() for path in paths}
     for place in scalars_below(program.meta, "meta"):
         if place not in kept:
@@ -454,7 +454,7 @@ def clear_metadata(program: ir.Program, state: PathState) -> None:
 
 
 def _anything_like(value: Bounds) -> Bounds:
-    """Return all values that a place with this one may come to have."""
+    """Return all values that a place with this one may get."""
     return Bounds(value.low, 1 << 64)
 
 

@@ -338,7 +338,7 @@ class PathState:
                 del facts[name]
 
     def copy_tree(self, source: str, target: str) -> None:
-        """Know of what is at `target` what is known of `source`."""
+        """Copy the knowledge of `source` to `target`."""
         cut = len(source)
         below = source + "/"
         found = [

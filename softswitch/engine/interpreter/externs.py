@@ -194,7 +194,7 @@ def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
 
 
 def cost(unit: str, bytes_: int) -> int:
-    """Return the tokens that a packet of so many bytes takes from a meter that counts `unit`."""
+    """Return the tokens that a packet of this number of bytes takes from a meter that counts `unit`."""
     return bytes_ if unit == "bytes" else 1
 
 

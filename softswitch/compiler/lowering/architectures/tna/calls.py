@@ -40,7 +40,7 @@ from softswitch.compiler.lowering.values import (
 
 _XORS = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 _RANDOM = "CRC32"
-"""A random hash function is one that nobody relies on; here it is always the same."""
+"""No program may rely on a random hash function; here it is always the same."""
 
 
 @dataclass(frozen=True, slots=True)
