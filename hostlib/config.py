@@ -94,7 +94,7 @@ class JobConfig:
     timeout_s: float = TIMEOUT_S
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
     rendezvous: str | None = None
-    """``host:port`` where the workers meet; None: nobody watches them."""
+    """``host:port`` where the workers meet; None: no launcher watches them."""
     token: str | None = field(default=None, repr=False)
     """Secret that proves at the rendezvous that a worker is one of the job's; goes with `rendezvous`."""
     tree: Tree | None = None
@@ -267,7 +267,7 @@ class JobConfig:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a configuration. Raises ConfigError with what is wrong."""
+        """Read a configuration. Raises ConfigError with the reason."""
         try:
             fields = json.loads(text)
         except ValueError as error:

@@ -48,7 +48,7 @@ class InaError(Exception):
     """Base of all errors of the host library. They can be pickled: Ray, for one, carries a rank's away."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Have `pickle` make it of its text and attributes: its `__init__` takes other arguments."""
+        """Make `pickle` restore it from its text and attributes: its `__init__` takes other arguments."""
         return _unpickled, (type(self), self.args), self.__dict__
 
 
@@ -118,7 +118,7 @@ class PrecisionWarning(UserWarning):
 
 
 class JobBroken(InaError, RuntimeError):
-    """The job cannot go on: its ranks no longer agree on what was summed."""
+    """The job cannot go on: its ranks no longer agree on the finished sums."""
 
     def __init__(self, message: str, *, job: int, psns: PsnRange, missing: Sequence[int] = ()) -> None:
         """`missing`: ranks that have not contributed, empty when that is not known."""
@@ -140,7 +140,7 @@ class PeerLost(JobBroken):
     """A rank is known to be gone."""
 
     def __init__(self, reasons: Mapping[int, str], *, job: int, psns: PsnRange) -> None:
-        """`reasons`: what is known of each rank that is gone."""
+        """`reasons`: the reason of each rank that is gone."""
         self.reasons = dict(reasons)
         told = "; ".join(f"rank {rank}: {why}" for rank, why in sorted(reasons.items()))
         super().__init__(f"lost {told}", job=job, psns=psns, missing=sorted(reasons))

@@ -26,7 +26,7 @@ class Settings:
     options: tuple[str, ...] = ()
     """``INA_OPTIONS``: further options of ``ina admit``, as in a shell."""
     stall_s: float = 10.0
-    """``INA_STALL_S``: after so many seconds ranks that wait ask the others what they have called."""
+    """``INA_STALL_S``: after this number of seconds waiting ranks ask the others what they have called."""
     nonfinite: NonFinite = "propagate"
     """``INA_NONFINITE``: what NaN and infinity in a framework's tensors do, "propagate" or "raise"."""
     float64: Literal["gloo", "switch"] = "gloo"
@@ -58,7 +58,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Read the variables. Raises ConfigError with what is wrong."""
+        """Read the variables. Raises ConfigError with the reason."""
         return cls(
             switch=environment.get("INA_SWITCH") or EMBEDDED,
             options=_words(environment.get("INA_OPTIONS", "")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 INA_VERSION: Final = 2
-"""That of the header of packets (`hostlib.wire`): here, or whoever compares versions would load NumPy."""
+"""That of the header of packets (`hostlib.wire`): here, or comparing versions would load NumPy."""
 
 
 def version() -> str:

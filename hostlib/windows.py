@@ -1,4 +1,4 @@
-"""Congestion controls by name: those of the library, and a researcher's own.
+"""Congestion controls by name: the library's, and a researcher's own.
 
 A name is one of `CONGESTION`, or that of one from outside:
 
@@ -44,7 +44,7 @@ class Control:
 
     name: str
     make: Callable[[], Congestion]
-    """Makes that of one rank. Raises ConfigError."""
+    """Makes one rank's. Raises ConfigError."""
     digest: int = 0
     """Of the file that it comes from, and of its name there; 0: it is the library's."""
 

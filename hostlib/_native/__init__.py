@@ -153,7 +153,7 @@ class NativeKernel:
         return int(self.library.ina_next_timeout(ctypes.byref(state.struct)))
 
     def time_out(self, state: CoreState, now: int) -> None:
-        """Queue what is overdue to be sent again, or to be probed for: see `Window.on_timeout`."""
+        """Queue overdue packets for resending, or for a probe: see `Window.on_timeout`."""
         self.library.ina_time_out(ctypes.byref(state.struct), now)
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:

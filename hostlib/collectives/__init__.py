@@ -1,4 +1,4 @@
-"""One collective: what is summed, for whom, and how a job of one rank does it alone."""
+"""One collective: its arrays, its receivers, and how a job of one rank does it alone."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def is_whole(value: object) -> bool:
 
 
 def check_root(root: object, size: int) -> None:
-    """Raise ValueError if `root` is no rank of so many."""
+    """Raise ValueError if `root` is no rank of this number of ranks."""
     if not (is_whole(root) and 0 <= root < size):  # type: ignore[operator]
         raise ValueError(f"root is {root!r}, must be a rank: 0..{size - 1}, a whole number")
 
@@ -290,7 +290,7 @@ class Engine:
         """Learn that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Have what is under way, and all that is run later, raise `kind`; any thread may call."""
+        """Make collectives under way, and all later ones, raise `kind`; any thread may call."""
         self._broken = self._broken or kind(reason, job=0, psns=NO_PACKETS)
 
     def close(self) -> None:

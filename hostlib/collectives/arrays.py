@@ -59,7 +59,7 @@ class Staged:
     """Converts `target` to what the user gets; to be called once, when it is complete."""
 
     def unfit(self, first: int, count: int) -> str:
-        """Say what is not finite among `count` elements of some rank's source from `first` on."""
+        """Describe the values that are not finite among `count` elements of a source from `first` on."""
         if self.dtype != np.float64:
             return "NaN or infinity"
         limit = "beyond float32 (3.4e+38), as which float64 is summed,"

@@ -64,8 +64,7 @@ class Communicator(MovingCalls):
     Every packet carries a digest of what the ranks must agree on: the number of the call (one that raised
     counts), operation, shape, dtype, root, layer and name. Ranks that differ in any of these raise
     `RanksDisagree`. Two arrays that agree in all of these and that ranks submit in different order, say
-    because each submits what it has ready first, are summed with each other, and nobody can tell: give them
-    names.
+    because each submits what it has ready first, are summed with each other, unnoticed: give them names.
 
     It belongs to the process that made it: in others, forked from that, collectives raise `NotInitialized`.
     """
@@ -221,7 +220,7 @@ class Communicator(MovingCalls):
     def group(
         self, ranks: Sequence[int], key: str, *, timeout_s: float = GROUP_S, patience_s: float | None = None
     ) -> Communicator:
-        """Have a job of some ranks of this one admitted to the switch beside it, and join it.
+        """Ask for the admission of a job of some ranks of this one to the same switch, and join it.
 
         All of these ranks call this, and no others. Close it before this communicator.
 
@@ -266,12 +265,12 @@ class Communicator(MovingCalls):
             self._peers.report(self._engine.statistics())
 
     def abort(self, reason: str, kind: type[JobBroken] = JobFault) -> None:
-        """Give up what was submitted and what will be: all of it raises `kind`, soon. From any thread."""
+        """Give up submitted collectives and all later ones: they raise `kind`, soon. From any thread."""
         self._check_process()
         self._engine.abort(reason, kind)
 
     def close(self) -> None:
-        """Finish what was submitted, then leave the job. May be called again."""
+        """Finish the submitted collectives, then leave the job. May be called again."""
         if os.getpid() != self._process:
             return  # the job, its connections and what was submitted are those of the parent
         with self._lock:
@@ -339,7 +338,7 @@ class Communicator(MovingCalls):
         self._serve_the_rest()
 
     def _serve_the_rest(self) -> None:
-        """Have the library's thread carry out what is submitted."""
+        """Start the library's thread, which carries out the submitted collectives."""
         with self._lock:
             if self._queue and self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="allreduce", daemon=True)
@@ -490,7 +489,7 @@ def joined(config: JobConfig, limits: Limits) -> Communicator:
 
 
 def _why_no_shards(config: JobConfig | None) -> str | None:
-    """Say why a job cannot move shards, None if it can."""
+    """Return why a job cannot move shards; None if it can."""
     if config is None:
         return None
     if config.hosts:

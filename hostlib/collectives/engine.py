@@ -158,7 +158,7 @@ class SwitchEngine(Engine):
         self._raise_numeric_errors(collective, self._window.numeric_errors())
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Have what is under way, and all that is run later, raise `kind`, the first time for good."""
+        """Make collectives under way, and all later ones, raise `kind`; the first call counts."""
         self._aborted = self._aborted or (kind, reason)
 
     def progress(self, done: int, total: int) -> None:

@@ -49,7 +49,7 @@ class FusedCollective:
     def carry_out(self, run: Callable[[Collective], None]) -> list[InaError | None]:
         """Run, and hand the sums out; return what came of each part, None where all is well.
 
-        Those behind the first whose sum overflowed have no outcome, and are to be carried out again.
+        Those behind the first whose sum overflowed have no outcome, and must be carried out again.
 
         Raises:
             JobBroken: the job is over.

@@ -25,7 +25,7 @@ class Once:
         self._event: threading.Event | None = None
 
     def happen(self) -> None:
-        """Have it happen, for all who wait and will wait."""
+        """Set it, for all present and later waiters."""
         with self._lock:
             self.has_happened = True
         if self._event:
@@ -94,7 +94,7 @@ class Handle(Generic[Result]):
         return self._outcome[0]
 
     def on_done(self, callback: Callable[[Handle[Result]], None]) -> None:
-        """Have `callback` called with this handle once it is done: at once, or in the library's thread.
+        """Call `callback` with this handle once it is done: at once, or in the library's thread.
 
         No further asynchronous collective begins before it has returned. What it raises is logged.
         """

@@ -90,7 +90,7 @@ class LocalRanks(Engine):
         self._raise_numeric_errors(collective, outcomes)
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Have what is under way, and all that is run later, raise `kind`, the first time for good."""
+        """Make collectives under way, and all later ones, raise `kind`; the first call counts."""
         self._aborted = self._aborted or (kind, reason)
         self._step.abort(reason, kind)
 
@@ -99,7 +99,7 @@ class LocalRanks(Engine):
         self._step.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
-        """Return counters since the start; packets are those of the machine's first rank, 0 at others."""
+        """Return counters since the start; packets count at the machine's first rank, 0 at others."""
         return super().statistics() | self._step.statistics() | self._counted
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class _Patience:
 
 
 def chunks(length: int) -> list[tuple[int, int]]:
-    """Return the steps of an array of so many elements: where each begins, and how long it is."""
+    """Return the steps of an array of this number of elements: where each begins, and how long it is."""
     most = CHUNK_BYTES // 4
     return [(first, min(most, length - first)) for first in range(0, max(length, 1), most)]
 

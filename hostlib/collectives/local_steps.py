@@ -90,7 +90,7 @@ class First:
         self._end.tell(_told(error))
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """End what is under way in the switch."""
+        """End the collective that is under way in the switch."""
         self._inner.abort(reason, kind)
 
     def progress(self, done: int, total: int) -> None:
@@ -202,7 +202,7 @@ class Other:
         return {}
 
     def close(self, peers: Peers, statistics: Mapping[str, float], rounds: int) -> None:
-        """Leave the job; nobody else reports for this rank."""
+        """Leave the job; no other process reports for this rank."""
         peers.report(statistics)
         peers.farewell(rounds)
         peers.close()

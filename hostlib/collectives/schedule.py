@@ -29,12 +29,12 @@ FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 32 << 20
 """A slice fills and drains the window once, announces exponents for one window more, and costs a vote."""
 _OF_LAYERS: Final = 4
-"""Slices of calls that tell their layer are so many times smaller. A bucket of DDP tells none, and is one."""
+"""Slices of calls with a layer are smaller by this factor. A bucket of DDP tells none, and is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes in bytes; the same on all ranks. Raises ConfigError for what is no size."""
+    """Sizes in bytes; the same on all ranks. Raises ConfigError for an invalid size."""
 
     fusion_bytes: int = FUSION_BYTES
     """The most that is fused, and the largest collective that counts as small. 0: nothing is fused."""

@@ -93,7 +93,7 @@ class Ledger:
 
 
 def disagreement(pages: Mapping[int, Page]) -> str | None:
-    """Say how ranks differ in the first call that they made differently; None if they do not.
+    """Describe how ranks differ in the first call that they made differently; None if they do not.
 
     Only calls that at least two of the pages hold are compared.
     """
@@ -128,7 +128,7 @@ def _by_call(made: Mapping[int, str]) -> str:
 EXPLAIN_S: Final = 10.0
 """Longest wait for the others, and their calls, once the ranks are known to disagree."""
 _LOOK_S: Final = 1.0
-"""Longest time between two looks at what others ask."""
+"""Longest time between two looks at the others' questions."""
 _LOOKS: Final = 4
 """Looks in the time after which a call counts as stalled."""
 _log = logging.getLogger("hostlib.watch")
@@ -217,12 +217,12 @@ class Watch:
             self._ledger.end(number)
 
     def track(self, number: int, ended: Callable[[], bool]) -> None:
-        """Let `ended` tell when a call that has begun is over."""
+        """Set the function that returns whether the call under way is over."""
         with self._lock:
             self._under_way[number] = ended
 
     def explain(self, number: int) -> str | None:
-        """Say how the ranks' calls differ, now that call `number` is known to; None if that stays unknown.
+        """Describe how the ranks' calls differ, once call `number` is known to; None if that stays unknown.
 
         Later calls, which fail for the same reason, wait no more.
         """
@@ -251,7 +251,7 @@ class Watch:
         return None
 
     def found(self) -> str | None:
-        """Say how the ranks disagree, if that is known, as soon as the others know or do not answer.
+        """Describe how the ranks disagree, if known, as soon as the others know or do not answer.
 
         A caller that raises it may end its process, and with it the store and the others' connections.
         """

@@ -27,13 +27,13 @@ class Patience:
     """Times to wait without a new result, seconds."""
 
     timeout_s: float = TIMEOUT_S
-    """If the switch does not answer, or nobody knows that the missing ranks live."""
+    """If the switch does not answer, or the missing ranks are not known to live."""
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
     """If the missing ranks are known to live: they compute, or wait for something else."""
 
 
 class Peers:
-    """The peers, as a communicator asks for them while it waits; here nobody watches over them.
+    """The peers, as a communicator asks for them while it waits; here no process watches over them.
 
     All methods return at once.
     """
@@ -62,10 +62,10 @@ class Peers:
         """Report this worker's progress to the observer; may be dropped."""
 
     def farewell(self, collectives: int) -> None:
-        """Say that this worker is done: it has the results of so many collectives, and begins no other."""
+        """Report that this worker is done: it has the results of this number of collectives, and ends."""
 
     def finished(self) -> bool | None:
-        """Return whether every rank has said farewell or is gone; None if nobody knows."""
+        """Return whether every rank has said farewell or is gone; None if that is unknown."""
         return None
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ A congestion control is asked between batches, never per packet. It answers with
 then after every *round*: as many results, in the order of their PSNs, as packets were allowed in flight. The
 core counts what a round brought; everything here is arithmetic on those counts.
 
-Every rank has a congestion control of its own, and all must come to the same limits: a rank with a smaller
+Every rank has a congestion control of its own, and all must reach the same limits: a rank with a smaller
 window would hold up all others, and a packet that some ranks send to a slot and others past it would meet
 only in the fallback server, late. So a `Round` holds nothing but what every rank sees alike: marks that
 travel in results, PSN by PSN, whatever the order in which they came in. Nothing here has a clock, or hears of
@@ -49,7 +49,7 @@ half with 4, 87 % with 8, the same with 16.
 
 
 def window_for(in_flight: int) -> int:
-    """Return the window that a job of ``shared.p4`` needs to have so many packets in flight."""
+    """Return the window that a job of ``shared.p4`` needs for this number of packets in flight."""
     return SPREAD * in_flight
 
 
@@ -129,7 +129,7 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
 
 
 def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
-    """Return an answer as limits; a whole number stands for so many packets in flight, all with claims.
+    """Return an answer as limits; a whole number is the number of packets in flight, all with claims.
 
     Args:
         answer: What a congestion control returned.
@@ -234,7 +234,7 @@ class A2tp:
 
     in whole packets, 1 <= aggregator window <= cwnd <= the core's window. A job with a straggler (gamma near
     0) gives up about half of its slots at once, for they would only wait in them; one without gives up in
-    proportion to the contention. The defaults are those of the published code (CSU-NetLab/A2TP-Eurosys2023,
+    proportion to the contention. The defaults come from the published code (CSU-NetLab/A2TP-Eurosys2023,
     ``CC_manager.h``), which never looks at losses.
 
     What differs: there, each worker samples promptness by its own clock, and only in some rounds; here it is

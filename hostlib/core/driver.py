@@ -37,7 +37,7 @@ class Driver:
     def __init__(
         self, window: Window, send: Send | None = None, *, batch: int = 0, watchdog: Watchdog | None = None
     ) -> None:
-        """Emit up to `batch` packets at a time to `send`; None: others emit, and nobody calls `transmit`."""
+        """Emit up to `batch` packets at a time to `send`; None: others emit, and `transmit` is not called."""
         self.window = window
         self.busy = False
         """True while a collective is under way; the loop is to look for its end after `serve` or `take`."""
@@ -58,7 +58,7 @@ class Driver:
             self.check_at = now + CHECK_NS
 
     def serve(self, now: int, arrivals: Arrivals = ()) -> int:
-        """Take in what has arrived, send what may be sent; return when to serve again at the latest.
+        """Take in arrived packets, send further ones; return when to serve again at the latest.
 
         Raises what `take` and `time_out` raise.
         """
@@ -67,7 +67,7 @@ class Driver:
         return self.transmit(now)
 
     def take(self, now: int, arrivals: Arrivals = ()) -> None:
-        """Take in what has arrived, and note whether the collective has ended; let go of its arrays then.
+        """Take in arrived packets, and note whether the collective has ended; release its arrays then.
 
         Raises:
             RanksDisagree: it never will.
@@ -90,7 +90,7 @@ class Driver:
             )
 
     def time_out(self, now: int) -> bool:
-        """Have sent again what is overdue; every `CHECK_NS` ask the watchdog. Return whether it was asked.
+        """Resend overdue packets; every `CHECK_NS` ask the watchdog. Return whether it was asked.
 
         Raises:
             JobBroken: waiting is pointless.

@@ -26,8 +26,8 @@ Jobs with a fallback server (`fallback`) differ in six things.
 - Of the packet that a chain finished last the worker keeps an *answer*: the result as it came, or, if the
   values went to another rank only, its own contribution. A reminder asks for it. One per chain is enough:
   result i+W needs a contribution of every rank, which each sends only with the result of i in hand; so while
-  somebody lacks result i, nobody has finished more on that chain. To a reminder of something older the answer
-  is the same: it tells that nobody needs the older one any more. Answers outlive collectives.
+  a rank lacks result i, no rank has finished more on that chain. To a reminder of something older the answer
+  is the same: it tells that no rank needs the older one any more. Answers outlive collectives.
 - A reminder may ask for a packet that is not sent yet: another rank's packet found no slot, while this rank
   is behind, perhaps a collective behind. The chain notes the PSN (`wanted`), and that packet goes as one that
   a reminder asked for does, past the slots and with what they have of its sum, so that it meets the rest in
@@ -37,7 +37,7 @@ Jobs with a fallback server (`fallback`) differ in six things.
   by the fallback server.
 - What is sent again, unless a reminder asked for it, first asks for a status (QUERY): without it the switch
   would flush a sum to the fallback server that waits for another rank only. Every second time it does
-  without, for the sum in the slot may be one that nobody else will add to: a late copy can claim a slot after
+  without, for no other rank may add to the sum in the slot: a late copy can claim a slot after
   the other ranks have had their result. Once time-outs are at their longest, a status that shows only that
   the sum is not complete is answered so at once.
 - `COUNTED` is a hint: a sum that holds our contribution may be evicted and then lost. So counted packets are
@@ -50,7 +50,7 @@ the one before, until a result comes. A packet that comes through the fallback s
 is late for that alone, so the answer to its probe does not show others to be lost. Before the first result of
 a collective a rank that has not begun is more likely than a loss, and only the oldest packet is asked for.
 
-A congestion control gets rounds, and those of all ranks must be alike. So results count in the order of
+A congestion control gets rounds, which must be alike on all ranks. So results count in the order of
 their PSNs, collective after collective: what one brought is kept per chain (`marks`) until all before it are
 in, and `settled` runs over them until `round_target` are counted; then a `rule` in C decides at once, or it
 is the driver's turn to call `Window.on_round`. Without a fallback server a chain may run ahead of a lost
@@ -349,7 +349,7 @@ class CoreStruct(ctypes.Structure):
 
 
 def turn_of(in_flight: int, ranks: int) -> int:
-    """Return how many packets of a shard are sent in a row, before those of the next rank's.
+    """Return how many packets of a shard are sent in a row, before the next rank's.
 
     Two turns of all fit into the packets in flight, so that the links of all ranks are in use at the same
     time. Within a turn memory is read and written in order: a reduce-scatter of 64 MB between four ranks
@@ -508,7 +508,7 @@ class CoreState:
         self.input = self.output = _NO_ARRAY
 
     def set_arrays(self, source: NDArray[Any], target: NDArray[Any]) -> None:
-        """Let the collective read from and write to these flat arrays, and keep them alive."""
+        """Set the flat arrays that the collective reads and writes, and keep them alive."""
         self.input, self.output = source, target
         self.struct.input = address = _address(source)
         self.struct.output = address if target is source else _address(target)
@@ -519,7 +519,7 @@ class CoreState:
         self.struct.input = self.struct.output = 0
 
     def set_header(self, field: str, value: int) -> None:
-        """Let all packets from now on carry this value in a header field of one or two bytes."""
+        """Set a header field of one or two bytes in all further packets."""
         if self._header.get(field) == value:
             return
         dtype, offset, *_ = wire.HEADER_DTYPE.fields[field]  # type: ignore[index]

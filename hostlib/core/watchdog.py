@@ -13,7 +13,7 @@ from hostlib.errors import JobBroken, JobFault, PeerLost, PeerTimeout
 _log = logging.getLogger("hostlib")
 
 SUSPICIOUS_NS: Final = 200_000_000
-"""A stall of this length is worth asking whether somebody died."""
+"""After a stall of this length the watchdog asks whether a rank died."""
 
 
 class Watchdog:

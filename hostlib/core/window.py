@@ -47,7 +47,7 @@ class Kernel(Protocol):
         ...
 
     def time_out(self, state: CoreState, now: int) -> None:
-        """Queue what is overdue to be sent again, or to be probed for: see `Window.on_timeout`."""
+        """Queue overdue packets for resending, or for a probe: see `Window.on_timeout`."""
         ...
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
@@ -174,14 +174,14 @@ class Window:
     def restrict_to(self, packets: int) -> None:
         """Keep no more packets in flight than this rank's socket, say, can hold: at least 1.
 
-        The congestion control does not hear of it: its rounds are those of the other ranks.
+        The congestion control does not hear of it: its rounds come from the other ranks.
         """
         core = self.state.struct
         core.room = max(1, packets)
         core.limit = min(core.allowed, core.room)
 
     def follow(self, rto: RtoLimits) -> None:
-        """Have time-outs keep other limits from now on; not within a collective.
+        """Set other limits of time-outs; not within a collective.
 
         What is overtaken gets as much time: it may wait for another rank's packet in the switch's queue.
         """
@@ -286,7 +286,7 @@ class Window:
         return self.kernel.next_timeout(self.state)
 
     def on_timeout(self, now: int) -> None:
-        """Queue what is overdue to be sent again, or to be probed for; without effect if nothing is.
+        """Queue overdue packets for resending, or for a probe; without effect if nothing is.
 
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
         window again. So only a few are resent at first, and they ask for a status. What a status shows as

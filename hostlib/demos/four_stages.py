@@ -84,7 +84,7 @@ def make(path: Path, size: int, seed: int = 0) -> None:
 
 
 def made_up(record: int) -> Records:
-    """Return random records in a file that nobody else sees, and that is gone when this process is."""
+    """Return random records in a private file, which disappears with this process."""
     with tempfile.NamedTemporaryFile(prefix="ina-records-") as file:
         make(Path(file.name), MADE_UP)
         return Records(Path(file.name), record)
@@ -123,7 +123,7 @@ def preprocess_all(
 
 @contextlib.contextmanager
 def on_cores(bound: Sequence[set[int]], everywhere: set[int]) -> Iterator[None]:
-    """Run what is inside on one of the bound sets of cores; without one, wherever this process may run."""
+    """Run the block on one of the bound sets of cores; without one, wherever this process may run."""
     for cores in bound:
         os.sched_setaffinity(0, cores)
     yield

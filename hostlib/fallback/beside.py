@@ -6,8 +6,8 @@ sums are made here, and the switch is another child. What either sends up is for
 without slots makes of it, a part of the root's sum; what the server sends down goes to both, to the switch
 without lanes if only the worker takes the sum.
 
-One socket serves the switch and the workers, told apart by the address that datagrams come from. The core
-is that of any other server: only the kinds of packets change.
+One socket serves the switch and the workers, told apart by the address that datagrams come from. The core is
+the same as of any other server: only the kinds of packets change.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BesideLink:
         """Number of failed calls to send or receive."""
 
     def add(self, job: FallbackJob) -> None:
-        """Have the worker that is beside the server in this job, if there is one. Raises ConfigError."""
+        """Add the worker beside the server in this job, if there is one. Raises ConfigError."""
         if job.beside is None:
             return
         address = parse_address(job.beside)
@@ -86,12 +86,12 @@ class BesideLink:
         self._of_job[job.job] = address, rank
 
     def remove(self, job: int) -> None:
-        """Have the worker of a job no more."""
+        """Remove the worker of a job."""
         if (worker := self._of_job.pop(job, None)) is not None:
             del self._workers[worker[0]]
 
     def introduce(self) -> None:
-        """Say nothing: the kernel, and not a port in user space, is at the other end."""
+        """Do nothing: the kernel, not a port in user space, is at the other end."""
 
     def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
         """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.

@@ -54,7 +54,7 @@ class Count(enum.IntEnum):
     EXPIRED = 11
     """Entries dropped because the job has gone on beyond them."""
     FORGOTTEN = 12
-    """Entries dropped for want of memory, or because nobody has asked for long."""
+    """Entries dropped for lack of memory, or after a long time without a request."""
     DISAGREEMENTS = 13
     UNASKED = 14
     """Answers of workers that have the result, to what nothing here waits for."""
@@ -89,7 +89,7 @@ class FallbackSettings:
     remind_max_s: float = 0.25
     """Longest distance between reminders, where its doubling ends."""
     forget_s: float = 60.0
-    """An unfinished entry that nobody has sent anything for in this time is forgotten."""
+    """An unfinished entry without a packet for this time is forgotten."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what cannot be used."""
@@ -127,8 +127,8 @@ class FallbackJob:
     """Of the admission; the low eight bits count."""
     tree: Tree
     window: int | None = None
-    """Packets that a worker may have outstanding: lets the server see which packets nobody can ask for any
-    more. None: only `FallbackSettings.forget_s` and lack of memory end an entry that nobody answers."""
+    """Packets that a worker may have outstanding: lets the server see which packets no worker can request
+    any more. None: only `FallbackSettings.forget_s` and lack of memory end an entry without an answer."""
     slots: int | None = None
     """Size of the job's region: PSNs count modulo the largest multiple of it. None: twice the window."""
     beside: str | None = None
@@ -159,7 +159,7 @@ class FallbackJob:
 
     @classmethod
     def from_json(cls, fields: Any) -> Self:
-        """Read an object with the fields of this class. Raises ConfigError with what is wrong."""
+        """Read an object with the fields of this class. Raises ConfigError with the reason."""
         if not isinstance(fields, Mapping):
             raise ConfigError(f"a job is {fields!r}, must be an object")
         known = ("job", "epoch", "tree", "window", "slots", "beside")

@@ -6,7 +6,7 @@ The key of an *entry* is a job and a PSN. An unfinished entry holds sums: for so
 bitmap and the sum over the contributions in it. Only disjoint bitmaps are ever added, so each sum is exact
 whatever was lost, doubled, evicted or forgotten. A sum with more contributions takes the place of one that it
 contains; any other overlap is dropped. A sum that is full becomes one contribution to the node above, and
-takes the place of whatever was held below that bit. When the root's is full, or when somebody who has the
+takes the place of whatever was held below that bit. When the root's is full, or when a worker that has the
 result sends it up, the entry is *finished*: the result goes down to everybody, and again, at most about once
 per round trip, to those who still contribute.
 
@@ -25,7 +25,7 @@ Memory is bounded. Finished entries go first, oldest first; then the unfinished 
 for the packet that the workers wait for longest is what lets them go on. The job that uses more than its
 share pays. Forgetting is safe at any time: a worker that lacks a result sends again. With the job's window W
 known, a packet i is also dropped when a contribution to i+2W has been seen, or when the result of i+W is
-there: to send i+2W somebody had the result of i+W, to which all contributed, and they did so with that of i
+there: to send i+2W a worker had the result of i+W, to which all contributed, and they did so with that of i
 in hand. A late copy may begin an entry of what everybody has finished. The answer to its reminder tells so:
 it is the result of i+W, or, where the sum went to others, only that there is one. Such entries are the first
 of the unfinished ones to make room.

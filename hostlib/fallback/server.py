@@ -50,7 +50,7 @@ class FallbackLink(PacketSocket):
         super().__init__(sock, DATAGRAM_BYTES, BATCH)
 
     def introduce(self) -> None:
-        """Send an empty datagram: a switch's port that was told no peer takes the first sender.
+        """Send an empty datagram: a switch's port without a configured peer takes the first sender.
 
         Not over a network, where the switch would count it as a truncated packet of no job.
         """

@@ -85,7 +85,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return this process's number among those of its machine."""
+    """Return this process's number on its machine."""
     return current().places.local_rank
 
 
@@ -110,7 +110,7 @@ def is_homogeneous() -> bool:
 
 
 def join(device: int = -1) -> int:
-    """Say that this rank has no more data: until all do, it adds zeros to the others' sums.
+    """Report that this rank has no more data: until all do, it adds zeros to the others' sums.
 
     Averages still divide by the number of all ranks. Return the last rank that joined.
     """
@@ -146,7 +146,7 @@ def stop_timeline() -> None:
 
 
 def gloo_built() -> bool:
-    """Return True: what is not summed in the switch goes through gloo."""
+    """Return True: collectives outside the switch go through gloo."""
     return True
 
 

@@ -21,7 +21,7 @@ def broadcast_parameters(
     root_rank: int,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Overwrite tensors with those of rank `root_rank`.
+    """Overwrite tensors with rank `root_rank`'s.
 
     Args:
         params: ``model.state_dict()``, ``model.named_parameters()``, or tensors.

@@ -24,7 +24,7 @@ def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcem
 
     Args:
         process_set: the ranks that take part.
-        request: what this rank submits; without a name, the order of such calls matches those of the ranks.
+        request: what this rank submits; without a name, such calls are matched across ranks by their order.
         start: begins the collective once all have submitted it.
 
     Returns:

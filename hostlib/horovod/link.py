@@ -1,4 +1,4 @@
-"""How requests come to rank 0, and announcements back, over connections of `hostlib.meet.connections`.
+"""The way of requests to rank 0, and of announcements back, over connections of `hostlib.meet.connections`.
 
 ==============================  =================================================================
 ``{"request": fields}``         this rank submits a collective (`Request`)
@@ -69,7 +69,7 @@ class Link:
         self._stall_s, self._limit_s = stall_s, limit_s
         self._over = threading.Event()
         self.announced: queue.SimpleQueue[Announcement | None] = queue.SimpleQueue()
-        """What is to be done next; None: nothing any more."""
+        """The next announcement; None: there will be no more."""
         self.lost = ""
         """Why nothing can be agreed on any more; nothing while it can."""
         self._threads = [

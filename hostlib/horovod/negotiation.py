@@ -171,7 +171,7 @@ class Coordinator:
         return len(self._gone) == len(self._sets[ALL])
 
     def stalled(self, now: float, after_s: float) -> list[str]:
-        """Say what has waited for longer than this, and for whom; each once."""
+        """Return the requests that have waited longer than this, and for which ranks; each once."""
         waiting = self._waiting.items()
         found = [key for key, each in waiting if not each.told and now - each.since > after_s]
         for key in found:
@@ -179,7 +179,7 @@ class Coordinator:
         return [self._stall(key, now) for key in found]
 
     def overdue(self, now: float, limit_s: float) -> str:
-        """Say what has waited for longer than this, and for whom: the first of these, or nothing."""
+        """Return the first request that has waited longer than this, and for which ranks; "": none."""
         late = (key for key, waiting in self._waiting.items() if now - waiting.since > limit_s)
         return next((self._stall(key, now) for key in late), "")
 
@@ -202,7 +202,7 @@ class Coordinator:
         return not missing or any(self._why_never(number, rank) for rank in missing)
 
     def _why_never(self, number: int, rank: int) -> str:
-        """Say why a rank submits nothing to a process set any more; nothing if it may."""
+        """Return why a rank must not submit to a process set any more; "": it may."""
         if rank in self._gone:
             return f"rank {rank} {self._gone[rank]}"
         return f"rank {rank} has removed the process set" if rank in self._removed.get(number, ()) else ""
@@ -227,7 +227,7 @@ class Coordinator:
         )
 
     def _wrong(self, number: int, name: str, waiting: _Waiting) -> str:
-        """Say why it cannot be carried out; nothing if it can."""
+        """Return why it cannot be carried out; "": it can."""
         for rank in self._missing(number, waiting):
             if why := self._why_never(number, rank):
                 return f"{_kind(waiting)} {name!r}: {why}"

@@ -46,7 +46,7 @@ class AveragedGradients:
         self._compression, self.how = how.compressed(compression)
         self._feedback = compression.feedback and self.how.numbers is not None
         self._residuals: dict[int, NDArray[np.float32]] = {}
-        """What was rounded off the gradient of each parameter, by its identity."""
+        """The rounding error of each parameter's gradient, by its identity."""
         self.passes = passes
         self._sparse_as_dense = sparse_as_dense
         optimizers = current().optimizers
@@ -187,12 +187,12 @@ class _Distributed:
         return self._ina_gradients.names
 
     def synchronize(self) -> None:
-        """Wait until all gradients are averaged; for what is done with them before `step`."""
+        """Wait until all gradients are averaged; to use them before `step`."""
         self._ina_gradients.synchronize()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Have `step` not average: `synchronize` has been called."""
+        """Skip the average in `step`: `synchronize` has been called."""
         self._ina_skips = True
         try:
             yield

@@ -385,7 +385,7 @@ def travel(
         tensors: The tensors.
         compression: How they travel.
         forth: The collective.
-        back: Makes their gradients of those of the results.
+        back: Makes their gradients from the results' gradients.
     """
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = Differentiable.apply(forth, back, *(tensor for tensor, _ in compressed))

@@ -1,4 +1,4 @@
-"""This process among the others: init, shutdown, ranks, process sets, and what is under way."""
+"""This process among the others: init, shutdown, ranks, process sets, and collectives under way."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class World:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
     def submit(self, operation: Submitted) -> None:
-        """Have a collective carried out. Raises ValueError if its name is under way."""
+        """Submit a collective. Raises ValueError if its name is under way."""
         request = operation.request
         if os.getpid() != self._process:
             raise NotInitialized(
@@ -219,7 +219,7 @@ class World:
         return new
 
     def remove_set(self, old: ProcessSet) -> bool:
-        """Have no more collectives of a process set; return whether it was known.
+        """End the collectives of a process set; return whether it was known.
 
         Its group stays until all ranks have removed it: others' collectives may still be under way.
         """
@@ -313,8 +313,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> 
     """Join the others: those of ``ina run``, torchrun, mpirun or srun. Without effect if done before.
 
     Raises:
-        ValueError: `comm` is given: ranks are those of the launcher.
-        ConfigError, RendezvousError: as `hostlib.init`.
+        ValueError: `comm` is given: the launcher determines the ranks. ConfigError, RendezvousError: as
+            `hostlib.init`.
     """
     global _world
     if comm:
@@ -325,7 +325,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> 
 
 
 def shutdown() -> None:
-    """Leave; what was submitted before is finished where all ranks have submitted it."""
+    """Leave; earlier collectives are finished where all ranks have submitted it."""
     global _world
     if _world is not None:
         leaving, _world = _world, None

@@ -75,7 +75,7 @@ class Membership(Turns):
         self._await("go")
 
     def give(self) -> None:
-        """Let the next turn begin as soon as this process stands before its next stage."""
+        """Release the turn: the next one begins once this process stands before its next stage."""
         self._send({"done": True})
 
     def iterated(self, done: Iteration) -> None:

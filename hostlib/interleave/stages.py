@@ -112,7 +112,7 @@ def _of_all(ranks: Sequence[Iteration]) -> Iteration:
 
 
 class Turns:
-    """Listener to a timer's stages; here for nobody else: every stage may begin at once."""
+    """Listener to a timer's stages; without other jobs: every stage may begin at once."""
 
     def take(self, stage: Stage) -> None:
         """Return when the stage may begin."""
@@ -143,7 +143,7 @@ class StageTimer:
 
     @contextlib.contextmanager
     def iteration(self) -> Iterator[None]:
-        """Measure what is inside as one iteration."""
+        """Measure the block as one iteration."""
         if self._current is not None:
             raise StageError("an iteration began inside an iteration")
         self._current = current = dict.fromkeys(STAGES, 0.0)

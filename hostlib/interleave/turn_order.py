@@ -39,8 +39,8 @@ class _State(Enum):
 class TurnOrder:
     """The turns of one group of jobs.
 
-    Each call returns the members that may go on with the stage that they stand before. Once `broken` says
-    why, nobody may go on any more.
+    Each call returns the members that may go on with the stage that they stand before. Once `broken` gives a
+    reason, no member may go on.
     """
 
     def __init__(self, offsets: Mapping[str, int], ranks: Mapping[str, int]) -> None:
@@ -100,7 +100,7 @@ class TurnOrder:
             self.culprit = member
 
     def behind(self) -> list[Member]:
-        """Return the members that the others wait for; none if nobody waits."""
+        """Return the members that the others wait for; none if no member waits."""
         if not self._asked:
             return []
         return sorted(member for member, doing in self._states.items() if doing is not _State.ASKING)

@@ -69,7 +69,7 @@ class TurnServer(Door):
         self._turns = TurnOrder(offsets, ranks)
         self._patience_s = patience_s
         self._heard_s = math.inf
-        """When a member last said something."""
+        """Time of a member's last message."""
         self._connections: dict[Member, socket.socket] = {}
         self._measured: dict[Member, deque[Iteration]] = {
             member: deque(maxlen=KEPT) for member in self._turns.members

@@ -27,7 +27,7 @@ _LINGER_NS: Final = 20_000_000
 
 
 class Attendant:
-    """Serves a window from a thread of its own whenever nobody else does."""
+    """Serves a window from a thread of its own while no other thread does."""
 
     def __init__(self, link: Link, window: Window, turn: threading.Lock) -> None:
         """`turn` is held by the thread that moves the window's packets."""

@@ -65,7 +65,7 @@ def open_socket(
 
 
 def set_buffers(sock: socket.socket, receive_bytes: int) -> None:
-    """Give a socket buffers of so many bytes; the kernel may grant less."""
+    """Set the size of a socket's buffers in bytes; the kernel may grant less."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes)
     except PermissionError:

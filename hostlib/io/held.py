@@ -22,7 +22,7 @@ def take_everywhere(port: int = 0, *, shared: bool = False) -> socket.socket:
     can take the port at their addresses beside this one; with `shared` also if others of them have it.
 
     Raises:
-        OSError: somebody has it, at whatever address.
+        OSError: another socket has it, at any address.
     """
     # Without IPv6 nobody else has it either.
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
@@ -41,14 +41,14 @@ def take_everywhere(port: int = 0, *, shared: bool = False) -> socket.socket:
 
 
 class OwnSocket(socket.socket):
-    """A UDP socket whose port nobody else has at any address, as long as it is open."""
+    """A UDP socket whose port no other socket has at any address, while it is open."""
 
     def __init__(self) -> None:
         super().__init__(socket.AF_INET, socket.SOCK_DGRAM)
         self._everywhere: socket.socket | None = None
 
     def take(self, local: Address) -> None:
-        """Bind it. Raises OSError if somebody has the port, at whatever address."""
+        """Bind it. Raises OSError if another socket has the port, at any address."""
         host, port = local
         self._everywhere = take_everywhere(port)
         self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -111,6 +111,6 @@ class HeldAddress:
         return self._read + memory[_SK_MEMINFO_DROPS]
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release it."""
         self._socket.close()
         self._everywhere.close()

@@ -18,7 +18,7 @@ VERSION: Final = 1
 LEAST_SLOTS: Final = 64
 MOST_SLOTS: Final = 16384
 BATCH: Final = 64
-"""Packets that are written before the switch is told."""
+"""Packets that are written before the switch is woken."""
 
 _REQUEST: Final = struct.Struct("=IIII")
 _OFFER: Final = struct.Struct("=IIIIQ")

@@ -49,7 +49,7 @@ class _Admission:
         return said
 
     def again(self) -> dict[str, Any]:
-        """Have it admit one more job like the last; return what it says of it, nothing if it does not."""
+        """Ask it to admit one more job like the last; return its answer, empty if it refuses."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(f"{command_line.AGAIN}\n")
@@ -74,7 +74,7 @@ def admit(
     hierarchical: bool,
     listen: str | None = None,
 ) -> Sequence[Any]:
-    """Have ``ina admit`` admit a job: start it, or use the one of an earlier job like this, and its switch.
+    """Admit a job by ``ina admit``: start it, or use an earlier one of the same kind, and its switch.
 
     Args:
         settings: of this process.

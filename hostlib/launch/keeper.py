@@ -66,7 +66,7 @@ def end_group(group: int, grace_s: float = GRACE_S) -> None:
 
 
 def adopt() -> None:
-    """Have processes whose parents end become this process's children, in the place of init's (prctl(2))."""
+    """Adopt processes whose parents end, in place of init (prctl(2))."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -102,7 +102,7 @@ class RunningWorkers(ABC):
     """
 
     def __init__(self, size: int, rendezvous: EndWatcher) -> None:
-        """Watch so many; `rendezvous` is told of those that have ended."""
+        """Watch this number of workers; `rendezvous` learns of ended ones."""
         self.exits: list[WorkerExit] = []
         self.left_running = 0
         self._size = size
@@ -171,7 +171,7 @@ class Workers(RunningWorkers):
         Args:
             command: Program and arguments.
             environments: Variables of each.
-            rendezvous: Told of workers that have ended.
+            rendezvous: Learns of workers that have ended.
             on_output: Called with what they write.
             inherited: Patterns of names: each gets these of this process's variables, too; None: all.
 
@@ -302,7 +302,7 @@ def by_cause(exit_: WorkerExit) -> bool:
 
 
 def _path() -> str:
-    """Return the search path with our own interpreter first: `python` is to be one that has this package."""
+    """Return the search path with our own interpreter first: `python` must have this package."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 

@@ -1,4 +1,4 @@
-"""Ranks that torchrun, mpirun or srun have started come to a job that the first of them has admitted.
+"""Ranks that torchrun, mpirun or srun have started join a job that the first of them has admitted.
 
 Each rank tells the first one which machine it is on, and a random challenge. The first one has ``ina admit``
 admit the job (`hostlib.launch.hosting`), with its ranks by machine, and answers with the configurations and
@@ -51,11 +51,11 @@ class Channel(Protocol):
         ...
 
     def gather(self, text: str) -> Sequence[str]:
-        """Give this rank's text; return those of all ranks at the first one, nothing at others."""
+        """Share this rank's text; return the texts of all ranks at the first one, nothing at others."""
         ...
 
     def spread(self, text: str) -> str:
-        """Return the first rank's text; what others give does not matter."""
+        """Return the first rank's text; the others' are ignored."""
         ...
 
 
@@ -135,7 +135,7 @@ def meet(
     listen: str | None,
     settings: Settings,
 ) -> JobConfig:
-    """Have a job admitted by the first rank; return this rank's configuration.
+    """Admit a job by the first rank; return this rank's configuration.
 
     Args:
         channel: that `own` has been given to.
@@ -214,7 +214,7 @@ def _check_versions(own: RankArrival, arrivals: Sequence[RankArrival]) -> None:
 
 
 def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
-    """Have a launcher's ranks meet, on one machine or at ``INA_MEETING``; for errors see `meet`."""
+    """Meet a launcher's other ranks, on one machine or at ``INA_MEETING``; for errors see `meet`."""
     if place.local_size == place.size:
         return here(place.rank, place.size, place.launch, settings)
     check(settings, first=place.rank == 0)
@@ -227,7 +227,7 @@ def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
 
 
 def here(rank: int, size: int, key: str, settings: Settings) -> JobConfig:
-    """Have ranks of this machine meet; for errors see `meet`.
+    """Meet the other ranks of this machine; for errors see `meet`.
 
     Args:
         rank: Of this process.

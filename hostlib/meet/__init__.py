@@ -70,7 +70,7 @@ class Lines:
     """Splits a byte stream into JSON objects."""
 
     def __init__(self, longest: int, *, brackets: int = MAX_BRACKETS) -> None:
-        """Take lines of so many bytes at most, with so many objects and lists."""
+        """Limit lines to these numbers of bytes, and of objects and lists."""
         self._longest = longest
         self._brackets = brackets
         self._buffer = b""
@@ -112,7 +112,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def other_protocol(message: Mapping[str, Any]) -> str:
-    """Say that who sends this first message speaks another protocol; nothing if it does not."""
+    """Return that the sender of this first message speaks another protocol; "": it does not."""
     spoken = message.get("protocol", 1)
     if spoken == PROTOCOL:
         return ""
@@ -128,14 +128,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """A worker has the results of so many collectives, and begins no other."""
+    """A worker has the results of this number of collectives, and begins no other."""
 
     collectives: int
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """A worker has waited for so many seconds for all to join, and gives up."""
+    """A worker has waited for this number of seconds for all to join, and gives up."""
 
     seconds: float
 
@@ -261,7 +261,7 @@ GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 def notice_its_end(connection: socket.socket) -> None:
-    """Have the kernel ask the far end of a connection whether it is there, if that is on a network."""
+    """Turn on the kernel's keep-alive of a connection, if it is on a network."""
     if connection.family != socket.AF_INET:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -13,7 +13,7 @@ def private_folder() -> Path:
     """Return the folder, made if need be.
 
     Raises:
-        ConfigError: it is somebody else's, or open to others.
+        ConfigError: it belongs to another user, or is open to others.
     """
     place = os.environ.get("XDG_RUNTIME_DIR") or _temporary()
     folder = Path(place) / f"ina-jobs-{os.geteuid()}"

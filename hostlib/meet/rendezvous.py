@@ -1,7 +1,7 @@
 """Meeting point of a job's workers: over TCP on the management network, in `hostlib.meet`.
 
 A worker joins with its rank, the job's size and the job's id, and proves that it has the job's token, which
-only those know who were given the job's configuration; when all have joined, all are let go together. From
+only those know who were given the job's configuration; when all have joined, all are released together. From
 then on each open connection is the proof that its worker runs: when one closes without a farewell, the others
 hear at once which rank is gone, instead of waiting for packets that never come.
 """
@@ -54,7 +54,7 @@ class Rendezvous(Door):
             job: Id of the job.
             size: Number of its ranks.
             host: Address to listen at.
-            join_s: Clients that have not joined so many seconds after connecting are cut off.
+            join_s: Clients that have not joined this number of seconds after connecting are cut off.
             machines: Names of the ranks' machines, as far as they are known, for messages.
         """
         self.token: Final = secrets.token_hex(32)
@@ -126,7 +126,7 @@ class Rendezvous(Door):
                 self._broadcast({"granted": packets})
 
     def on_group(self, call: Callable[[GroupRequest], None] | None) -> None:
-        """Have `call` called with each group that all its ranks ask for; it returns at once.
+        """Call `call` with each group that all its ranks ask for; it must return at once.
 
         `answer` follows, from any thread. Without it groups are refused.
         """

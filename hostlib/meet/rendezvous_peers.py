@@ -117,7 +117,7 @@ class RendezvousPeers(Peers):
             return self._fault is not None or len({*self._left, *self._gone}) == self._size
 
     def group(self, key: str, ranks: Sequence[int], timeout_s: float) -> str:
-        """Have the launcher admit a job of these ranks; return this worker's configuration in it, as JSON.
+        """Ask the launcher to admit a job of these ranks; return this worker's configuration as JSON.
 
         Args:
             key: Text that these ranks alone give, for this job alone.

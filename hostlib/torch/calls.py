@@ -33,9 +33,9 @@ class SwitchCall:
     """All that ranks must agree on, for the watch and for errors."""
     op: Op = "sum"
     root: int | None = None
-    """The only rank that gets a sum, or that has what is broadcast; None: there is none."""
+    """The only rank that gets a sum, or the source of a broadcast; None: there is none."""
     label: str = ""
-    """Name of what is summed, if it has one."""
+    """Name of the tensor, if it has one."""
     layer: Layer | None = None
     numbers: Numbers | None = None
     """How floats travel; None: as the job's do."""

@@ -216,7 +216,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return self._paths.counts()
 
     def shutdown(self) -> None:
-        """Finish what was submitted, and leave. Without effect if done before, or in a forked process."""
+        """Finish the submitted calls, and leave. Without effect if done before, or in a forked process."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
@@ -249,7 +249,7 @@ class InaProcessGroup(dist.ProcessGroup):
             self._calls.end(THREADS_S)
 
     def abort(self) -> None:
-        """Have all calls under way, and all later ones, fail soon."""
+        """Make all calls under way, and all later ones, fail soon."""
         if os.getpid() == self._process:
             self._give_up("the process group was aborted by this rank", JobFault)
 
@@ -328,7 +328,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return Plan(describe.kind(name, arguments), what)
 
     def _why_not(self, tensors: Sequence[torch.Tensor], op: Any) -> str | None:
-        """Say why a reduction cannot go through the switch, None if it can."""
+        """Return why a reduction cannot go through the switch; None if it can."""
         dtypes = {tensor.dtype for tensor in tensors}
         operation = describe.operation(op)
         unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)

@@ -1,4 +1,4 @@
-"""How the ranks of a process group come to a job of the switch."""
+"""How the ranks of a process group join a job of the switch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def join(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: 
 
 
 def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> Communicator | str:
-    """Have some ranks of the default group's job admitted as one of their own, and join it.
+    """Admit some ranks of the default group's job as a job of their own, and join it.
 
     Args:
         store: The group's store.
@@ -127,7 +127,7 @@ def _check(rank: int, size: int, rank_here: int, size_here: int) -> None:
 def _join_admitted(
     channel: _StoreChannel, rank: int, size: int, timeout: timedelta, settings: Settings
 ) -> None:
-    """Have rank 0 have a job admitted, and join it; all ranks are on one machine, or on several."""
+    """Join a job that rank 0 has admitted; all ranks are on one machine, or on several."""
     own = RankArrival.here()
     arrivals = [RankArrival.from_text(text) for text in channel.gather(own.to_text())]
     several = len({each.machine for each in arrivals}) > 1
@@ -152,7 +152,7 @@ class _StoreChannel:
         self._spread = 0
 
     def gather(self, text: str) -> list[str]:
-        """Give this rank's text; return those of all ranks at the first one, nothing at others."""
+        """Share this rank's text; return the texts of all ranks at the first one, nothing at others."""
         self._store.set(f"machine/{self._rank}", text)
         ranks = range(0 if self._rank else self._size)
         return [self._store.get(f"machine/{rank}").decode() for rank in ranks]
@@ -296,7 +296,7 @@ def _address_towards(first: str | None) -> str:
 
 
 def give_back(inner: Inner, place: Place) -> None:
-    """Let the next group at the same place use one, unless a call failed or a message is on its way."""
+    """Keep one for the next group at the same place, unless a call failed or a message is under way."""
     if inner.failed or inner.messages:
         inner.gloo.shutdown()
     else:

@@ -26,7 +26,7 @@ _CPU: Final = torch.device("cpu")
 def why_no_move(
     calls: SwitchCalls, kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], op: Any
 ) -> str | None:
-    """Say why such a call cannot go through the switch, None if it can: alike on all ranks.
+    """Return why such a call cannot go through the switch, None if it can: alike on all ranks.
 
     Args:
         calls: Of the group.

@@ -25,7 +25,7 @@ class Copies(Protocol):
     """The copies of one device: two orders beside the caller's work there (streams), one down and one up."""
 
     def follow(self, tensor: torch.Tensor) -> None:
-        """Let what is copied from now on come after what the caller has submitted, which `tensor` needs."""
+        """Order further copies behind the caller's submitted work, which `tensor` needs."""
         ...
 
     def going_down(self) -> contextlib.AbstractContextManager[Any]:

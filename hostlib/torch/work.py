@@ -34,7 +34,7 @@ class Callbacks:
         self._lock = threading.Lock()
 
     def run(self, call: Callable[[], None]) -> None:
-        """Have a call made. Any thread may ask."""
+        """Queue a call. Any thread may do so."""
         with self._lock:
             if self._free:
                 self._free -= 1

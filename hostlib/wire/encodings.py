@@ -56,14 +56,14 @@ def most_ranks(numbers: Encoding) -> int:
 
 
 def why_no_room(numbers: Encoding, fan_in: int) -> str | None:
-    """Say why the sum of so many ranks does not fit the fields of an encoding; None if it does."""
+    """Return why the sum of this number of ranks does not fit an encoding's fields; None if it does."""
     if fan_in <= (most := most_ranks(numbers)):
         return None
     return f"{numbers} has room for the sum of at most {most} ranks, and there are {fan_in}"
 
 
 def width(fields: int) -> int:
-    """Return the bits of each of so many fields in a lane."""
+    """Return the bits of each of this number of fields in a lane."""
     return 32 // fields
 
 
@@ -98,7 +98,7 @@ def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bo
         numbers: The encoding.
         average: Of the average, which is rounded once more.
 
-    Raises ValueError if there is no room for the sum of so many ranks.
+    Raises ValueError if there is no room for the sum of this number of ranks.
     """
     if why := why_no_room(numbers, fan_in):
         raise ValueError(why)
@@ -164,7 +164,7 @@ def hierarchical_error_bound(
 
 
 def log2_ceil(fan_in: int) -> int:
-    """Return the bits that a sum of so many ranks has more than its terms."""
+    """Return the bits that a sum of this number of ranks has more than its terms."""
     if not 1 <= fan_in <= MAX_FAN_IN:
         raise ValueError(f"fan-in is {fan_in}, must be 1..{MAX_FAN_IN}")
     return (fan_in - 1).bit_length()

@@ -31,7 +31,7 @@ class Tree:
     """Children of each node by bit."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for what is not a tree."""
+        """Raise ConfigError for an invalid tree."""
         if wire.ROOT_NODE not in self.nodes:
             raise ConfigError(f"tree: node {wire.ROOT_NODE}, the root, is missing")
         found: dict[int, int] = {}
@@ -77,7 +77,7 @@ class Tree:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Read what `to_json` returned. Raises ConfigError with what is wrong."""
+        """Read what `to_json` returned. Raises ConfigError with the reason."""
         if not isinstance(value, Mapping):
             raise ConfigError(f"tree is {value!r}, must be an object: node id to a list of children")
         nodes: dict[int, tuple[int, ...]] = {}
@@ -102,7 +102,7 @@ class Tree:
 
     @property
     def result_bitmap(self) -> int:
-        """The bitmap of every result: that of the root with all contributions in."""
+        """The bitmap of every result: the root's with all contributions."""
         return self.full_bitmap(wire.ROOT_NODE)
 
     def fan_in(self, node: int) -> int:
