@@ -54,6 +54,8 @@ def messages(text: str) -> set[str]:
                     found.add("print")
             case ast.Attribute(value=ast.Name(id="sys"), attr="stderr" | "stdout"):
                 found.add("print")
+            case ast.Attribute(value=ast.Name(id="sys"), attr="exit"):
+                found.add("exit")
             case ast.Attribute(value=ast.Name(id="warnings"), attr="warn"):
                 found.add("warn")
             case ast.Attribute(attr=name) if name in CONFIGURES:
@@ -66,7 +68,9 @@ def messages(text: str) -> set[str]:
 
 def too_many(file: str) -> set[str]:
     """Return the messages of a file that it should not have."""
-    allowed = {"print"} if file in PROGRAMS else {"warn"} if file in WARN else set()
+    if file == "ina/launch/run_process.py":  # a program of two lines
+        return set()
+    allowed = {"print", "exit"} if file in PROGRAMS else {"warn"} if file in WARN else set()
     return messages((ROOT / file).read_text()) - allowed
 
 
@@ -76,7 +80,7 @@ def test_a_library_prints_nothing_and_configures_no_logging() -> None:
 
 
 def test_what_may_print_or_warn_does() -> None:
-    assert [file for file in PROGRAMS if messages((ROOT / file).read_text()) != {"print"}] == []
+    assert [file for file in PROGRAMS if messages((ROOT / file).read_text()) - {"exit"} != {"print"}] == []
     assert [file for file in WARN if messages((ROOT / file).read_text()) != {"warn"}] == []
 
 
@@ -88,6 +92,7 @@ def test_what_may_print_or_warn_does() -> None:
         ("import sys; sys.stderr.write('here')", {"print"}),
         ("import warnings; warnings.warn('here')", {"warn"}),
         ("import logging; logging.basicConfig()", {"configure"}),
+        ("import sys; sys.exit(1)", {"exit"}),
         ("import rich.console", {"command line"}),
         ("from click import echo", {"command line"}),
         ("import logging; logging.getLogger().addHandler(mine)", {"configure"}),
