@@ -9,7 +9,7 @@ from here  ``{"here": {"version": text, "store": port}}``   first; a TCP port is
            ``{"exit": [number, status, reason]}``           it has ended
            ``{"alive": true}``                              every `ALIVE_S`
            ``{"failed": reason}``                           the ranks could not be started
-           ``{"done": processes}``                          last; so many were left running, and ended
+           ``{"done": processes}``                          last; N processes were left running, and ended
 to here    ``{"start": {"command": [...],                   once; an environment for each rank
            "folder": path, "variables": [{...}],            and patterns of what it inherits, or null
            "inherited": [...]}}``

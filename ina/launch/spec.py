@@ -184,7 +184,7 @@ class LaunchSpec:
         return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the workers besides those of their rank."""
+        """Return the environment variables of the workers besides their rank's."""
         # the workers share this machine's cores
         threads = {} if PRIVATE_THREADS in os.environ else {PRIVATE_THREADS: "1"}
         return {**threads, **self.variables}

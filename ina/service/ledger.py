@@ -80,7 +80,7 @@ AGAIN, FORGOTTEN = "again", "forgotten"
 _NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
 """The number of a job, or its id ``NAME#NUMBER``."""
 MOST_ENTRIES = 100_000
-"""Most entries of the log of decisions: the oldest are removed, besides those of forgotten jobs."""
+"""Most entries of the log of decisions: the oldest are removed, besides the entries of forgotten jobs."""
 
 
 class Ledger:
