@@ -24,7 +24,7 @@ _RETRY_S: Final = 0.2
 
 
 class RemoteFallback:
-    """A `ina.fallback.process.Fallback`; a lost connection is made again.
+    """An `ina.fallback.process.Fallback`; a lost connection is made again.
 
     The jobs of an `owner` stay there when the connection ends, and are sent all together (`hold`).
     """

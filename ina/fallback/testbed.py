@@ -29,7 +29,7 @@ _LOOK_S = 0.1
 
 
 class TestbedFallback(RemoteFallback):
-    """A `ina.fallback.process.Fallback`; if the server's process dies, it is restarted."""
+    """An `ina.fallback.process.Fallback`; if the server's process dies, it is restarted."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 

@@ -71,7 +71,7 @@ class Attendance:
     Attributes:
         on_ready: Called with the ranks' configurations.
         starter_left: Called several times per second; if it returns True before all ranks have joined, the
-            rest will not come, and the job ends.
+            rest never will, and the job ends.
     """
 
     on_ready: Callable[[Sequence[str]], None]

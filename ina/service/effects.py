@@ -89,7 +89,7 @@ class Effects:
         self.troubles: dict[tuple[int, type[Step]], Trouble] = {}
         """Failed effects, by run and kind."""
         self._clearing: set[int] = set()
-        """Unknown runs that are being ended: runs of the same numbers start only after that."""
+        """Runs without a hold that are being ended: runs of the same numbers start only after that."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._granted: dict[int, Mapping[str, int]] = {}
         """Last packets in flight sent to runners, by run; a restarted daemon sends all again."""
@@ -170,7 +170,7 @@ class Effects:
         task.add_done_callback(self._tasks.discard)
 
     async def clear(self, number: int) -> None:
-        """End a run that no hold knows, and forget it; retry until that succeeds."""
+        """End a run that is not held, and forget it; retry until that succeeds."""
         after_s = BACK_OFF_S[0]
         self._clearing.add(number)
         while True:

@@ -29,7 +29,7 @@ from ina.service.fabric_network import FabricJob, FabricNetwork
 _log = logging.getLogger(__name__)
 
 SHARE: Final = 4
-"""Divisor of a job's exclusive slots for the number of each group's own, so that many groups find room."""
+"""A group gets as many exclusive slots as its job divided by this, so that many groups find room."""
 LEAST_SLOTS: Final = 64
 """A group that finds fewer exclusive slots than these is not admitted."""
 LEAVING_S: Final = 10.0
@@ -144,7 +144,7 @@ class Groups:
 
 
 def slots_to_try(of_job: int) -> list[int]:
-    """Return the numbers of exclusive slots that a group tries in turn, up to the number of its job."""
+    """Return the numbers of exclusive slots that a group tries in turn, of a job with `of_job` slots."""
     slots = max(LEAST_SLOTS, of_job // SHARE)
     sizes = [slots]
     while slots // 2 >= LEAST_SLOTS:

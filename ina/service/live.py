@@ -155,7 +155,7 @@ class FabricRuns(Executor):
         return run.status
 
     def lives(self, number: int) -> bool:
-        """Return whether a run goes on."""
+        """Return whether a run continues."""
         run = self._runs.get(number)
         return run is not None and not run.status.over
 

@@ -92,7 +92,7 @@ def _placed(run: Run, desired: Desired) -> bool:
 def _why_stopped(run: Run | None, places: Mapping[str, Place], has: HeldRun) -> str | None:
     if run is None:
         return "it is not to run any more"
-    if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late: others go on
+    if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late
         return f"job {gone[0]!r} is not to run any more"
     for name in run.jobs:
         now, then = places.get(name), has.places.get(name)

@@ -67,7 +67,7 @@ class SwitchProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
-    """A running switch of another process: port p is UDP port `base` + p of `host`, or its entry in `told`."""
+    """A switch of another process: port p is UDP port `base` + p of `host`, or its entry in `told`."""
 
     host: str
     base: int

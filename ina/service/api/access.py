@@ -70,7 +70,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
             person's tenant, else, to an operator, of the only tenant that has one.
         tenant: The reference is a name, of this tenant; None: it need not be.
 
-    Raises Unknown, also for jobs that the person may not see, and Conflict for what may mean two jobs.
+    Raises Unknown, also for jobs that the person may not see, and Conflict for an ambiguous reference.
     """
     seen = [
         said
@@ -112,7 +112,7 @@ def _unknown(reference: str, tenant: str | None) -> Unknown:
 def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> list[Job]:
     """Return the jobs with the user whose commands they run; a submitter cannot set that user in a job.
 
-    A controller that is root runs a tenant's commands as the token's user, and refuses those of a token
+    A controller that is root runs a tenant's commands as the token's user, and refuses commands of a token
     without a user: a tenant's name is not a user's, although the two may be equal. Another controller can
     only run commands as itself. Without tokens, commands run as the controller's own user. `own_uid` is the
     controller's user; None: this process's.

@@ -226,7 +226,7 @@ async def retry(record: Own, service: Serving) -> Response:
 
 @_v1.get("/jobs/{name}/explanation", response_model=views.ExplanationView)
 async def explanation(record: Own, service: Serving) -> Response:
-    """Explain the state of a job, and what would make it faster."""
+    """Explain the state of a job, and the conditions for a faster run."""
     return Json(service.explain(record.name))
 
 
@@ -247,7 +247,7 @@ async def logs(
     follow: Follow = False,
     last: Last = -1,
 ) -> Response:
-    """Show what a rank of a job wrote."""
+    """Return the output of a job's rank."""
     name, workers = record.name, record.submitted.job.workers
     if not 0 <= rank < workers:
         raise Problem(404, f"job {name!r} has ranks 0 to {workers - 1}, not {rank}")
