@@ -35,7 +35,7 @@ class Executor(Protocol):
     """Starts the workers of jobs. Every call can be repeated."""
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it never can run."""
+        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it can never run."""
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Set the most packets in flight of a run's jobs, by name; 0: no bound. Raises OSError."""

@@ -1,4 +1,4 @@
-"""An admitted job of any admitter: start of its workers, here or by others, and wait for their end."""
+"""A job that switches serve: the start of its workers, here or by other launchers, and their end."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class SlurmRuns(RunFolders):
         self._submitted: dict[int, tuple[float, slurm.SlurmJob]] = {}
         """Submission times of jobs that Slurm's view may not show yet."""
         self._failed_s: dict[int, float] = {}
-        """Times of the first sight of runs' failures."""
+        """Times at which runs' failures were first seen."""
         self._suspects: dict[str, float] = {}
         """Servers that a run has lost, and when."""
         self._trouble = ""
@@ -142,7 +142,7 @@ class SlurmRuns(RunFolders):
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started.
 
-        A failure counts once Slurm's job is over: then it is known whether a user has ended that.
+        A failure counts once Slurm's job is over: then it is known whether a user has ended it.
         """
         found = super().status(number)
         if found is None:

@@ -197,7 +197,7 @@ class Ledger:
         return self._clock.began_at
 
     def keep_time(self) -> None:
-        """Store the relation of the clock to the machine's, at first and after a step of the latter.
+        """Store how the clock relates to the machine's, at first and after a step of the machine's.
 
         Raises StoreError.
         """

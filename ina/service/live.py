@@ -343,7 +343,7 @@ class RunReport:
     """Report of a run."""
 
     ends: Sequence[JobEnd]
-    """Of its jobs, in the order of their specs."""
+    """The ends of its jobs, in the order of their specs."""
     refused: Mapping[str, int]
     """Packets of no job during the run, by reason; empty if the switches were gone."""
     interrupt: BaseException | None

@@ -84,7 +84,7 @@ class Network:
         connect: Returns the controller of a switch of this name and address; need not reach it.
         program: The program for a switch that has none; None: all have one.
         queue_packets: Packets that a switch holds at a port; None: enough for any window.
-        watch: Returns the report of the switch at an address, or None; None: by gNMI.
+        watch: Returns the report of the switch at an address, None without one; None: by gNMI.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Network:
 
     @property
     def paced(self) -> bool:
-        """Whether switches hold too few packets at a port for workers that do not pace theirs."""
+        """Whether workers must pace their packets, for switches hold few at a port."""
         return self._queue_packets is not None
 
     def admit(

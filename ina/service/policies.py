@@ -113,7 +113,7 @@ class Policies:
         return servers_of(cluster, self.allocation)
 
     def take_over(self, core: Core) -> None:
-        """Replace the policies of a core with a network by these.
+        """Make a core that has a network decide by these policies.
 
         Raises as `core` and `Core.decide_by`.
         """
@@ -130,7 +130,7 @@ class Policies:
         core.decide_by(setup, policies_of(allocation), allocation, self._rules, servers)
 
     def change_cluster(self, core: Core, cluster: Topology) -> Changes:
-        """Replace the cluster of a core with a network and these policies.
+        """Set another cluster in a core that has a network and these policies.
 
         Returns the differences. Raises as `changes.renewed` and `Core.change_cluster`.
         """

@@ -29,7 +29,7 @@ def bundle(program: str, lanes: int) -> ProgramBundle:
 
 
 def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
-    """Return the switches with the missing settings of their program, and the program's offers to jobs.
+    """Return the switches with all settings of their program, and the program's offers to jobs.
 
     The program stays None if jobs use the switch's running program.
 

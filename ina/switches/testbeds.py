@@ -1,6 +1,6 @@
 """Topologies of real processes behind one interface, and jobs on them: loopback, namespaces, Mininet.
 
-On a testbed of namespaces, of any maker, workers are on its hosts, over the kernel's own UDP.
+On any testbed of namespaces, workers are on its hosts, over the kernel's own UDP.
 """
 
 from __future__ import annotations
