@@ -11,24 +11,24 @@ RunError
 ServiceError
 ├── StoreError         the state's folder cannot be used
 ├── Unknown            there is no such job, server or switch
-├── Conflict           what was asked contradicts what is there
+├── Conflict           the request contradicts the state
 ├── TooMany            a tenant submits more jobs than it may
 ├── RunnerGone         the process that runs a job's workers does not answer
-└── EngineError        Slurm or Ray does not do what it was asked to
+└── EngineError        Slurm or Ray does not fulfil a request
 """
 
 from __future__ import annotations
 
 
 class RunError(Exception):
-    """A run of jobs failed, or cannot be."""
+    """A run of jobs failed, or is impossible."""
 
     exit_code = 1
-    """Exit code of a command that this ends."""
+    """Exit code of a command that this error ends."""
 
 
 class BadRun(RunError):
-    """The run is invalid; `setting` names the field of a spec that is wrong, if there is one."""
+    """The run is invalid; `setting` names the wrong field of a spec, if there is one."""
 
     exit_code = 2
 
@@ -55,8 +55,8 @@ class AddressTaken(RunError):
 class ProcessFailed(RunError):
     """A switch or the fallback server did not start, or has ended.
 
-    `status` is its own exit status, after which it has printed the reason, and that of the command then; None
-    if it was killed.
+    `status` is its own exit status, after which it has printed the reason, and then the command's exit
+    status; None if it was killed.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -77,7 +77,7 @@ class StagesNotMeasured(RunError):
 
 
 class ServiceError(Exception):
-    """The service cannot do what it was asked to."""
+    """The service cannot fulfil a request."""
 
     exit_code = 1
 
@@ -91,7 +91,7 @@ class Unknown(ServiceError):
 
 
 class Conflict(ServiceError):
-    """What was asked contradicts what is there: a name that is taken, a job that is over."""
+    """The request contradicts the state: a name is taken, a job is over."""
 
 
 class TooMany(ServiceError):
@@ -107,4 +107,4 @@ class RunnerGone(ServiceError):
 
 
 class EngineError(ServiceError):
-    """Slurm or Ray does not do what it was asked to, or does not answer."""
+    """Slurm or Ray does not fulfil a request, or does not answer."""

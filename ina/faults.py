@@ -1,4 +1,4 @@
-"""Points between the steps of effects at which a test can have the daemon die."""
+"""Points between the steps of effects at which a test can kill the daemon."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ POINTS = (
     *("stopped", "one removed", "removed", "let go", "forgotten"),
     *("stray stopped", "stray forgotten", "log removed", "asked to end"),
 )
-"""All of them, in the order of a job's life: one after each call by which something outside changes."""
+"""All points, in the order of a job's life: one after each call with an outside effect."""
 VARIABLE = "INA_SERVICE_DIE_AT"
-"""``POINT:N``: at the Nth time at this point the process kills itself."""
+"""``POINT:N``: the process kills itself at the Nth time at this point."""
 
 _left = dict[str, int]()
 if text := os.environ.get(VARIABLE):
@@ -30,7 +30,7 @@ hook: Callable[[str], None] | None = None
 
 
 def fault_point(name: str) -> None:
-    """Do nothing, or die here as a test wants it."""
+    """Do nothing, or kill the process here for a test."""
     if hook is not None:
         hook(name)
     if _left and name in _left:

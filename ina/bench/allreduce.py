@@ -46,7 +46,7 @@ CHUNK = 1 << 16  # elements
 
 
 def by_gloo(data: Data, store: str) -> Callable[[], object]:
-    """Return a function that does the data's collective with torch.distributed's gloo."""
+    """Return a function that runs the data's collective with torch.distributed's gloo."""
     import torch
     import torch.distributed as dist
 
@@ -71,7 +71,7 @@ def by_gloo(data: Data, store: str) -> Callable[[], object]:
 
 
 def by_switch(data: Data) -> Callable[[], object]:
-    """Return a function that does the data's collective through the switch."""
+    """Return a function that runs the data's collective through the switch."""
     whole, shard = data.array, data.shard
     numbers: Numbers | None = None if data.array.dtype == np.int32 else "exponent"
     match data.operation:
@@ -86,7 +86,7 @@ def by_switch(data: Data) -> Callable[[], object]:
 
 
 class Data:
-    """The array that a collective works on, and what it has to be afterwards.
+    """The array of a collective, and its expected result.
 
     Filling and checking allocate no large temporary arrays: their effects on caches and page tables would be
     measured too.
@@ -100,17 +100,17 @@ class Data:
         dtype: Dtype = Dtype.FLOAT32,
         operation: Operation = Operation.ALLREDUCE,
     ) -> None:
-        """Make an array of so many elements, of all shards together; of shards, a multiple of `size`."""
+        """Make an array of `elements` elements, of all shards together; of shards, a multiple of `size`."""
         self._rank, self._size = rank, size
         self.operation = operation
         self.array: Array = np.empty(elements, dtype)
         self.shard: Array = np.empty(elements // size, dtype)
-        """What reduce-scatter leaves at this rank, and what all-gather takes there."""
+        """Result of reduce-scatter at this rank, and input of all-gather there."""
         largest = 1_000_000 if dtype is Dtype.INT32 else 1
         self._base = np.linspace(-largest, largest, elements, dtype=dtype)
 
     def fill(self) -> None:
-        """Fill with values of which it is known what the collective makes of them."""
+        """Fill with values for which the collective's result is known."""
         factor = self.array.dtype.type(self._rank + 1)
         match self.operation:
             case Operation.ALLREDUCE | Operation.REDUCE_SCATTER:
@@ -123,7 +123,7 @@ class Data:
                 np.multiply(self._base, factor if self._rank == 0 else 0, out=self.array)
 
     def check(self, bound: float) -> None:
-        """Raise unless the collective has made of every rank's `fill` what it must, within `bound`."""
+        """Raise unless the collective's result of every rank's `fill` is right within `bound`."""
         total = self._size * (self._size + 1) // 2
         match self.operation:
             case Operation.ALLREDUCE:
@@ -137,7 +137,7 @@ class Data:
                 self._compare(self.array, self._base, 1, 0.0)
 
     def _own(self, rank: int, whole: Array | None = None) -> Array:
-        """Return a rank's shard of an array, or of what the first rank fills in."""
+        """Return a rank's shard of an array, or of the first rank's fill."""
         part = slice(rank * self.shard.size, (rank + 1) * self.shard.size)
         return self._base[part] if whole is None else whole[part]
 
@@ -157,11 +157,11 @@ def _in_blocks(array: Array, block: Block) -> Contender:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to do the collective."""
+    """One implementation of the collective."""
 
     run: Callable[[], object]
     bound: float
-    """Error that it may make."""
+    """Largest permitted error."""
 
 
 def measure(contender: Contender, data: Data) -> tuple[float, float]:
@@ -179,7 +179,7 @@ def measure(contender: Contender, data: Data) -> tuple[float, float]:
 
 
 def slowest(directory: Path, workers: int) -> dict[str, list[float]]:
-    """Read the ranks' times by operation; the time of an iteration is that of its slowest rank."""
+    """Read the ranks' times by operation; the time of an iteration is its slowest rank's."""
     return _together(directory, workers, "times_s", max)
 
 
@@ -216,7 +216,7 @@ def main() -> None:
     if options.gloo_store:
         contenders["gloo"] = Contender(by_gloo(data, options.gloo_store), fine)
 
-    for contender in contenders.values():  # first uses pay for connections and page faults
+    for contender in contenders.values():  # first uses include connections and page faults
         measure(contender, data)
     times: dict[str, list[float]] = {name: [] for name in contenders}
     busy: dict[str, list[float]] = {name: [] for name in contenders}

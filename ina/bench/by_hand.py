@@ -1,4 +1,4 @@
-"""What a person would write in C for the packets of one job (``by_hand.c``): a ceiling to compare with."""
+"""A program in C by hand for the packets of one job (``by_hand.c``): a ceiling for comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from softswitch.engine.build import build_c
 
 @dataclass(frozen=True, slots=True)
 class HandWorker:
-    """Where a rank's contributions come from, and where its results go to."""
+    """The source of a rank's contributions, and the destination of its results."""
 
     port: int
     mac: str
@@ -51,7 +51,7 @@ class ByHand:
             library.by_hand_member(self._state, job, rank, worker.port, *addresses, wire.INA_UDP_PORT)
 
     def process(self, frame: bytes, port: int) -> list[bytes]:
-        """Return the copies of the result that a frame leads to, by rank; none: there is no result yet."""
+        """Return the copies of a frame's result, by rank; empty: there is no result yet."""
         out = ctypes.create_string_buffer(self._copies * len(frame))
         length = self._library.by_hand_process(self._state, frame, len(frame), port, self._copies, out)
         each = length // self._copies

@@ -1,7 +1,7 @@
-"""Drives frames through a pipeline in memory, as fast as it goes: any program, any frames.
+"""Drives frames through a pipeline in memory at full speed: any program, any frames.
 
-`FrameLoop` does so in C, on one core without queues in between; `frames_per_s` does the same once from
-Python, with any pipeline, to compare with; `packet_times` is about the packets of a script.
+`FrameLoop` does so in C, on one core without queues in between; `frames_per_s` makes one pass from Python,
+with any pipeline, for comparison; `packet_times` measures the packets of a script.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from softswitch.stf import Control, PacketLine, Statement
 from softswitch.stf.control import EmbeddedPlane
 
 Frames = Sequence[tuple[bytes, int]]
-"""Frames and the ports that they come in by."""
+"""Frames and their input ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class FrameLoop:
             pipeline: a compiled one, its tables filled.
             frames: in the order in which they arrive.
             replicas: port and replication id of each copy of a multicast.
-            number_offset: where each frame has a 32-bit number, big endian.
-            number_step: what that number grows by from pass to pass.
+            number_offset: offset of each frame's 32-bit number, big endian, in bytes.
+            number_step: increment of that number from pass to pass.
 
         Raises:
             PipelineError: the pipeline is not a compiled one.
@@ -87,11 +87,11 @@ class FrameLoop:
 
     @property
     def memory(self) -> tuple[Any, Any, int, int]:
-        """The frames, their table (``struct bench_frame``), how many, and what their number grows by."""
+        """The frames, their table (``struct bench_frame``), their count, and the step of their numbers."""
         return self._frames, self._table, len(self._table), self._run.number_step
 
     def run(self, passes: int, *, one_by_one: bool = False) -> LoopPass:
-        """Go over the frames that many times; `one_by_one`: fetch nothing ahead of a frame's turn.
+        """Process the frames `passes` times; `one_by_one`: fetch nothing ahead of a frame's turn.
 
         Raises PipelineError if there is no memory for a packet.
         """
@@ -107,11 +107,11 @@ class FrameLoop:
     ) -> float:
         """Return the processor time in seconds of the sums alone: the lower bound of all programs.
 
-        The values of each frame, 32 bits and big endian, are added to those of a slot that the frame's number
-        chooses; every sum of `contributors` frames is copied out `contributors` times.
+        The values of each frame, 32 bits and big endian, are added to a slot's values; the frame's number
+        selects the slot; every sum of `contributors` frames is copied out `contributors` times.
 
         Args:
-            passes: How often all frames are processed.
+            passes: Number of passes over all frames.
             values_offset: Position of the values in a frame, in bytes.
             lanes: Number of values.
             slots: Number of slots.
@@ -140,7 +140,7 @@ _RECIRCULATED = 4
 
 
 def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[int, int]]) -> float:
-    """Return how many frames a second go through any pipeline, called from Python, in one pass."""
+    """Return the frames per second through any pipeline, called from Python, in one pass."""
     copies = [Copy(egress_port=port, egress_rid=rid) for port, rid in replicas]
     started = time.perf_counter()
     for frame, port in frames:
@@ -182,9 +182,9 @@ class PacketTime:
 def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[PacketTime]:
     """Return the time of each packet of a script, with all of its entries and groups.
 
-    Each is given to the program some thousand times, one after the other, and the fastest turn counts: so
-    registers hold what the packet itself has left there, and everything is in the processor's caches. A
-    resubmitted, recirculated or cloned packet is counted up to there. Raises ScriptError, NoCompiler.
+    Each is processed by the program some thousand times, one after the other, and the fastest turn counts: so
+    registers hold the packet's own values, and all data is in the processor's caches. A resubmitted,
+    recirculated or cloned packet is counted up to there. Raises ScriptError, NoCompiler.
     """
     pipeline = load(program, backend="compiled")
     with Switch({}) as switch:

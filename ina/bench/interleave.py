@@ -1,7 +1,7 @@
 """Jobs and groups of `ina schedule interleave`, with predicted and measured speeds.
 
-The jobs are `hostlib.demos.four_stages` with different options, so that each is long in another stage, as the
-four models of the paper are (Muri, SIGCOMM'22, table 1).
+The jobs are `hostlib.demos.four_stages` with different options, so that each is long in another stage, like
+the four models of the paper (Muri, SIGCOMM'22, table 1).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ KINDS: Mapping[str, JobKind] = {
     "wide": JobKind(record=4096, batch=16, views=1, masks=1, hidden=384),
     "even": JobKind(record=1 << 18, batch=128, views=24, masks=16, hidden=96),
 }
-"""Long in storage, CPU, GPU, network; and nowhere in particular."""
+"""Long in storage, CPU, GPU, network; and in none."""
 
 GROUPS = (
     "load+deep",
@@ -112,7 +112,7 @@ class Comparison:
 def compare(
     alone: Sequence[StageProfile], together: Sequence[StageProfile], offsets: Sequence[int]
 ) -> Comparison:
-    """Compare the prediction for a group that ran with these offsets with the measurements."""
+    """Compare the prediction for a group with these offsets with the measurements."""
     stages = [each.stages_s for each in alone]
     predicted_s = round_s(stages, offsets)
     measured_s = sum(each.iteration_s for each in together) / len(together)
@@ -130,15 +130,15 @@ def compare(
 
 POLL_S = 0.01
 SETTLED = 2
-"""Iterations that do not count after a change: one was under way, and caches of other cores are cold."""
+"""Iterations that do not count after a change: one was in progress, and caches of other cores are cold."""
 
 MOST_ITERATIONS = 60
-"""Iterations that can be measured at a time: a turn server keeps few more
+"""Most iterations of a measurement: a turn server keeps few more
 (`hostlib.interleave.stages.KEPT`)."""
 
 
 class CpusNotMeasured(ControllerError):
-    """A job cannot be measured, or has ended before it was."""
+    """A job cannot be measured, or ended before its measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ class CpuMeasurement:
 
 
 class JobOnCpus:
-    """A job that runs under a turn server, and whose CPUs can be changed.
+    """A job under a turn server, with changeable CPUs.
 
-    `ended` says why there will be no more iterations, None while it runs. It is given `patience_s` for each
-    iteration, from its start on.
+    `ended` returns why there will be no more iterations, None while it runs. The limit for each iteration is
+    `patience_s`, from its start on.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class JobOnCpus:
 
     def measure(self, cpus: Sequence[int], iterations: int) -> CpuMeasurement:
         """Bind the job to these CPUs and return the time of these iterations. Raises CpusNotMeasured."""
-        self._wait(1)  # before, nobody may have joined
+        self._wait(1)  # before, no worker may have joined
         bind(self._turns.processes(self._name), cpus)
         begun = self._turns.iterations(self._name)
         self._wait(begun + SETTLED + iterations)
@@ -174,7 +174,7 @@ class JobOnCpus:
         return CpuMeasurement(len(cpus), job_profile(latest))
 
     def _wait(self, number: int) -> None:
-        """Return when the job has done so many iterations."""
+        """Return when the job has done `number` iterations."""
         seen, since_s = -1, time.monotonic()
         while (done := self._turns.iterations(self._name)) < number:
             if done > seen:

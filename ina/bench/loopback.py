@@ -32,7 +32,7 @@ def copy_time_s(total_bytes: int, frame_bytes: int) -> float:
             child = os.fork()
             if child == 0:
                 _serve(receiver, total_bytes)
-        sender.recv(8)  # it runs: what a new process costs is not the copy's
+        sender.recv(8)  # it runs: the cost of a new process is not the copy's
         started = time.perf_counter()
         _send(sender, total_bytes, bytes(superframe))
         elapsed = time.perf_counter() - started
@@ -51,7 +51,7 @@ def _send(sender: socket.socket, total: int, superframe: bytes) -> None:
 
 
 def _serve(receiver: socket.socket, total: int) -> NoReturn:
-    """Be the child process: nothing of the parent's may run in it, not even on an error."""
+    """Run the child process: none of the parent's code may run in it, not even after an error."""
     status = 1
     try:
         receiver.send(bytes(8))

@@ -1,4 +1,4 @@
-"""OpenMPI's allreduce, for `ina bench allreduce --baseline mpi`: ranks of mpirun, after those of the switch.
+"""OpenMPI's allreduce, for `ina bench allreduce --baseline mpi`: ranks of mpirun, after the switch's ranks.
 
 They are separate processes, so they cannot take turns with the others, iteration by iteration.
 """
@@ -34,7 +34,7 @@ def run(directory: Path, workers: int, payload: int, iterations: int, dtype: Dty
     """Measure with mpirun.
 
     Args:
-        directory: Where the ranks write their times, in the format of the switch's ranks.
+        directory: The folder for the ranks' times, in the format of the switch's ranks.
         workers: Number of ranks.
         payload: Bytes of the array.
         iterations: Number of measurements.
@@ -46,7 +46,7 @@ def run(directory: Path, workers: int, payload: int, iterations: int, dtype: Dty
     mpirun = _mpirun()
     assert mpirun is not None
     words = (str(directory), str(payload), str(iterations), dtype.value)
-    # more ranks than cores are none of OpenMPI's business, nor is who asks
+    # OpenMPI must accept more ranks than cores, and any user
     options = ["--oversubscribe", "--bind-to", "none", "-np", str(workers)]
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
@@ -79,7 +79,7 @@ def _be_rank(directory: Path, payload: int, iterations: int, dtype: Dtype) -> No
         world.Allreduce(MPI.IN_PLACE, data.array)
         elapsed, work = time.perf_counter() - started, time.process_time() - worked
         data.check(1e-5 * world.size)
-        if iteration:  # the first use pays for connections and page faults
+        if iteration:  # the first use includes connections and page faults
             times.append(elapsed)
             busy.append(work)
     found = {"times_s": {"mpi": times}, "processor_s": {"mpi": busy}}
@@ -87,7 +87,7 @@ def _be_rank(directory: Path, payload: int, iterations: int, dtype: Dtype) -> No
 
 
 def main() -> None:
-    """Be a rank that mpirun has started."""
+    """Run a rank that mpirun has started."""
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     parser.add_argument("bytes", type=int)

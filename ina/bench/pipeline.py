@@ -1,9 +1,9 @@
 """Throughput of a compiled program in aggregation packets per second, in memory, on one core.
 
-The traffic of ``exclusive.p4`` is that of one job of `contributors` workers: bursts of consecutive packets
-from one worker after the other, sequence numbers running on for ever. In ``shared.p4`` several such jobs
-take turns on one array of slots, with different priorities; some contributions collide, and stranded partial
-sums are evicted by age or rank. Every packet goes through ingress; each one that completes a sum goes through
+The traffic of ``exclusive.p4`` is one job's, with `contributors` workers: bursts of consecutive packets from
+one worker after the other, with ever increasing sequence numbers. In ``shared.p4`` several such jobs take
+turns on one array of slots, with different priorities; some contributions collide, and stranded partial sums
+are evicted by age or rank. Every packet goes through ingress; each one that completes a sum goes through
 egress once per worker, each one forwarded to the fallback server once.
 """
 
@@ -36,13 +36,13 @@ FIRST_JOB = 7
 REPORTED = ("completed", "collided", "evicted")
 
 COMPLETED_SHARE = 0.8
-"""A run in which fewer of the possible sums were completed measures something else."""
+"""Least share of completed sums of a valid run."""
 
 UPLINK_PORT = 100
 MAX_AGE_PASSES = 2
 PSN_APART = 1_001_097
-"""Distance between the jobs' sequence numbers: so that with 2048 shared slots neighbours, whose
-packets follow each other through the slots, are a tenth of a burst into each other's."""
+"""Distance between the jobs' sequence numbers: with 2048 shared slots, neighbours, whose packets follow each
+other through the slots, overlap by a tenth of a burst."""
 
 SWITCH_MAC, SWITCH_IP = "02:00:00:00:00:01", "10.0.0.254"
 
@@ -62,17 +62,17 @@ class PipelineBench:
     median_packets_per_s: float
     ns_per_packet: float
     bare_ns_per_packet: float
-    """The same additions and copies of the same frames by themselves, best round."""
+    """Time of the same additions and copies of the same frames by themselves, best round."""
     by_hand_ns_per_packet: float | None
-    """The same packets through a program written by hand in C, best round; None: there is none for these."""
+    """Time of the same packets through a program by hand in C, best round; None: there is none for these."""
     copies_per_packet: float
     interpreter_packets_per_s: float
     completed_share: float
-    """Sums that were completed in a slot, of those that could be."""
+    """Part of the possible sums that were completed in a slot."""
     collided_share: float
-    """Packets that found their slot taken."""
+    """Part of the packets that found their slot taken."""
     evicted_share: float
-    """Packets that took another sum's slot."""
+    """Part of the packets that took another sum's slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Traffic:
     burst: int
 
     def frames(self, lanes: int) -> list[tuple[bytes, int]]:
-        """Return one burst of each worker of each job in turn, with the ports they come from."""
+        """Return one burst of each worker of each job in turn, with the input ports."""
         return [
             (_frame(lanes, self.contributors, job, rank, job * PSN_APART + psn), self.port(job, rank))
             for rank in range(self.contributors)
@@ -141,7 +141,7 @@ def bench_pipeline(
     passes = max(10, int(first.packets / first.cpu_s * round_s / len(frames)))
     by_hand = None if shared or program.tofino else admit_by_hand(traffic, lanes)
     measured, bare_s, by_hand_s = [], [], []
-    for _ in range(rounds):  # in turn: what slows the machine down slows down all
+    for _ in range(rounds):  # in turn: a slower machine slows down all
         measured.append(loop.run(passes))
         if by_hand is not None:
             by_hand_s.append(by_hand.run_s(loop, passes))

@@ -1,8 +1,8 @@
 """The embedded switch as a switch: forwarding in memory, look-ups in large tables, table writes.
 
 The program forwards by an exact table of MAC addresses or, of IP packets, by a ternary table of filters and
-the longest prefix. Frames hit random entries, so many that these do not stay in the nearer caches; times are
-those of the thread, a whole packet each: parser, look-up, ingress, egress, deparser.
+the longest prefix. Frames hit random entries, too many for the nearer caches; times are the thread's, for a
+whole packet: parser, look-up, ingress, egress, deparser.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
 
 LEAST_FRAMES, MOST_FRAMES = 4096, 1 << 19
-"""Frames that a round goes over: four for each entry, within these bounds."""
+"""Limits of the frames in a round: four for each entry, within these."""
 
 WRITES_PER_BATCH = 1000
 
 PORTS = 512
-"""Ports that entries are written for in turn, all that v1model knows: as many different actions."""
+"""Ports of the entries in turn, all of v1model's: the same number of different actions."""
 
 PROGRAM = """
 #include <core.p4>
@@ -99,7 +99,7 @@ class Case:
     entries: int
     ns_per_packet: float
     one_by_one_ns_per_packet: float
-    """The same in turns, without fetching entries ahead of a packet's turn."""
+    """Time in turns, without fetching entries ahead of a packet's turn."""
     forwarded: float
     """Fraction of the packets that left."""
 
@@ -151,7 +151,7 @@ def bench_switch(
 
 
 def _best_ns(loop: FrameLoop, round_s: float, rounds: int) -> tuple[float, float]:
-    """Return the least time per packet in nanoseconds, as the switch does it and one by one, in turns."""
+    """Return the least time per packet in nanoseconds, in the switch's way and one by one, in turns."""
     passes, once = 1, loop.run(1)
     if once.cpu_s > 0:
         passes = max(1, int(round_s / once.cpu_s))
@@ -185,7 +185,7 @@ def _exact(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _lpm(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
-    """Prefixes of 8 to 32 bits, most of them 24 as in tables of the Internet."""
+    """Return prefixes of 8 to 32 bits, most of them 24 as in tables of the Internet."""
     prefixes: set[tuple[int, int]] = set()
     while len(prefixes) < count:
         length = rng.choice((*range(16, 25), *[24] * 8, *range(25, 33)))
@@ -200,7 +200,7 @@ def _lpm(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _ternary(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
-    """Filters by destination that pass known frames, among many that match nothing."""
+    """Return filters by destination that pass known frames, among many that match nothing."""
     full = (1 << 32) - 1
     for number in range(count):
         patterns = (ir.Pattern("any"), ir.Pattern("mask", number, full), ir.Pattern("mask", 17, 0xFF))
@@ -211,7 +211,7 @@ def _ternary(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _writes_per_s(text: str, count: int) -> float:
-    """Insert entries over P4Runtime on loopback; per second of this process, client and server together."""
+    """Return entries inserted per second over P4Runtime on loopback, in one process with the server."""
     with softswitch.Switch({0: softswitch.parse_port("memory")}) as switch:
         service = softswitch.serve(switch, source=text)
         try:

@@ -18,12 +18,12 @@ from ina.bench.veth_bed import FRAME, SUPERFRAME, FrameLink, Kind, RawFrames, Su
 
 SMALL_FRAME = 64
 WINDOW: Mapping[Kind, int] = {"ina": 512, "bmv2": 64}
-"""Frames under way at most. Of more, BMv2 drops those that its queue of 64 has no room for."""
+"""Most frames in flight. BMv2 drops the frames beyond its queue of 64."""
 SUPERFRAMES = 24
-"""Superframes under way at most."""
+"""Most superframes in flight."""
 PAUSE_S = 20e-6
 PATIENCE_S = 5.0
-"""After so long without an arrival all that is under way counts as lost."""
+"""Time without an arrival after which all frames in flight count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class VethBench:
 def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
     """Measure our switch and, for a `baseline`, BMv2 with the same program and frames, in turns.
 
-    Raises LiveError (NotHere says what this machine lacks) or ControllerError.
+    Raises LiveError (NotHere: this machine lacks a requirement) or ControllerError.
     """
     kinds: tuple[Kind, ...] = ("ina", "bmv2") if baseline else ("ina",)
     check(kinds)
@@ -122,9 +122,9 @@ def keep_full(link: FrameLink, window: int, duration_s: float, clock: Callable[[
     """Send with at most `window` frames in flight; return the numbers of frames that arrived and were lost.
 
     Args:
-        link: The way from host to host.
+        link: The path from host to host.
         window: Most frames in flight.
-        duration_s: For how long to send.
+        duration_s: Time of sending, in seconds.
         clock: Returns the time in seconds.
     """
     sent = lost = seen = 0

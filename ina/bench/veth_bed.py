@@ -75,7 +75,7 @@ class VethBed:
     state: State
 
     def cpu_s(self) -> float:
-        """Return the processor time that the switch has used, its own and the kernel's for it, in s."""
+        """Return the processor time of the switch, its own and the kernel's for it, in s."""
         fields = Path(f"/proc/{self.state.switches[SWITCH]}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -97,7 +97,7 @@ def check(kinds: Sequence[Kind]) -> None:
 
 @contextlib.contextmanager
 def bed(kind: Kind, *, offload: bool) -> Iterator[VethBed]:
-    """Have a testbed with a filled table; all is removed after the block.
+    """Make a testbed with a filled table; remove it after the block.
 
     With `offload` hosts leave segmentation and checksums to their interfaces, so that superframes reach the
     switch; without, only frames of their MTU do.
@@ -176,7 +176,7 @@ class FrameSender:
         self._library = ctypes.CDLL(None, use_errno=True)
 
     def send(self, count: int) -> int:
-        """Send `count` copies, `BATCH` at most; return how many of them the socket took. Raises OSError."""
+        """Send `count` copies, `BATCH` at most; return the number that the socket took. Raises OSError."""
         sent = self._library.sendmmsg(self.at.fileno(), self._messages, min(count, BATCH), 0)
         if sent < 0:
             number = ctypes.get_errno()
@@ -197,13 +197,13 @@ _NOBODYS_TYPE = b"\x90\x00"  # Ethernet's configuration testing: the receiving k
 
 
 class FrameLink(Protocol):
-    """A way from host to host. Both counts are of frames."""
+    """A path from host to host. Both counts are of frames."""
 
     def send(self, frames: int) -> int:
-        """Send at most `frames` frames; return how many were sent."""
+        """Send at most `frames` frames; return the number sent."""
 
     def arrived(self) -> int:
-        """Return how many frames have arrived in all."""
+        """Return the total number of arrived frames."""
 
 
 class RawFrames:
@@ -217,7 +217,9 @@ class RawFrames:
 
     def send(self, frames: int) -> int:
         """Send frames; see `FrameLink.send`."""
-        return self._sender.send(frames) if frames >= BATCH else 0  # fewer would cost as many calls
+        return (
+            self._sender.send(frames) if frames >= BATCH else 0
+        )  # fewer would cost the same number of calls
 
     def arrived(self) -> int:
         """Return the arrivals; see `FrameLink.arrived`."""
@@ -285,5 +287,5 @@ def _packet_socket() -> socket.socket:
 
 
 def _interface_counters() -> FileIO:
-    """Return a file of this namespace's counters that can be read anywhere."""
+    """Return a file of this namespace's counters that can be read from any namespace."""
     return Path("/proc/thread-self/net/dev").open("rb", buffering=0)

@@ -1,1 +1,1 @@
-"""What ``ina doctor`` and ``ina host`` find out of machines, and of a job on them."""
+"""Findings of ``ina doctor`` and ``ina host`` on machines, and on a job on them."""

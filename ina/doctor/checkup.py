@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, judged from facts: pure functions, each finding with what to do about it."""
+"""Faults of a cluster, judged from facts: pure functions, each finding with its remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ina.doctor.machine_facts import MachineFacts
 HEADER_BYTES: Final = 20 + 8 + 28
 """IPv4, UDP and INA headers of a packet."""
 CLOCK_S: Final = 5.0
-"""Clocks that differ by more make logs hard to compare."""
+"""Clocks with a larger difference make logs hard to compare."""
 RECEIVE_BYTES: Final = 1 << 17
 OPEN_FILES: Final = 256
 SHARED_BYTES: Final = 32 << 20
@@ -24,7 +24,7 @@ SLOW: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong."""
+    """A fault."""
 
     where: str
     """The switch or machine."""
@@ -43,15 +43,15 @@ def of_machine(
     lanes: int,
     asked: tuple[float, float],
 ) -> Iterator[Finding]:
-    """Yield what is wrong with a machine by itself.
+    """Yield the faults of a machine by itself.
 
     Args:
         topology: The cluster file.
         machine: Name of the machine.
-        facts: Of it.
-        version: This machine's.
+        facts: The machine's facts.
+        version: This machine's version.
         lanes: Values of a packet.
-        asked: This machine's clock before and after it was asked.
+        asked: This machine's clock before and after the request.
     """
     if facts.version != version:
         yield Finding(
@@ -134,13 +134,13 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
 def of_silence(
     topology: Topology, machine: str, refused: Mapping[str, Mapping[str, int]], error: str
 ) -> Finding:
-    """Return why a machine's packets are not answered, by what switches have counted meanwhile.
+    """Return why a machine's packets are not answered, from the switches' counters.
 
     Args:
         topology: The cluster file.
         machine: Name of the machine.
-        refused: By switch, packets that it refused, by reason.
-        error: What the machine's own rank says.
+        refused: Refused packets, by switch and reason.
+        error: The error of the machine's own rank.
     """
     switch = topology.rack_of[machine]
     port = topology.port_to(switch, machine)

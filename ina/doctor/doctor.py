@@ -1,4 +1,4 @@
-"""Examines a cluster: its switches, its machines, the ways between them, and the fallback server."""
+"""Examination of a cluster: its switches, its machines, the paths between them, and the fallback server."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ina.service.live import WorkerOptions, run_on
 from ina.switches.cluster_fabric import address_of, opened, server_for
 
 LOOK_S: Final = 30.0
-"""Longest time for a machine to tell its facts."""
+"""Longest time for a machine's facts."""
 TIMEOUT_S: Final = 3.0
-"""Without an answer of the switch."""
+"""Time without an answer of the switch."""
 PORT_COUNTS: Final = ("wrong_port", "unknown_job", "wrong_epoch", "bad_version", "bad_lanes", "bad_length")
 FALLBACK: Final = "fallback server"
 Counts = Mapping[str, Mapping[str, int]]
@@ -38,29 +38,29 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(slots=True)
 class Examination:
-    """What was found."""
+    """Result of an examination."""
 
     findings: list[Finding] = field(default_factory=list)
     goodputs_bps: dict[str, float] = field(default_factory=dict)
-    """By machine, alone; "all" together."""
+    """Goodput in bit/s by machine, alone; "all" together."""
 
     @property
     def healthy(self) -> bool:
-        """True if jobs can run on all machines."""
+        """Whether jobs can run on all machines."""
         return all(each.harmless for each in self.findings)
 
 
 def examine(
     cluster: ClusterSpec, machines: Sequence[str], launch_with: str, on_step: Callable[[str], None]
 ) -> Examination:
-    """Examine the switches of a cluster file, these machines, and the ways between them.
+    """Examine the switches of a cluster file, these machines, and the paths between them.
 
-    What cannot work after what was found is not tried.
+    Checks that must fail after earlier findings are left out.
 
     Args:
         cluster: The switches and machines.
         machines: Names of the machines.
-        launch_with: Command that starts something on a machine.
+        launch_with: Command that starts a command on a machine.
         on_step: Called with a text before each step.
     """
     found, topology = Examination(), cluster.topology
@@ -80,7 +80,7 @@ def examine(
         good += [name] if all(each.harmless for each in own) else []
     if offers is None:
         return found
-    # one that only has the fallback server beside its own worker sums with others alone, if there are any
+    # a machine with only the fallback server beside its own worker sums with others alone, if there are any
     others = offers.shared and len(good) > 1
     together = [name for name in good if others and server_for(topology, [name]) is None]
     for name in [name for name in good if name not in together]:
@@ -100,7 +100,7 @@ def examine(
 
 
 def _switches(cluster: ClusterSpec, found: Examination) -> SwitchInfo | None:
-    """Ask all switches; return what all offer, or None if jobs cannot run."""
+    """Query all switches; return their common offers, or None if jobs cannot run."""
     offers: dict[str, SwitchInfo] = {}
     for name in cluster.topology.switch:
         try:
@@ -127,7 +127,7 @@ def _switches(cluster: ClusterSpec, found: Examination) -> SwitchInfo | None:
 
 
 def _alike(one: SwitchInfo, other: SwitchInfo) -> bool:
-    """Return whether both offer the same to jobs."""
+    """Return whether both have the same offers to jobs."""
     return one.covers(other) and other.covers(one)
 
 
@@ -162,7 +162,7 @@ def _try(
     *,
     slots: int | None = None,
 ) -> None:
-    """Sum on machines, one rank on each, and note how fast, or what went wrong."""
+    """Sum on machines, one rank on each, and record the goodput, or the failure."""
     command = tuple(command_line.module("ina.doctor.probe"))
     spec = LaunchSpec(
         job=Job(name=NAMELESS, workers=len(machines), slots=slots, command=command),

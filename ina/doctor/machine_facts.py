@@ -1,4 +1,4 @@
-"""What ``ina doctor`` wants to know of a machine, gathered there: a program, IP PORT of its workers."""
+"""Facts of a machine for ``ina doctor``, gathered there: a program, IP PORT of its workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MachineFacts:
     """Its clock, seconds since 1970."""
     interfaces: tuple[Interface, ...]
     port_taken: str
-    """Why the workers' UDP port cannot be had; "": it can."""
+    """Why the workers' UDP port cannot be used; "": it can."""
     receive_bytes: int | None
     """Largest receive buffer of a socket; None: not known."""
     open_files: int
@@ -37,11 +37,11 @@ class MachineFacts:
     shared_bytes: int
     """Free shared memory."""
     sealing: bool
-    """Whether the package that seals messages is there."""
+    """Whether the package that seals messages is installed."""
 
     @classmethod
     def here(cls, ip: str, udp_port: int) -> Self:
-        """Return this machine's, whose workers use this address."""
+        """Return the facts of this machine, whose workers use this address."""
         try:
             receive_bytes = int(RECEIVE_LIMIT.read_text())
         except (OSError, ValueError):

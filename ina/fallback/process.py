@@ -16,19 +16,19 @@ from ina.launch.server_process import ServerProcess
 _log = logging.getLogger(__name__)
 RESTARTS = 5
 CALM_S = 60.0
-"""One that has served for so long starts again as often as at first."""
+"""Time of service after which the next restarts are as frequent as at first."""
 ASK_S = 0.25
-"""Interval at which it is asked for statistics, which also tells that it lives."""
+"""Interval of requests for statistics, whose answers also show that it lives."""
 
 ANSWER_S = 10.0
-"""Longest wait for the last counts of one that lives, but may have to wait for a processor."""
+"""Longest wait for the last counts of a living server, which may have to wait for a processor."""
 START_S = 30.0
 
 TITLE = "the fallback server"
 
 
 def description(tree: TreeAdmission) -> dict[str, Any]:
-    """Return an admitted job as a fallback server takes it (`hostlib.fallback.FallbackJob`)."""
+    """Return an admitted job in the form of a fallback server (`hostlib.fallback.FallbackJob`)."""
     found: dict[str, Any] = {
         "job": tree.job,
         "epoch": tree.epoch,
@@ -57,7 +57,7 @@ class Fallback(Protocol):
         """Return why there is no longer a fallback server, or None. Call it several times per second."""
 
     def stop(self) -> None:
-        """Have nothing to do with it any more."""
+        """Disconnect from the server."""
 
     def statistics(self, job: int) -> dict[str, float]:
         """Return the known counters of a job by name."""
@@ -81,8 +81,8 @@ class FallbackProcess:
 
         Args:
             port: the root switch's port for it.
-            arguments: those of ``ina fallback``.
-            prefix: as of `ServerProcess`.
+            arguments: arguments of ``ina fallback``.
+            prefix: see `ServerProcess`.
             patience_s: silence after which it counts as stuck, and is killed; workers wait longer.
 
         Raises:
@@ -96,7 +96,7 @@ class FallbackProcess:
         self._change = threading.Condition()
         self._restarts = 0
         self._final: str | None = None
-        # What servers before this one counted, by job, and the latest statistics of this one.
+        # Counts of earlier servers, by job, and the latest statistics of this one.
         self._before: dict[int, dict[str, float]] = {}
         self._latest: dict[str, Any] = {}
         self._checked_at = self._silent_s = 0.0
@@ -145,9 +145,9 @@ class FallbackProcess:
         return self.counts([job])[job]
 
     def counts(self, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
-        """Return the known counters of jobs, each by name, including those of servers that died.
+        """Return the known counters of jobs, each by name, including the counts of servers that died.
 
-        One that is being started has counted nothing yet, and is not waited for.
+        A server that is being started has counted nothing yet, and is not waited for.
         """
         with self._change:
             self._ask()
@@ -159,7 +159,7 @@ class FallbackProcess:
 
     def _check_answers(self) -> None:
         now = time.monotonic()
-        # Of a pause of our own process nothing counts but the moment in which the answer could be heard.
+        # Of a pause of our own process only the moment counts in which an answer could be received.
         self._silent_s += min(now - self._checked_at, ASK_S)
         self._checked_at = now
         if self._answered == self._asked:

@@ -1,4 +1,4 @@
-"""The fallback server of another process, as jobs here see it (`ina.fallback.service`)."""
+"""The fallback server of another process, for jobs of this one (`ina.fallback.service`)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ina.fallback.service import ASK_S, HELLO_S, check_secret, received
 PATIENCE_S: Final = 5.0
 """Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
 IDLE_S: Final = 20.0
-"""Time after which the connection of an owner that has no jobs there ends."""
+"""Time after which the connection of an owner without jobs there ends."""
 _RETRY_S: Final = 0.2
 
 
 class RemoteFallback:
-    """As of `ina.fallback.process.Fallback`. A connection that is lost is made again.
+    """An `ina.fallback.process.Fallback`; a lost connection is made again.
 
-    The jobs of an `owner` stay there when the connection ends, and are told all together (`hold`).
+    The jobs of an `owner` stay there when the connection ends, and are sent all together (`hold`).
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class RemoteFallback:
             port: the root switch's port for it.
             machine: name of its machine, for messages.
             address: where its service listens.
-            secret: that it has, too; None: it asks for none.
-            lanes: values of a packet, which it must have, too.
-            owner: whose jobs they are; "": of this connection.
+            secret: its secret; None: it asks for none.
+            lanes: values of a packet, equal to the server's.
+            owner: the jobs' owner; "": this connection.
 
         Raises:
             BadRun: a short secret.
@@ -68,13 +68,13 @@ class RemoteFallback:
         self._jobs: dict[int, Mapping[str, Any]] = {}
         self._statistics: dict[int, dict[str, float]] = {}
         self._asked: set[int] = set()
-        """Jobs whose statistics are waited for."""
+        """Jobs with a pending request for statistics."""
         self._change = threading.Condition()
         self.over = False
         """Whether it was stopped, or is idle."""
         self._needed_s = time.monotonic()
         self._told = False
-        """Whether `hold` was called: before, the jobs of the owner stay as they are."""
+        """Whether `hold` was called: until then, the owner's jobs stay as they are."""
         self._serves: list[int] = []
         self._final: str | None = None
         self._silent_s = 0.0
@@ -85,7 +85,7 @@ class RemoteFallback:
         except (OSError, MessageError) as error:
             raise ProcessFailed(f"{self._title} does not answer: {error}{advice}") from error
         self._lapsed = not self._serves
-        """Whether it has not served what it should, since that was told last."""
+        """Whether it has failed to serve its jobs since the last `hold`."""
         threading.Thread(target=self._listen, name="fallback", daemon=True).start()
         threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
 
@@ -102,7 +102,7 @@ class RemoteFallback:
             self._say({"remove": job})
 
     def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
-        """Serve these jobs of the owner, and no others; return when it does. Raises ProcessFailed."""
+        """Serve these jobs of the owner, and no others; return once it does. Raises ProcessFailed."""
         with self._change:
             added = [each for job, each in jobs.items() if self._jobs.get(job) != each]
             self._jobs, self._needed_s, self._told = {**jobs}, time.monotonic(), True
@@ -112,13 +112,13 @@ class RemoteFallback:
             self._lapsed = False
 
     def lives(self) -> bool:
-        """Return whether it has served the owner's jobs since it was told of them last."""
+        """Return whether it has served the owner's jobs since the last `hold`."""
         return self.check() is None and not self._lapsed
 
     def check(self) -> str | None:
         """Return why there is no fallback server any more, or None. Call it several times per second."""
         now = time.monotonic()
-        # of a pause of our own process nothing counts but the moment in which the answer could be heard
+        # of a pause of our own process only the moment counts in which an answer could be received
         self._silent_s += min(now - self._checked_s, ASK_S)
         self._checked_s = now
         if self._silent_s > PATIENCE_S and self._jobs:
@@ -136,11 +136,11 @@ class RemoteFallback:
             self._jobs = {}
             self._say_all(())
             self.over = True
-            with contextlib.suppress(OSError):  # a close might overtake what was said
+            with contextlib.suppress(OSError):  # a close might overtake earlier messages
                 self._connection.shutdown(socket.SHUT_WR)
 
     def _answers(self, job: int) -> bool:
-        """Ask for a job's statistics, after all that was said before; return whether there is an answer."""
+        """Ask for a job's statistics, after all earlier messages; return whether there is an answer."""
         self._asked.add(job)
         self._say({"statistics": [job]})
         return self._change.wait_for(lambda: job not in self._asked, PATIENCE_S)
@@ -152,7 +152,7 @@ class RemoteFallback:
             self._say({"add": description})
 
     def _say(self, message: object) -> None:
-        with contextlib.suppress(OSError):  # said again once there is a connection
+        with contextlib.suppress(OSError):  # sent again once there is a connection
             self._connection.sendall(encode(message))  # type: ignore[arg-type]
 
     def _ask(self) -> None:

@@ -1,7 +1,7 @@
-"""The fallback servers that the jobs of a service have: each is a process that outlives the service.
+"""The fallback servers of a service's jobs: each is a process that outlives the service.
 
-That of a testbed's host, or ``ina fallback --serve`` of a machine. It keeps the jobs of an owner, which is
-the service's state, also while nobody is connected (`ina.fallback.service`).
+A server runs at a testbed's host, or by ``ina fallback --serve`` on a machine. It keeps the jobs of an owner,
+the service's state, also without a connection (`ina.fallback.service`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ina.fallback.remote import RemoteFallback
 from ina.faults import fault_point
 
 Connect = Callable[[Topology, str, bool], RemoteFallback]
-"""Returns the fallback server at a server of a cluster, started if asked for. Raises RunError: it is gone."""
+"""Returns the fallback server at a server of a cluster, started on request. Raises RunError: it is gone."""
 
 _log = logging.getLogger(__name__)
 
@@ -26,13 +26,13 @@ class FallbackServers:
     """Connections to fallback servers, each for as long as it has jobs."""
 
     def __init__(self, connect: Connect) -> None:
-        """Connect to none yet."""
+        """Prepare; connect to none."""
         self._connect = connect
         self._at: dict[str, tuple[Server | None, RemoteFallback]] = {}
-        """By name, as the cluster described it then."""
+        """Connections by name, with the cluster's description at that time."""
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
-        """Have each server serve these jobs and no others; return when it does. Raises RunError."""
+        """Make each server serve these jobs and no others; return once it does. Raises RunError."""
         for server, admissions in wanted.items():
             jobs = {each.job: description(each) for each in admissions}
             described, at = self._at.get(server, (None, None))
@@ -49,7 +49,7 @@ class FallbackServers:
             fault_point("fallback told")
 
     def lives(self, server: str, cluster: Topology) -> bool:
-        """Return whether a server has served its jobs since it was told of them last."""
+        """Return whether a server has served its jobs since its last `serve`."""
         try:
             return self._found(server, cluster, start=False).lives()
         except RunError:

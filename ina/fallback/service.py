@@ -10,10 +10,10 @@ Over TCP, or at a Unix socket: a door of `hostlib.meet.connections`. Then lines 
                                        every `ASK_S`, to show that both ends live
 =====================================  ========================================================
 
-What a connection has added is removed when it ends, or is silent for `SILENCE_S`. What it has added for an
-*owner*, which it names with its proof, stays: an owner that comes again is told which of its jobs are served.
-Those of one that does not come for `OWNER_S` are forgotten once somebody else connects. The server itself is
-a process (`FallbackProcess`), which is started again if it dies or hangs.
+The jobs that a connection has added are removed when it ends, or is silent for `SILENCE_S`. Jobs added for an
+*owner*, which the connection names with its proof, stay: a returning owner gets the list of its served jobs.
+The jobs of an owner without a connection for `OWNER_S` are forgotten at the next connection of another
+client. The server itself is a process (`FallbackProcess`), which is restarted if it dies or hangs.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ SILENCE_S: Final = 30.0
 HELLO_S: Final = 10.0
 OWNER_S: Final = 24 * 3600.0
 MOST: Final = 256
-"""Connections at a time."""
+"""Most connections at a time."""
 LINE_BYTES: Final = 1 << 20
 BRACKETS: Final = 1 << 12
-"""Objects and lists of a line: a tree has one for each of its switches."""
+"""Most objects and lists of a line: a tree has one for each of its switches."""
 LEAST_SECRET: Final = 16
 
 _log = logging.getLogger(__name__)
@@ -64,18 +64,18 @@ class FallbackService(Door):
         Args:
             fallback: the server.
             address: host and port, or path of a Unix socket, which only this user may open.
-            secret: that clients prove to know; None: all may use it who can connect.
-            lanes: values of a packet of the server.
+            secret: that clients prove to know; None: every client that can connect has access.
+            lanes: the server's values of a packet.
 
-        Raises BadRun for an address that cannot be listened at, or a short secret.
+        Raises BadRun for an address that cannot be used for listening, or a short secret.
         """
         if secret is not None:
             check_secret(secret)
         self._fallback = fallback
         self._jobs: dict[int, tuple[int | str, Mapping[str, Any]]] = {}
-        """The jobs that are served, with their owners: a connection, or who it named."""
+        """The served jobs, with their owners: a connection, or the owner that it named."""
         self._heard_s: dict[str, float] = {}
-        """When owners were there last."""
+        """Times of the owners' last messages."""
         before = os.umask(0o177)
         try:
             super().__init__(address, secret or "", MOST, {"version": version(), "lanes": lanes})
@@ -87,7 +87,7 @@ class FallbackService(Door):
 
     @property
     def unused(self) -> bool:
-        """Whether nobody is connected, and no job is served."""
+        """Whether there is no connection and no served job."""
         return not self._open and not self._jobs
 
     def __enter__(self) -> Self:
@@ -117,7 +117,7 @@ class FallbackService(Door):
                 _log.warning("job %s: whoever had it served is gone", ", ".join(map(str, left)))
 
     def _forget(self, owner: int | str, keep: Collection[int] = ()) -> list[int]:
-        """Forget the jobs of an owner, but these; return those forgotten."""
+        """Forget the jobs of an owner, except `keep`; return the forgotten ones."""
         left = [job for job, (of, _) in self._jobs.items() if of == owner and job not in keep]
         for job in left:
             del self._jobs[job]
@@ -131,7 +131,7 @@ class FallbackService(Door):
                     known = self._jobs.get(job)
                     if known == (owner, description):
                         return
-                    if known is not None:  # of a connection that is lost, and has not ended here yet
+                    if known is not None:  # of a lost connection, which has not ended here yet
                         self._fallback.remove(job)
                     self._jobs[job] = owner, description
                     self._fallback.add(job, description)
@@ -164,7 +164,7 @@ def check_secret(secret: str) -> None:
 
 
 def received(connection: socket.socket, silence_s: float) -> Iterator[dict[str, Any]]:
-    """Yield what the other end says, until it ends or is silent for so long. Raises OSError, MessageError."""
+    """Yield the peer's messages, until it ends or is silent for `silence_s`. Raises OSError, MessageError."""
     lines = Lines(LINE_BYTES, brackets=BRACKETS)
     while True:
         connection.settimeout(silence_s)
@@ -189,10 +189,10 @@ def serving(
     Args:
         topology: The switches and servers, with their addresses.
         server: Name of the server.
-        address: As of `FallbackService`, as are the next two.
+        address: See `FallbackService`, also for the next two.
         secret: That clients prove to know.
         lanes: Values of a packet.
-        options: More of ``ina fallback``.
+        options: Further options of ``ina fallback``.
 
     Yields the server, its service, and an event that SIGTERM and SIGINT set. Raises BadRun, ProcessFailed.
     """
@@ -212,7 +212,7 @@ def serving(
 
 
 def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:
-    """See to the server until `stopped`, or it has ended for good; return why, or None."""
+    """Keep the server running until `stopped`, or its final end; return the reason of the end, or None."""
     while not stopped.wait(0.1):
         if why := fallback.check():
             return why

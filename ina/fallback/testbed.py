@@ -1,8 +1,8 @@
-"""The fallback server at a host of a testbed: one for all jobs that have theirs there, whoever runs them.
+"""The fallback server at a host of a testbed: one for all jobs that have theirs there, of any launcher.
 
-The first process that needs it starts it: ``python -m ina.fallback.testbed TESTBED HOST``, in the
-host's namespace, a `FallbackService` at a Unix socket in the testbed's folder. It ends with its last
-connection and job, or with the testbed. Nobody connects, starts it or lets it end but with a lock.
+The first process that needs it starts it: ``python -m ina.fallback.testbed TESTBED HOST``, in the host's
+namespace, a `FallbackService` at a Unix socket in the testbed's folder. It ends with its last connection and
+job, or with the testbed. Connecting, starting and ending it need a lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOK_S = 0.1
 
 
 class TestbedFallback(RemoteFallback):
-    """As of `ina.fallback.process.Fallback`; if the server's process dies, it is started again."""
+    """An `ina.fallback.process.Fallback`; if the server's process dies, it is restarted."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 
@@ -107,7 +107,7 @@ def _locked(state: State, host: str, how: int = fcntl.LOCK_EX) -> Iterator[None]
 
 
 def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
-    """Serve at a host of a testbed until nobody is connected, or a signal comes; for the main thread.
+    """Serve at a host of a testbed until it is unused, or a signal arrives; for the main thread.
 
     Raises RunError; OSError if the testbed is gone meanwhile.
     """
@@ -123,7 +123,7 @@ def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
     ):
         on_ready()
         while not stopped.wait(_LOOK_S):
-            fallback.check()  # clients hear it if it has ended for good
+            fallback.check()  # clients learn of its final end
             if not service.unused:
                 continue
             with contextlib.suppress(BlockingIOError), _locked(state, host, fcntl.LOCK_EX | fcntl.LOCK_NB):

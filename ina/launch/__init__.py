@@ -1,7 +1,7 @@
-"""Starts the workers of jobs: here, by ssh, Slurm or Ray; what they have to know, and how they ended.
+"""Starts the workers of jobs: here, by ssh, Slurm or Ray; their settings, and their ends.
 
-No switch is asked here: whoever admits a job (`ina.service`) says what its switches hold of it. Nothing is
-printed, and no exit codes are known: results go to callbacks, to `logging`, and into `ina.errors`.
+No switch is asked here: the part that admits a job (`ina.service`) passes its switches' entries. Nothing is
+printed, and exit codes are unknown here: results go to callbacks, to `logging`, and into `ina.errors`.
 
 =====================  =========================================================================
 `spec`                 the parts of a run, and the result of each job: plain data
@@ -9,7 +9,7 @@ printed, and no exit codes are known: results go to callbacks, to `logging`, and
 `hosts`                where workers run, and how they reach their switch (`testbed_hosts`, `machine_hosts`)
 `agents`               start processes on other machines, by ssh or the like
 `executor`             runs that outlive the controller: a process each (`runner`), here or by an engine
-`orders`               what such a run is to do, and what has become of it
+`orders`               the order of such a run, and its status
 `job_file`             jobs from a job file and the options beside it
 `metrics`              metrics of jobs that ran
 =====================  =========================================================================

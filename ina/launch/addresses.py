@@ -1,7 +1,7 @@
 """The UDP addresses of a run: taken before any process that uses them starts, and kept until it has ended.
 
-So all processes can be told their peers' addresses before the first packet, and no other user of the machine
-can take the place of a process that has not started yet, or has ended.
+So all processes can get their peers' addresses before the first packet, and no other user of the machine can
+take the place of a process that has not started yet, or has ended.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ class HostAddresses:
     """Holds an address for each host (worker, fallback server), named by its port of the switch."""
 
     def __init__(self, host: str = "127.0.0.1", base: int | None = None) -> None:
-        """Hold addresses of `host`: of port p the UDP port `base` + p, or any that is free."""
+        """Hold addresses of `host`: for port p the UDP port `base` + p, or any free one."""
         self._host = host
         self._base = base
         self.chosen: dict[int, tuple[str, int]] = {}
-        """Addresses that hosts at some ports are to have, for the switch knows them."""
+        """Fixed addresses of hosts at some ports, which the switch knows."""
         self._held: dict[tuple[str, int], HeldAddress] = {}
         self._lock = threading.Lock()
 
     def hold(self, switch: str, port: int, peer: tuple[str, int]) -> tuple[str, int]:
-        """Return the address of the host at a port, whose UDP address is `peer`; keep it from now on.
+        """Return the address of the host at a port, whose UDP address is `peer`; hold it from now on.
 
         Raises:
             AddressTaken: another process has it.
@@ -39,12 +39,12 @@ class HostAddresses:
             return address
 
     def reserve(self, switch: str, port: int) -> tuple[str, int]:
-        """Return the address of the host at a port, whose peer follows by `expect`. Raises AddressTaken."""
+        """Return the address of the host at a port, whose peer is set by `expect`. Raises AddressTaken."""
         with self._lock:
             return self._reserve(switch, port)
 
     def expect(self, switch: str, port: int, peer: tuple[str, int]) -> None:
-        """Let a reserved address hear the UDP address `peer` alone."""
+        """Accept packets at a reserved address from the UDP address `peer` alone."""
         with self._lock:
             self._held[switch, port].expect(peer)
 

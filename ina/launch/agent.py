@@ -9,7 +9,7 @@ from here  ``{"here": {"version": text, "store": port}}``   first; a TCP port is
            ``{"exit": [number, status, reason]}``           it has ended
            ``{"alive": true}``                              every `ALIVE_S`
            ``{"failed": reason}``                           the ranks could not be started
-           ``{"done": processes}``                          last; so many were left running, and ended
+           ``{"done": processes}``                          last; N processes were left running, and ended
 to here    ``{"start": {"command": [...],                   once; an environment for each rank
            "folder": path, "variables": [{...}],            and patterns of what it inherits, or null
            "inherited": [...]}}``
@@ -38,16 +38,16 @@ from hostlib.version import version
 from ina.launch.addresses import server_address
 
 STARTER: Final = "INA_STARTER"
-"""Environment variable with the number of the user who started the agent: it only comes here where that
-user's environment does, by a command such as setpriv, and is not passed on to another user's ranks then."""
+"""Environment variable with the number of the user who started the agent: it only arrives here with that
+user's environment, by a command such as setpriv, and is then not passed on to another user's ranks."""
 ALIVE_S: Final = 0.5
 SILENCE_S: Final = 20.0
 START_S: Final = 120.0
-"""Longest wait for what to start: other machines may be slower."""
+"""Longest wait for a start: other machines may be slower."""
 
 
 class MachineAgent:
-    """Says what the ranks do, and hears when they are to end."""
+    """Reports the state of the ranks, and receives the request to end them."""
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
         """Take lines from `orders`, and write to `out`."""
@@ -69,7 +69,7 @@ class MachineAgent:
                     self._serve(order)
 
     def ended(self, rank: int, status: int, reason: str) -> None:
-        """Say that a rank has ended; `Workers` calls it."""
+        """Report that a rank has ended; `Workers` calls it."""
         self._say({"exit": [rank, status, reason]})
 
     def _serve(self, order: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ class MachineAgent:
         try:
             with self._saying:
                 print(json.dumps(message), file=self._out, flush=True)
-        except OSError:  # nobody hears it any more
+        except OSError:  # no process reads it any more
             self._over.set()
 
     def _listen(self) -> None:

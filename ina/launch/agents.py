@@ -21,12 +21,12 @@ from ina.errors import BadRun
 from ina.launch.agent import ALIVE_S, STARTER
 
 START_S: Final = 30.0
-"""Longest time for an agent to say that it is there."""
+"""Longest time until an agent's first line."""
 HANG_S: Final = 6.0
 """Silence after which a machine counts as lost: within the ranks' own time-outs, so that they learn why."""
 DONE_S: Final = 5.0
 _TAIL: Final = 5
-"""Lines of an agent's own errors that are kept, for messages."""
+"""Number of lines of an agent's own errors that are kept, for messages."""
 
 
 def launch_command(template: str, host: str, address: str, command: Sequence[str]) -> list[str]:
@@ -69,36 +69,36 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
 
 
 class Agent:
-    """The agent of one machine, as this end knows it; `LaunchedAgent` is one that a command has started."""
+    """The agent of one machine, seen from here; `LaunchedAgent` is one that a command has started."""
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
         self.here: Mapping[str, Any] | None = None
         self.silent_s = 0.0
-        """Since its last line, pauses of this process left out."""
+        """Time since its last line, without pauses of this process."""
         self.exits: collections.deque[tuple[int, int, str]] = collections.deque()
         self.failed: str | None = None
         self.left_running: int | None = None
         self.on_output: Output = lambda rank, data, is_error: None
 
     def ended(self) -> str | None:
-        """Return why there is no agent any more, or None."""
+        """Return why the agent is gone, or None."""
         raise NotImplementedError
 
     def say(self, message: object) -> None:
-        """Send a message; no effect if it is gone."""
+        """Send a message; without effect if the agent is gone."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End it, and with it what it has started."""
+        """End the agent and its processes."""
         raise NotImplementedError
 
     def wait(self, patience_s: float) -> None:
-        """Wait for the end of what was closed; kill it if it does not end."""
+        """Wait for the end of a closed agent; kill it if it does not end."""
         raise NotImplementedError
 
     def _take(self, line: str) -> bool:
-        """Take in a line of its output; return whether it was one of an agent."""
+        """Handle a line of its output; return whether it was an agent's."""
         try:
             message = json.loads(line)
         except ValueError:
@@ -122,7 +122,7 @@ class LaunchedAgent(Agent):
     """An agent that a command has started, such as ssh."""
 
     def __init__(self, machine: str, argv: Sequence[str]) -> None:
-        """Start it. Raises LaunchError if the command cannot be run."""
+        """Start the agent. Raises LaunchError if the command cannot be run."""
         super().__init__(machine)
         self._errors: collections.deque[str] = collections.deque(maxlen=_TAIL)
         try:
@@ -133,7 +133,7 @@ class LaunchedAgent(Agent):
                 stderr=subprocess.PIPE,
                 text=True,
                 env={**os.environ, STARTER: str(os.geteuid())},
-                start_new_session=True,  # an interrupt from the keyboard is for us
+                start_new_session=True,  # keyboard interrupts are for this process
             )
         except OSError as error:
             raise LaunchError(
@@ -147,27 +147,27 @@ class LaunchedAgent(Agent):
             reader.start()
 
     def ended(self) -> str | None:
-        """Return why there is no agent any more, or None."""
+        """Return why the agent is gone, or None."""
         status = self._process.poll()
         if status is None or any(reader.is_alive() for reader in self._readers):
-            return None  # what it said last is still to be read
+            return None  # its last lines are still unread
         said = f": {'; '.join(self._errors)}" if self._errors else ""
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
         return f"its launch command {how}{said}"
 
     def say(self, message: object) -> None:
-        """Send a message; no effect if it is gone."""
+        """Send a message; without effect if the agent is gone."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps(message), file=self._process.stdin, flush=True)
 
     def close(self) -> None:
-        """End it, and with it what it has started."""
+        """End the agent and its processes."""
         with contextlib.suppress(OSError, ValueError):
             assert self._process.stdin is not None
             self._process.stdin.close()
 
     def wait(self, patience_s: float) -> None:
-        """Wait for the end of what was closed; kill the launch command if it does not end."""
+        """Wait for the end of a closed agent; kill the launch command if it does not end."""
         try:
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -190,20 +190,20 @@ class LaunchedAgent(Agent):
 
 
 class Agents:
-    """Those of all machines of a run; a context manager that ends them."""
+    """The agents of all machines of a run; a context manager that ends them."""
 
     def __init__(self, agents: Mapping[str, Agent]) -> None:
-        """Take over agents that were started, by their machines' names."""
+        """Take over started agents, by their machines' names."""
         self.agents = dict(agents)
 
     @classmethod
     def launched(cls, machines: Mapping[str, str], template: str, here: str = "") -> Self:
-        """Start all at once.
+        """Start all agents at once.
 
         Args:
             machines: Addresses by the machines' names.
             template: Command that runs a command on a machine, see `launch_command`.
-            here: The machine that is this one, where no such command is needed; "": none is.
+            here: The name of this machine, where no such command is needed; "": none.
 
         Raises BadRun, LaunchError.
         """
@@ -237,13 +237,13 @@ class Agents:
                 )
 
     def store_port(self, machine: str) -> int:
-        """Return a TCP port of a machine that is kept for a server there."""
+        """Return a TCP port of a machine that is reserved for a server there."""
         here = self.agents[machine].here
         assert here is not None
         return int(here["store"])
 
     def close(self) -> None:
-        """End all that runs on all machines."""
+        """End all processes on all machines."""
         for agent in self.agents.values():
             agent.close()
         deadline = time.monotonic() + DONE_S
@@ -270,20 +270,20 @@ class RemoteWorkers(RunningWorkers):
         on_output: Output,
         inherited: Sequence[str] | None = None,
     ) -> None:
-        """Start them.
+        """Start the ranks.
 
         Args:
-            agents: Of the machines, ready.
+            agents: The machines' agents, ready.
             machines: Ranks by machine.
-            command: Program and arguments of each.
-            environments: Variables of each; the position is the rank.
-            rendezvous: Told of ranks that have ended.
-            on_output: Called with what they write.
-            inherited: See `hostlib.launch.launcher.Workers`; the variables are those of each machine's agent.
+            command: Program and arguments of each rank.
+            environments: Variables of each rank; the position is the rank.
+            rendezvous: Notified of ranks that have ended.
+            on_output: Called with the ranks' output.
+            inherited: See `hostlib.launch.launcher.Workers`; the variables come from each machine's agent.
         """
         super().__init__(len(environments), rendezvous)
         self.lost: dict[str, str] = {}
-        """Machines whose ranks are gone with them, and why."""
+        """Machines that are lost with their ranks, and why."""
         self._agents = agents
         self._machines = machines
         self._alive_s = self._looked_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Which engine starts the workers of a service's jobs: this machine itself, ssh, Slurm or Ray."""
+"""The engine that starts the workers of a service's jobs: this machine itself, ssh, Slurm or Ray."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ina.launch.slurm_runs import SlurmRuns
 from ina.launch.spec import SSH
 
 LOCAL_ENGINES: tuple[Engine, ...] = ("local", "slurm", "ray")
-"""Those for the hosts of a testbed."""
+"""Engines for the hosts of a testbed."""
 REMOTE_ENGINES: tuple[Engine, ...] = ("ssh", "slurm", "ray")
-"""Those for the machines of a cluster file."""
+"""Engines for the machines of a cluster file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class EngineChoice:
 
     Attributes:
         engine: Its name.
-        licence: With Slurm: the licence of which jobs use as many as they have slots of their own; "": none.
+        licence: With Slurm: the licence of which a job uses one for each slot of its own; "": none.
         launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
-        passed: Names of environment variables that commands of jobs get besides `launcher.SETTINGS`.
+        passed: Names of environment variables that jobs' commands get besides `launcher.SETTINGS`.
     """
 
     engine: Engine = "local"
@@ -55,11 +55,11 @@ class EngineChoice:
 
     @contextlib.contextmanager
     def executor(self, folder: Path, service: str, machines: Topology) -> Iterator[Executor]:
-        """Give what starts, ends and finds the runs of a service.
+        """Yield the executor, which starts, ends and finds the runs of a service.
 
         Args:
-            folder: Of the folders of runs.
-            service: A name of the service that no other has.
+            folder: The folder of the runs' folders.
+            service: A unique name of the service.
             machines: The cluster with all addresses; with Slurm and Ray its servers are their nodes.
 
         Raises EngineError, ServiceError: the engine does not answer, or is not installed.

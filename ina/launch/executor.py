@@ -1,8 +1,8 @@
-"""Runs of workers that outlive the daemon: started, stopped, looked at, found again.
+"""Runs of workers that outlive the daemon: started, stopped, checked, found again.
 
-`LocalRuns` has them on this machine; ssh (`SshRuns`), Slurm (`ina.launch.slurm_runs`) and Ray
-(`ina.launch.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray have a view of
-their own of jobs and servers.
+`LocalRuns` starts them on this machine; ssh (`SshRuns`), Slurm (`ina.launch.slurm_runs`) and Ray
+(`ina.launch.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray have their own
+view of jobs and servers.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from ina.launch import files
 from ina.launch.orders import GRANTED, RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
-"""Longest time for which workers may take to end; then their runner is killed, and its keepers end them."""
+"""Longest time for the end of workers; then their runner is killed, and its keepers end them."""
 
 
 class Executor(Protocol):
-    """What starts the workers of jobs. Every call can be repeated."""
+    """Starts the workers of jobs. Every call can be repeated."""
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it never can."""
+        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it can never run."""
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
+        """Set the most packets in flight of a run's jobs, by name; 0: no bound. Raises OSError."""
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
 
     def status(self, number: int) -> RunStatus | None:
-        """Return the status of a run; None: nobody has started it."""
+        """Return the status of a run; None: it was never started."""
 
     def lives(self, number: int) -> bool:
         """Return whether its runner lives."""
 
     def forget(self, number: int) -> None:
-        """Remove what is kept of a run that is over; not what its ranks have written."""
+        """Remove the files of a run that is over, but not its ranks' output."""
 
     def known(self) -> list[int]:
-        """Return the runs of which something is kept."""
+        """Return the runs that have files."""
 
     def why_ended(self, number: int) -> str:
-        """Return why a runner has ended that has not said how its run did."""
+        """Return why a runner has ended without a report of its run's end."""
 
     def shown(self, number: int) -> str:
-        """Return how the engine names a run, and its state there; "": there is no engine."""
+        """Return the engine's name of a run, and its state there; "": there is no engine."""
         return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that the engine cannot use, and why; none if no engine looks at servers."""
+        """Return the servers that the engine cannot use, with reasons; empty without a view of servers."""
         return {}
 
     def change_cluster(self, cluster: Topology) -> None:
@@ -72,7 +72,7 @@ class Executor(Protocol):
 
 
 def check_drivers(order: RunOrder) -> None:
-    """Raise BadSpec for a job whose command is a driver of Ray, with another engine."""
+    """Raise BadSpec for a job whose command is a driver of Ray, if the engine is another one."""
     for job in order.jobs:
         if job.driver and order.engine != "ray":
             raise BadSpec(f"job {job.name!r} is a driver of Ray: want a controller with --executor ray")
@@ -86,34 +86,34 @@ def check_alone(order: RunOrder) -> None:
 
 
 class RunFolders(Executor):
-    """A folder for each run, below `folder`, in which its runner says how it goes (`ina.launch.runner`)."""
+    """A folder for each run, below `folder`, in which its runner reports its status (`ina.launch.runner`)."""
 
     def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
-        """Keep them there; `passed` are names of variables that commands get of this environment, too."""
+        """Keep the folders; `passed` are names of variables of this environment that commands get, too."""
         self._folder = folder
         self._passed = passed
 
     def status(self, number: int) -> RunStatus | None:
-        """Return the status of a run; None: nobody has started it."""
+        """Return the status of a run; None: it was never started."""
         folder = self._of(number)
         found: RunStatus | None = files.read(folder / "status.json", RunStatus)
         return RunStatus() if found is None and (folder / "run.json").exists() else found
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
+        """Set the most packets in flight of a run's jobs, by name; 0: no bound. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):  # it is over, and forgotten
             files.write(self._of(number) / GRANTED, dict(in_flight))
 
     def forget(self, number: int) -> None:
-        """Remove what is kept of a run that is over; not what its ranks have written."""
+        """Remove the files of a run that is over, but not its ranks' output."""
         shutil.rmtree(self._of(number), ignore_errors=True)
 
     def known(self) -> list[int]:
-        """Return the runs of which something is kept."""
+        """Return the runs that have files."""
         return [int(path.name) for path in self._folder.iterdir()] if self._folder.exists() else []
 
     def why_ended(self, number: int) -> str:
-        """Return why a runner has ended that has not said how its run did: its last line, if it wrote any."""
+        """Return why a runner has ended without a report of its run's end: its last line, if there is one."""
         with contextlib.suppress(OSError):
             lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
             if said := [line for line in lines if line.strip()]:
@@ -124,7 +124,7 @@ class RunFolders(Executor):
         return self._folder / str(number)
 
     def _written(self, order: RunOrder) -> Path:
-        """Write the order of a run down, and return its folder. Raises OSError."""
+        """Write the order of a run to its folder, and return that. Raises OSError."""
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         order = replace(order, inherited=(*order.inherited, *self._passed))
@@ -141,7 +141,7 @@ class LocalRuns(RunFolders):
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError; BadSpec: its command has Ray start workers."""
+        """Start a run, unless it runs already. Raises OSError; BadSpec: Ray would start its workers."""
         check_drivers(order)
         folder = self._written(order)
         with (folder / "runner.log").open("ab") as log:
@@ -176,7 +176,7 @@ class LocalRuns(RunFolders):
         return self._child(number) is not None or files.process_of(self._of(number)) is not None
 
     def forget(self, number: int) -> None:
-        """Remove what is kept of a run that is over; not what its ranks have written."""
+        """Remove the files of a run that is over, but not its ranks' output."""
         self._children.pop(number, None)
         super().forget(number)
 
@@ -186,13 +186,13 @@ class LocalRuns(RunFolders):
 
 
 class SshRuns(LocalRuns):
-    """Runs whose workers are started by ssh, on the machines of a cluster; on this one without it."""
+    """Runs whose workers are started by ssh, on the machines of a cluster; on this one without ssh."""
 
     def __init__(self, folder: Path, cluster: Topology, launch_with: str, passed: Sequence[str] = ()) -> None:
-        """Start nothing yet.
+        """Prepare; start nothing.
 
         Args:
-            folder: Of the folders of runs.
+            folder: The folder of the runs' folders.
             cluster: The cluster, with the addresses of its servers.
             launch_with: The command that starts a command on a machine (`agents.launch_command`).
             passed: Names of environment variables that commands get, too.
@@ -205,7 +205,7 @@ class SshRuns(LocalRuns):
         """Start a run, unless it runs already. Raises OSError; BadSpec for a group, and a driver of Ray."""
         check_alone(order)
         from controller.vocabulary.files import topology_document
-        from ina.launch.machine_hosts import this_machine  # with what starts agents
+        from ina.launch.machine_hosts import this_machine  # imports the start of agents
 
         cluster = self._cluster
         super().start(

@@ -14,11 +14,11 @@ from typing import Any
 from ina.launch.plain import plain, record_of
 
 _LOOK_S = 0.5
-"""Longer than anybody holds the lock of a folder who only looks."""
+"""Longer than a reader holds the lock of a folder."""
 
 
 def write(path: Path, value: Any) -> None:
-    """Write a record as JSON, for this user alone."""
+    """Write a record as JSON, readable by this user alone."""
     beside = path.with_name(path.name + ".new")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(handle, "w") as file:  # noqa: PTH123 - it takes the mode from os.open
@@ -27,7 +27,7 @@ def write(path: Path, value: Any) -> None:
 
 
 def read(path: Path, kind: Any = Any) -> Any:
-    """Return the record of a kind that a file holds; None if it is not there. Raises ValueError."""
+    """Return the record of a kind in a file; None if there is no file. Raises ValueError."""
     try:
         return record_of(kind, json.loads(path.read_text()))
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def read(path: Path, kind: Any = Any) -> Any:
 
 @contextlib.contextmanager
 def alive(folder: Path) -> Iterator[bool]:
-    """Be the process of a folder, for as long as the context lasts; False: another one is, and lives."""
+    """Become the process of a folder while the context lasts; yield False if another living process is."""
     with (folder / "alive").open("a+") as handle:
         until = time.monotonic() + _LOOK_S
         while True:
@@ -47,7 +47,7 @@ def alive(folder: Path) -> Iterator[bool]:
                 if time.monotonic() > until:
                     yield False
                     return
-                time.sleep(_LOOK_S / 50)  # somebody may only have looked (`process_of`)
+                time.sleep(_LOOK_S / 50)  # a reader may hold the lock (`process_of`)
         handle.seek(0)
         handle.truncate()
         handle.write(str(os.getpid()))
@@ -56,7 +56,7 @@ def alive(folder: Path) -> Iterator[bool]:
 
 
 def process_of(folder: Path) -> int | None:
-    """Return the number of the process of a folder; None if it is not there, or has ended."""
+    """Return the number of the process of a folder; None if there is none, or it has ended."""
     with contextlib.suppress(FileNotFoundError), (folder / "alive").open("r") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

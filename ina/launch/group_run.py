@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from hostlib import interleave
 
 STAGE_TIMES = 8
-"""Latest iterations that the reported time of one is the median of."""
+"""Number of latest iterations whose median is the reported iteration time."""
 
 OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
-"""Gets what workers write: job, and the rest as in `hostlib.launch.launcher.Output`."""
+"""Receives the output of workers: job, and the rest as in `hostlib.launch.launcher.Output`."""
 
 OnProgress = Callable[[Mapping[str, Reports]], None]
-"""Gets the workers' reports by job name, several times per second."""
+"""Receives the workers' reports by job name, several times per second."""
 
 Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
 """Keeps the meeting point of a job's ranks."""
@@ -42,7 +42,7 @@ def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
 
 
 def _failed_at_s(run: JobEnd) -> float:
-    # The other workers of a job that failed take their time to notice.
+    # The other workers of a failed job notice later.
     return run.result.failure.at_s if run.result and run.result.failure else run.at_s
 
 
@@ -51,12 +51,12 @@ def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:
 
 
 class GroupRun:
-    """One group from its start to its end; `run` blocks, the rest may be called from other threads.
+    """One group from its start to its end; `run` blocks, other threads may call the rest.
 
     Attributes:
         runs: The jobs' runs, in the order given.
-        status: What has become of them.
-        error: Why the group could not be run; None: it could.
+        status: Their status.
+        error: Why the group could not run; None: it could.
         over: Set when all have ended.
     """
 
@@ -75,10 +75,10 @@ class GroupRun:
         Args:
             runs: The jobs.
             offsets: The stages at which they start their rounds; None: they take no turns.
-            on_output: Called with what workers write.
-            on_end: Called after each job's end, in a thread of its own; not of a cancelled job.
+            on_output: Called with the output of workers.
+            on_end: Called after each job's end, in a thread of its own; not for a cancelled job.
             meet: Keeps the meeting point of each job.
-            describe: Puts into words why a job failed.
+            describe: Describes why a job failed.
         """
         self._on_end, self._meet, self._describe = on_end, meet, describe
         self._stopping = threading.Event()
@@ -97,14 +97,14 @@ class GroupRun:
 
     @property
     def turns(self) -> interleave.TurnServer:
-        """Where its jobs take turns, and tell how far they are."""
+        """The server of its jobs' turns, which receives their progress."""
         assert self._turns is not None
         return self._turns
 
     def run(self) -> None:
-        """Run all jobs to their ends; of jobs that take turns, the others end, too, if one fails.
+        """Run all jobs to their ends; if one of the jobs in turns fails, the others end, too.
 
-        After `cancel` their workers are ended.
+        After `cancel` the workers end.
         """
         try:
             with self._turns or contextlib.nullcontext():
@@ -120,11 +120,11 @@ class GroupRun:
             self.over.set()
 
     def reports(self, job: str) -> Reports:
-        """Return the latest report of each rank of a job that has sent one."""
+        """Return the latest report of each rank of a job that has one."""
         return next(run.reports() for run in self.runs if run.spec.job.name == job)
 
     def grant(self, in_flight: Mapping[str, int]) -> None:
-        """Have these jobs, by name, keep so many packets in flight; 0: no bound."""
+        """Set the most packets in flight of these jobs, by name; 0: no bound."""
         for run in self.runs:
             if (name := run.spec.job.name) in in_flight:
                 run.grant(in_flight[name])
@@ -138,7 +138,7 @@ class GroupRun:
     def check(self) -> None:
         """Raise GroupFailed if the group broke, naming the job that failed, or any other error.
 
-        Nothing is wrong with a group that was cancelled.
+        A cancelled group raises nothing.
         """
         if self._stopping.is_set():
             return
@@ -150,7 +150,7 @@ class GroupRun:
             run.check()
 
     def note_progress(self) -> bool:
-        """Note how far the jobs are; return whether any has gone on. Those that take no turns do not tell."""
+        """Record the jobs' progress; return whether any has advanced. Jobs without turns do not report."""
         if self._turns is None:
             return False
         names = [run.spec.job.name for run in self.runs]
@@ -180,14 +180,14 @@ class GroupRun:
 
     def _ended(self, end: JobRun) -> None:
         failure, name, status = end.failure(), end.spec.job.name, self.status
-        # of a job that was cancelled nothing is told, unless its workers had ended before
+        # a cancelled job reports nothing, unless its workers had ended before
         if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
             return
         if (turns := self._turns) is not None:
             if len(self.runs) > 1:  # alone it may do without
                 turns.ended(name, str(failure or "a process ended without joining the group"))
             status.blame, status.broke = turns.culprit, turns.broken or ""
-        # others may be reading these: they are replaced
+        # other threads may read these: they are replaced
         status.ended_at = {**status.ended_at, name: time.time()}
         status.ends = {**status.ends, name: "" if failure is None else self._describe(failure)}
         self._on_end()
@@ -197,8 +197,8 @@ class GroupRun:
         return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
 
     def _compute_s(self, name: str) -> float | None:
-        """Return the time of an iteration beside its sums, at the slowest rank; None: no rank has told."""
-        from hostlib.interleave import STAGES  # jobs that take no turns start without
+        """Return the time of an iteration beside its sums, at the slowest rank; None: no report."""
+        from hostlib.interleave import STAGES  # jobs without turns start without it
 
         network = STAGES.index("network")
         ranks = [
@@ -209,7 +209,7 @@ class GroupRun:
         return max((times[len(times) // 2] for times in ranks), default=None)
 
     def _hold_s(self, name: str) -> float | None:
-        """Return for how long a slot is held, at the rank where that takes longest; None: none has told."""
+        """Return the longest time for which a rank holds a slot; None: no rank has reported."""
         told = (report.get("hold_s", 0.0) for report in self.reports(name).values())
         return max((hold_s for hold_s in told if hold_s > 0), default=None)
 

@@ -1,6 +1,6 @@
 """Where the workers of jobs run, and how they reach their switch.
 
-Nothing here admits a job: `Hosts` serves whoever starts workers, on switches of this process or of another.
+Nothing here admits a job: `Hosts` serves all starters of workers, on switches of this process or of another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class PortSwitch(Protocol):
-    """A running switch, of whose ports hosts of this machine are at the far ends."""
+    """A running switch with ports to hosts of this machine."""
 
     def udp_address(self, port: int) -> str:
         """Return the address to which a port's UDP socket is bound."""
@@ -29,7 +29,7 @@ class PortSwitch(Protocol):
 
 
 class Hosts(ABC):
-    """Processes of this machine; subclasses say what differs elsewhere."""
+    """Processes of this machine; subclasses describe other places."""
 
     @property
     def group_host(self) -> str | None:
@@ -41,12 +41,12 @@ class Hosts(ABC):
         """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of a worker's host, where sockets can be bound to it."""
+        """Call with the address of a worker's host, in a place where sockets can be bound to it."""
         return call("127.0.0.1")
 
     @contextlib.contextmanager
     def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
-        """Keep an address at a worker's host, for the store of ``torch.distributed``."""
+        """Hold an address at a worker's host, for the store of ``torch.distributed``."""
         with self.inside(member, server_address) as held:
             yield held.getsockname()
 
@@ -55,7 +55,7 @@ class Hosts(ABC):
         return None
 
     def environment(self, member: Member) -> Mapping[str, str]:
-        """Return the environment variables that name that host."""
+        """Return the environment variables that identify that host."""
         return {}
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
@@ -74,10 +74,10 @@ class Hosts(ABC):
 
         Args:
             spec: The job.
-            command: What each runs, with the prefix of `command`.
-            environments: Variables of each; the position is the rank.
-            rendezvous: Told of workers that have ended.
-            on_output: Called with what they write.
+            command: The command of each worker, with the prefix of `command`.
+            environments: Variables of each worker; the position is the rank.
+            rendezvous: Notified of workers that have ended.
+            on_output: Called with the workers' output.
 
         Raises LaunchError.
         """
@@ -85,11 +85,11 @@ class Hosts(ABC):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Machines that are gone with their workers, and why."""
+        """Machines that are lost with their workers, and why."""
         return {}
 
     def strangers(self) -> int:
-        """Return the packets that hosts received from others than the switch; call it from time to time."""
+        """Return the packets that hosts received from others than the switch; call it regularly."""
         return 0
 
 
@@ -122,7 +122,7 @@ class PortHosts(Hosts):
 
 
 class UdpHosts(Hosts):
-    """Hosts with addresses of their own, which send ordinary UDP to one address of all switches."""
+    """Hosts with addresses of their own, which send ordinary UDP to one address for all switches."""
 
     def __init__(self, switch_address: str) -> None:
         self._switch_address = switch_address

@@ -1,4 +1,4 @@
-"""Jobs of a job file, with the options beside it that hold for all of them; and the log of their run."""
+"""Jobs of a job file, with the options that override it for all of them; and the log of their run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ina.launch.spec import LaunchSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Options that were given, by the key that they are about; None: not given, and what the file says holds.
+    """Given options, by key; None: not given, and the file's value holds.
 
-    What neither says is as in `Job`.
+    Without either, the default of `Job` holds.
     """
 
     slots: int | None = None
@@ -28,16 +28,16 @@ class Overrides:
     numbers: Encoding | None = None
 
     def of(self, entry: Job) -> Job:
-        """Return one job of the file with what was given."""
+        """Return one job of the file with the given options."""
         given = {key.name: getattr(self, key.name) for key in fields(self)}
         return replace(entry, **{key: value for key, value in given.items() if value is not None})
 
 
 def specs_of_file(overrides: Overrides, entries: Sequence[Job], *, shared: bool) -> list[LaunchSpec]:
-    """Return the launches of a file's jobs, with an option that was given in the place of what the file says.
+    """Return the launches of a file's jobs; given options replace the file's values.
 
-    Of a shared array --slots are those of all jobs together: jobs with slots of their own get these behind
-    them, one after the other. An exclusive job's window is half its slots, whichever of the two is given.
+    For a shared array --slots is the total of all jobs: jobs with slots of their own get these behind them,
+    one after the other. An exclusive job's window is half its slots, whichever of the two is given.
     """
     if not shared:
         return [LaunchSpec(job=_exclusive(entry, overrides)) for entry in entries]

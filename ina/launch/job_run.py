@@ -1,4 +1,4 @@
-"""A job that switches serve, whoever admitted it: its workers are started, here or by others, and awaited."""
+"""A job that switches serve: the start of its workers, here or by other launchers, and their end."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ONE_PORT_EACH = "each of its hosts has one port of the switch, which is the job'
 
 @dataclass(slots=True, eq=False)
 class JobEnd:
-    """How a job ended, or why it could not begin.
+    """The end of a job, or its failure to begin.
 
     Attributes:
         spec: The job.
-        result: How it ended; None: it has not, or an error prevented one.
+        result: Its result; None: it has not ended, or an error prevented a result.
         error: That error.
         at_s: When it ended (monotonic).
     """
@@ -60,18 +60,18 @@ class JobEnd:
         return None
 
     def reports(self) -> Reports:
-        """Return the latest report of each rank that has sent one."""
+        """Return the latest report of each rank that has one."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """What is asked of workers that others start.
+    """Attendance of workers that others start.
 
     Attributes:
         on_ready: Called with the ranks' configurations.
-        starter_left: Called several times per second; if it returns True before all ranks have joined, no
-            more will come, and the job ends.
+        starter_left: Called several times per second; if it returns True before all ranks have joined, the
+            rest never will, and the job ends.
     """
 
     on_ready: Callable[[Sequence[str]], None]
@@ -80,22 +80,22 @@ class Attendance:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class JobRun(JobEnd):
-    """A job that switches serve, from its admission to its end.
+    """An admitted job, from its admission to its end.
 
     `run` blocks; other threads may call the rest.
 
     Attributes:
         hosts: Where its workers run.
-        tree: What its switches hold of it.
-        offers: What their program offers to jobs.
-        paced: Whether time-outs have to follow the pace of results: switches or links are slow.
+        tree: Its entries on its switches.
+        offers: The offers of their program to jobs.
+        paced: Whether time-outs must follow the pace of results: switches or links are slow.
         crosses: Whether it needs a switch; not if all of its workers are on one server.
-        on_output: Called with what its workers write.
-        attendance: Of workers that others start; None: this starts them.
-        cancelled: Set when its workers are to end.
+        on_output: Called with its workers' output.
+        attendance: Attendance of workers that others start; None: this process starts them.
+        cancelled: Set when its workers must end.
         exits: The workers that have ended.
         over: Set when it has ended.
-        rendezvous: Where its workers meet; None: they have not begun.
+        rendezvous: The meeting point of its workers; None: they have not begun.
     """
 
     hosts: Hosts
@@ -114,13 +114,13 @@ class JobRun(JobEnd):
     _granted: int = 0
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return a worker's configuration as JSON; it is secret, because it holds the token.
+        """Return a worker's configuration as JSON; it is secret, because it contains the token.
 
         Raises ConfigError for an invalid one.
         """
         hosts = self.spec.machines if self.spec.hierarchical else None
         switch, member = self.worker(rank)
-        tree = self.tree.tree  # of one switch: left out
+        tree = self.tree.tree  # left out for one switch
         fields = {
             "job": self.tree.job,
             "epoch": self.tree.epoch,
@@ -150,7 +150,7 @@ class JobRun(JobEnd):
     def meeting(self, host: str | None = None) -> Rendezvous:
         """Return the point where the workers meet: on this machine, or on the first worker's.
 
-        Raises BadRun for an address that is not of this machine.
+        Raises BadRun for an address of another machine.
         """
         if host is not None:
             try:
@@ -178,7 +178,7 @@ class JobRun(JobEnd):
         return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
 
     def worker(self, rank: int) -> tuple[str, Member]:
-        """Return the switch's worker that speaks for a rank, and its switch."""
+        """Return the switch's worker that represents a rank, and its switch."""
         members = self._members()
         if not self.spec.hierarchical:
             return members[rank]
@@ -212,18 +212,18 @@ class JobRun(JobEnd):
         return found
 
     def reports(self) -> Reports:
-        """Return the latest report of each rank that has sent one."""
+        """Return the latest report of each rank that has one."""
         return self.rendezvous.reports() if self.rendezvous else {}
 
     def fault(self, reason: str) -> None:
-        """Tell the workers that the job cannot continue."""
+        """Inform the workers that the job cannot continue."""
         if self._fault is None:
             self._fault, self._fault_s = reason, time.monotonic()
         if (rendezvous := self.rendezvous) is not None:
-            rendezvous.fault(self._fault)  # which keeps it for those that join later
+            rendezvous.fault(self._fault)  # keeps it for workers that join later
 
     def grant(self, packets: int) -> None:
-        """Tell the workers how many packets they may have in flight; 0: no bound."""
+        """Set the most packets in flight of the workers; 0: no bound."""
         self._granted = packets
         if (rendezvous := self.rendezvous) is not None:
             rendezvous.grant(packets)
@@ -233,7 +233,7 @@ class JobRun(JobEnd):
         self.cancelled.set()
 
     def run(self, rendezvous: Rendezvous) -> JobResult:
-        """Run the workers to their end, and return what is known of it here: nothing of switches.
+        """Run the workers to their end, and return the result without the switches' part.
 
         Raises LaunchError: the command cannot be run.
         """
@@ -269,11 +269,11 @@ class JobRun(JobEnd):
             if self._fault is not None and (failure is None or failure.at_s > self._fault_s):
                 failure = WorkerExit(-1, 1, self._fault)
             elif failure is not None and rendezvous.broken is not None and not rendezvous.complete:
-                failure = WorkerExit(-1, 1, rendezvous.broken)  # who has not joined
+                failure = WorkerExit(-1, 1, rendezvous.broken)  # a rank that has not joined
             return JobResult(failure, elapsed, rendezvous.reports(), interrupted=interrupted)
 
     def _attend(self, rendezvous: Rendezvous, attendance: Attendance) -> JobResult:
-        """Hand out the configurations of ranks that others start, and wait until these have left."""
+        """Hand out the configurations of ranks that others start, and wait until the ranks have left."""
         started = time.monotonic()
         attendance.on_ready([self.config(rank, rendezvous) for rank in range(self.spec.job.workers)])
         failure: WorkerExit | None = None

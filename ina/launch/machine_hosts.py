@@ -1,4 +1,4 @@
-"""The machines of a cluster file: by which names and addresses they are known, and how ranks start there."""
+"""The machines of a cluster file: their names and addresses, and the start of ranks there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ina.launch.spec import LaunchSpec
 T = TypeVar("T")
 
 StartAgents = Callable[[Mapping[str, str]], AbstractContextManager[Agents]]
-"""Starts an agent on each of these machines, given with their addresses."""
+"""Starts an agent on each of these machines, with their addresses."""
 
 
 class MachineHosts(UdpHosts):
@@ -31,13 +31,14 @@ class MachineHosts(UdpHosts):
     def __init__(
         self, topology: Topology, machines: Sequence[str], start: StartAgents, *, listen: str | None = None
     ) -> None:
-        """Start nothing yet.
+        """Prepare; start nothing.
 
         Args:
             topology: The switches and machines, with their addresses.
             machines: The machines of the job.
             start: Starts agents there, once the job needs them.
-            listen: Address of this machine at which ranks meet; None: as the way to the first one has it.
+            listen: Address of this machine at which ranks meet; None: the local address of the route to the
+                first.
         """
         super().__init__(switch_address(topology))
         self._topology = topology
@@ -48,7 +49,7 @@ class MachineHosts(UdpHosts):
 
     @property
     def group_host(self) -> str:
-        """Address of this machine at which workers take their turns, and tell how far they are."""
+        """Address of this machine at which workers take their turns, and report their progress."""
         return address_towards(next(iter(self._machines.values())))
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
@@ -57,7 +58,7 @@ class MachineHosts(UdpHosts):
 
     @contextlib.contextmanager
     def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
-        """Have agents on all machines, of which one keeps an address for the store of torch."""
+        """Run agents on all machines, one of which holds an address for the store of torch."""
         machine = self.machine(member)
         with self._start(self._machines) as self._agents:
             self._agents.ready()
@@ -89,7 +90,7 @@ class MachineHosts(UdpHosts):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Machines that are gone with their workers, and why."""
+        """Machines that are lost with their workers, and why."""
         return self._workers.lost if self._workers else {}
 
 
@@ -109,9 +110,9 @@ def reached_at(topology: Topology, machine: str) -> str:
 
 
 def identified(topology: Topology, known_as: Sequence[str]) -> str:
-    """Return the machine of the cluster file that is known by one of these names and addresses.
+    """Return the machine of the cluster file that has one of these names and addresses.
 
-    Where a name leads to it, and there are addresses, too, its own must be among them. Raises BadRun.
+    If a name identifies it, and addresses are given, too, its own must be among them. Raises BadRun.
     """
     by_ip = {topology.ip(name): name for name in topology.server}
     addresses = [each for each in known_as if each.count(".") == 3 and each.replace(".", "").isdecimal()]
@@ -138,7 +139,7 @@ def identified(topology: Topology, known_as: Sequence[str]) -> str:
 
 
 def this_machine(topology: Topology) -> str | None:
-    """Return the machine of the cluster file that this one is; None: none is."""
+    """Return the entry of this machine in the cluster file; None: there is none."""
     try:
         return identified(topology, known_as())
     except BadRun:
@@ -146,7 +147,7 @@ def this_machine(topology: Topology) -> str | None:
 
 
 def switch_address(topology: Topology) -> str:
-    """Return the address that workers and fallback servers send to."""
+    """Return the destination address of workers and fallback servers."""
     return f"{switch_ip(topology)}:{INA_UDP_PORT}"
 
 

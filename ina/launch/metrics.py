@@ -10,12 +10,12 @@ Metrics = Mapping[str, float]
 
 
 def summed_bytes(reports: Reports) -> float:
-    """Return how many bytes each rank has had summed."""
+    """Return the number of bytes of each rank that were summed."""
     return max((report.get("elements", 0.0) for report in reports.values()), default=0.0) * 4
 
 
 def goodput_bps(reports: Reports) -> float:
-    """Return at which rate that was while ranks were in allreduces; 0 before the first."""
+    """Return the rate of the sums while ranks were in allreduces, in bit/s; 0 before the first."""
     busy = max((report.get("time_s", 0.0) for report in reports.values()), default=0.0)
     return summed_bytes(reports) * 8 / busy if busy else 0.0
 
@@ -65,5 +65,5 @@ def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
 
 
 def refusals(refused: Mapping[str, int]) -> dict[str, float]:
-    """Return the packets that belong to no job, in the same format."""
+    """Return the packets without a job, in the same format."""
     return {f"refused_{name}_packets": float(value) for name, value in refused.items()}

@@ -1,4 +1,4 @@
-"""What a run is to do, and what has become of it: between the daemon and whatever starts workers."""
+"""The order of a run, and its status: between the daemon and the starters of workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from ina.launch.spec import LaunchSpec
 
 GRANTED = "granted.json"
-"""The file with how many packets each job of a run may have in flight."""
+"""The file with the most packets in flight of each job of a run."""
 
 Engine = Literal["local", "ssh", "slurm", "ray"]
 
@@ -22,14 +22,14 @@ class JobOrder:
     """A job of a run.
 
     Attributes:
-        spec: The job, and how its ranks run; as many on each of its servers as `spec.machines` says.
-        admission: What the switches hold of it.
+        spec: The job, and how its ranks run; `spec.machines` has the ranks of each of its servers.
+        admission: Its entries on the switches.
         offset: The stage at which it starts a round, in a group.
-        logs: The folder for what its ranks write.
+        logs: The folder for its ranks' output.
         servers: Names of its servers, in the order of the machines.
-        granted: Slots of its own, over all switches.
-        in_flight: Packets that it may have in flight ; 0: as many as its window has.
-        driver: Its command runs once, and has Ray Train start the workers.
+        granted: Number of its own slots, over all switches.
+        in_flight: Most packets in flight; 0: its window.
+        driver: Its command runs once, and Ray Train starts the workers.
     """
 
     spec: LaunchSpec
@@ -54,21 +54,21 @@ class JobOrder:
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """What a runner is to do: jobs that start and stop together.
+    """The order of a runner: jobs that start and stop together.
 
     Attributes:
-        number: The run's.
+        number: The run's number.
         testbed: The testbed whose hosts are the servers.
         switch: False: all workers are on one server, and need no switch.
         lanes: The values of a packet.
         salted: Whether packets have a salt (`SwitchInfo`).
         jobs: The jobs.
         mode: How they use the memory of switches.
-        paced: Whether time-outs have to follow the pace of results.
-        engine: Who starts processes on the servers.
+        paced: Whether time-outs must follow the pace of results.
+        engine: The starter of processes on the servers.
         cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
         launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
-        here: With ssh: the server that is this machine; "": none is.
+        here: With ssh: the server that is this machine; "": none.
         inherited: Patterns of the environment variables that commands inherit (`Workers`).
     """
 
@@ -89,21 +89,21 @@ class RunOrder:
 
 @dataclass(slots=True)
 class RunStatus:
-    """What has become of a run.
+    """Status of a run.
 
     Attributes:
-        done: Iterations of each job in this run, of those whose programs tell (`hostlib.interleave`).
-        iteration_s: Time of one of these.
-        compute_s: The part of that for which the slowest rank does not sum.
-        hold_s: For how long a packet of each job holds its place in the window, and its slot.
-        ends: How each job ended that has: "" well, else what went wrong.
-        ended_at: When that was, as Unix time.
+        done: Iterations of each job in this run, if its program reports them (`hostlib.interleave`).
+        iteration_s: Time of an iteration.
+        compute_s: The part of it in which the slowest rank does not sum.
+        hold_s: Time for which a packet of each job holds its place in the window, and its slot.
+        ends: The end of each ended job: "" well, else the error.
+        ended_at: The time of these ends, as Unix time.
         blame: The job that broke its group; None: none.
-        broke: How it did, with job and rank.
-        lost: Servers that were gone with their workers, and how.
-        engine: How Ray names the run, and its state there; "": not yet, or it is not Ray's.
-        over: All have ended, or the run could not be.
-        failure: Why it could not; "": it could.
+        broke: How it broke, with job and rank.
+        lost: Servers that were lost with their workers, and how.
+        engine: Ray's name of the run, and its state there; "": not yet, or it is not Ray's.
+        over: All have ended, or the run was impossible.
+        failure: Why it was impossible; "": it was not.
         final: Its workers cannot be started again.
     """
 

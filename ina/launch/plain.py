@@ -1,4 +1,4 @@
-"""Records as numbers, strings, lists and dicts, and back: what is stored, and told to other processes."""
+"""Records as numbers, strings, lists and dicts, and back: for storage, and messages to other processes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 def plain(record: object) -> Any:
-    """Return a record, a dataclass or what is made of these, as plain data; a range as its two ends."""
+    """Return a record, a dataclass or a collection of these, as plain data; a range as its two ends."""
     return msgspec.to_builtins(record, enc_hook=lambda ends: [ends.start, ends.stop])
 
 
 def record_of(kind: type[T], found: object) -> T:
-    """Return the record that `plain` gave this for; what it lacks has its default.
+    """Return the record that `plain` converted to `found`; missing fields have their defaults.
 
-    Raises ValueError, with the way to what is wrong, as in ``$.jobs[0].name``; and as `kind` does.
+    Raises ValueError, with the path of the wrong value, as in ``$.jobs[0].name``; and as `kind` does.
     """
     return msgspec.convert(found, kind, dec_hook=lambda kind, ends: kind(*ends))

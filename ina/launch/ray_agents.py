@@ -1,6 +1,6 @@
 """The agents of a run on Ray: an actor on each of its servers, held there by a placement group.
 
-Only imported where Ray is. The runner is the driver: when it ends, however, Ray ends its actors, and with
+Only imported with Ray installed. The runner is the driver: at its end, however, Ray ends its actors, and with
 them the workers that they have started.
 """
 
@@ -24,13 +24,13 @@ from ina.launch.agents import Agent, Agents
 
 LOOK_S: Final = 0.5
 SAY_S: Final = 1.0
-"""Longest time for which an actor keeps a question for its lines open."""
+"""Longest time for which an actor keeps a request for its lines open."""
 PINNED: Final = 0.001
-"""Part of a node's own resource (``node:ADDRESS``) that a bundle takes, to be on this node."""
+"""Part of a node's own resource (``node:ADDRESS``) that a bundle takes, to be placed on this node."""
 
 
 def connect() -> None:
-    """Become a driver of the cluster at ``RAY_ADDRESS``, or the one that this machine is part of.
+    """Become a driver of the cluster at ``RAY_ADDRESS``, or of this machine's cluster.
 
     Raises LaunchError.
     """
@@ -41,7 +41,7 @@ def connect() -> None:
 
 
 class RayNode(NamedTuple):
-    """A node of Ray that is alive."""
+    """A living node of Ray."""
 
     number: str
     address: str
@@ -49,7 +49,7 @@ class RayNode(NamedTuple):
 
 
 def nodes() -> dict[str, RayNode]:
-    """Return the nodes that are alive, each by its name and by its address."""
+    """Return the living nodes, each by its name and by its address."""
     found = {}
     for each in ray.nodes():
         if each["Alive"]:
@@ -60,7 +60,7 @@ def nodes() -> dict[str, RayNode]:
 
 
 def placed(machines: Mapping[str, str]) -> dict[str, RayNode]:
-    """Return the node of each machine, given with its address. Raises LaunchError."""
+    """Return the node of each machine, by name and address. Raises LaunchError."""
     known = nodes()
     found = {
         name: node
@@ -73,13 +73,13 @@ def placed(machines: Mapping[str, str]) -> dict[str, RayNode]:
 
 
 class _Lines:
-    """A text stream whose lines somebody else takes."""
+    """A text stream whose lines another thread reads."""
 
     def __init__(self) -> None:
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def write(self, text: str) -> int:
-        """Take text: `print` writes a line, and its end."""
+        """Append text: `print` writes a line, and its end."""
         if text != "\n":
             self.lines.put(text)
         return len(text)
@@ -89,7 +89,7 @@ class _Lines:
 
 
 class AgentActor:
-    """An agent (`ina.launch.agent`) in an actor: it gets lines, and gives lines."""
+    """An agent (`ina.launch.agent`) in an actor: it receives lines, and returns lines."""
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -99,11 +99,11 @@ class AgentActor:
         self._thread.start()
 
     def hear(self, line: str | None) -> None:
-        """Give it a line; None: there are no more."""
+        """Pass a line to the agent; None: its input ends."""
         self._orders.put(line)
 
     def lines(self) -> list[str] | None:
-        """Return the lines that it has said since, after a wait of `SAY_S` at most; None: it is over."""
+        """Return the agent's lines since the last call, after at most `SAY_S`; None: it has ended."""
         over = not self._thread.is_alive()
         found = []
         with contextlib.suppress(queue.Empty):
@@ -114,7 +114,7 @@ class AgentActor:
 
 
 class RayAgent(Agent):
-    """This end of the agent in an actor."""
+    """The local side of the agent in an actor."""
 
     def __init__(self, machine: str, actor: Any) -> None:
         super().__init__(machine)
@@ -124,19 +124,19 @@ class RayAgent(Agent):
         self._reader.start()
 
     def ended(self) -> str | None:
-        """Return why there is no agent any more, or None."""
+        """Return why the agent is gone, or None."""
         return self._ended
 
     def say(self, message: object) -> None:
-        """Send a message; no effect if it is gone."""
+        """Send a message; without effect if the agent is gone."""
         self._actor.hear.remote(json.dumps(message))
 
     def close(self) -> None:
-        """End it, and with it what it has started."""
+        """End the agent and its processes."""
         self._actor.hear.remote(None)
 
     def wait(self, patience_s: float) -> None:
-        """Wait for the end of what was closed; kill the actor if it does not end."""
+        """Wait for the end of a closed agent; kill the actor if it does not end."""
         self._reader.join(patience_s)
         ray.kill(self._actor)
 
@@ -159,14 +159,14 @@ def agents(
     stopping: threading.Event,
     on_placed: Callable[[str], None],
 ) -> Iterator[Agents]:
-    """Have agents on machines, each in a bundle of a placement group; wait until Ray has room for all.
+    """Start agents on machines, each in a bundle of a placement group; wait until Ray has room for all.
 
     Args:
         machines: Addresses by the machines' names.
-        name: The placement group's.
-        ranks: How many ranks each machine gets: as many CPUs, and GPUs where it has any.
-        stopping: Set when nobody waits for room any more.
-        on_placed: Told the number of the placement group, and its state, whenever that changes.
+        name: The placement group's name.
+        ranks: Number of ranks of each machine: as many CPUs, and GPUs where it has any.
+        stopping: Set to end the wait for room.
+        on_placed: Called with the number and the state of the placement group after each change.
 
     Raises LaunchError.
     """

@@ -1,6 +1,6 @@
 """A job whose command is a driver of Ray: it runs once, on this machine, and Ray Train starts its workers.
 
-Only imported where Ray is.
+Only imported with Ray installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ina.launch.machine_hosts import reached_at
 
 
 class _Nobody:
-    """Nobody has to know that the driver has ended: its workers are Ray's."""
+    """Ignores the end of the driver: its workers are Ray's."""
 
     def ended(self, rank: int, status: int, reason: str) -> None:
         """Do nothing."""
@@ -39,13 +39,13 @@ def drive(
         servers: The number of workers on each of the job's servers.
         topology: The cluster, with the addresses of its servers.
         inherited: See `Workers`.
-        given: The run's order, as ``ina admit --given`` takes it.
-        on_output: Gets what it writes, as rank 0.
-        stopping: Set when it is to end.
-        on_placed: Told where the workers are to be.
+        given: The run's order, as for ``ina admit --given``.
+        on_output: Called with its output, as rank 0.
+        stopping: Set to end it.
+        on_placed: Called with the desired nodes of the workers.
 
     Returns:
-        How it ended, "" well and None if it was stopped; and the servers that are gone by then, with why.
+        How it ended, "" well and None if it was stopped; and the servers that are gone by then, with reasons.
 
     Raises LaunchError: a server is no node of Ray, or the command cannot be run.
     """

@@ -1,7 +1,7 @@
-"""Watches the nodes of Ray, and says which are alive: a process beside the daemon, so that Ray is not in it.
+"""Watches the nodes of Ray, and reports the living ones: a process that keeps Ray out of the daemon.
 
 Each line is a JSON object with the names and addresses of all nodes that are ``alive``, or with ``failed``.
-Only imported where Ray is.
+Only imported with Ray installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOK_S = 1.0
 
 
 def main() -> int:
-    """Write what changes, until standard input ends: with whoever has started this."""
+    """Write changes until standard input ends, with the process that started this one."""
     threading.Thread(target=_end_with_starter, daemon=True).start()
     try:
         ray_agents.connect()

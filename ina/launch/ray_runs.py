@@ -1,4 +1,4 @@
-"""Runs whose workers are started by Ray: the runner is a process of this machine, and a driver of Ray.
+"""Runs whose workers Ray starts: the runner is a process of this machine, and a driver of Ray.
 
 This machine is a node of the cluster (``ray start``), with or without CPUs for workers. Nodes have the names
 of the cluster's servers (``ray start --node-name``), or their addresses.
@@ -27,7 +27,7 @@ from ina.launch.machine_hosts import reached_at
 from ina.launch.orders import RunOrder
 
 AGAIN_S = 5.0
-"""Time until the process that watches Ray's nodes is started again, when it has ended."""
+"""Time until an ended process that watches Ray's nodes is restarted."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class RayRuns(LocalRuns):
         """Watch Ray's nodes from now on. Raises EngineError: Ray is not installed, or does not answer.
 
         Args:
-            folder: Of the folders of runs.
+            folder: The folder of the runs' folders.
             cluster: The cluster, with the addresses of its servers.
             passed: Names of environment variables that commands get, too.
         """
@@ -63,13 +63,13 @@ class RayRuns(LocalRuns):
         super().start(replace(order, engine="ray", cluster=topology_document(self._cluster)))
 
     def shown(self, number: int) -> str:
-        """Return the placement group of a run, and its state when its runner said so."""
+        """Return the placement group of a run, and its state as last reported by its runner."""
         found = self.status(number)
         shown = found.engine if found is not None else ""
         return "; ".join(filter(None, (shown or "not yet in Ray", self._trouble)))
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that are no nodes of Ray which live."""
+        """Return the servers that are no living nodes of Ray."""
         alive = self._alive
         return {
             name: f"no node of Ray at {address} is alive"
@@ -82,7 +82,7 @@ class RayRuns(LocalRuns):
         self._cluster = cluster
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._closing = True
         self._watcher.kill()
         self._thread.join()
@@ -106,7 +106,7 @@ class RayRuns(LocalRuns):
             self._watcher = self._watching()
 
     def _see(self) -> bool:
-        """Take in what the process that watches says next; return whether it lives."""
+        """Handle the next line of the watching process; return whether it lives."""
         assert self._watcher.stdout is not None
         line = self._watcher.stdout.readline()
         said: Mapping[str, Any] = {}

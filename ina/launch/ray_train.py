@@ -1,9 +1,9 @@
-"""Ray Train where the controller has placed the job: its workers get the servers, and the slots, of the job.
+"""Ray Train on a placed job: its workers get the servers, and the slots, of the job.
 
 The runner starts the job's command once, as a driver of Ray, with `variables`. An unmodified ``TorchTrainer``
 then finds this module's callback there (``RAY_TRAIN_CALLBACKS``), which pins each worker to a node; and its
-ranks find the job as the controller has admitted it (``INA_GIVEN``), instead of having it admitted again.
-Only imported where Ray is.
+ranks use the controller's admission of the job (``INA_GIVEN``), instead of a second one.
+Only imported with Ray installed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def variables(given: str, nodes: Sequence[str]) -> dict[str, str]:
     """Return the environment variables of a driver.
 
     Args:
-        given: The run's order, as ``ina admit --given`` takes it.
-        nodes: The id of the node of each worker.
+        given: The run's order, as for ``ina admit --given``.
+        nodes: The node id of each worker.
     """
     workers = {"INA_GIVEN": given, "INA_TOKEN": secrets.token_hex(32)}
     return {
         NODES: json.dumps(nodes),
         "RAY_TRAIN_CALLBACKS": f"{__name__}.{Pinned.__name__}",
         "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps({"runtime_env": {"env_vars": workers}}),
-        "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",  # scripts may have a runtime_env of their own
+        "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",  # scripts may have their own runtime_env
     }
 
 
@@ -44,7 +44,7 @@ class Pinned(ControllerCallback):  # type: ignore[misc]
         self._nodes = json.loads(os.environ[NODES])
 
     def after_controller_start(self, train_run_context: Any) -> None:
-        """Have each worker be on its node. Raises ValueError: there are not as many workers."""
+        """Pin each worker to its node. Raises ValueError: the number of workers differs."""
         scaling = train_run_context.scaling_config
         if scaling.num_workers != len(self._nodes):
             raise ValueError(

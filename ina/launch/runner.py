@@ -1,14 +1,14 @@
-"""The process of one run: starts the workers of its jobs, keeps what they write, and says how they end.
+"""The process of one run: starts the workers of its jobs, keeps their output, and reports their ends.
 
-Started by the daemon, or by Slurm on a server of the run, and not ended by the daemon's end: another one
+Started by the daemon, or by Slurm on a server of the run. It does not end with the daemon: another daemon
 finds it by its folder, which holds
 
-``run.json``     what it is to run (`RunOrder`), secret: jobs' environments may be
+``run.json``     the order (`RunOrder`), secret: jobs' environments may be
 ``alive``        its number; locked as long as it lives
-``status.json``  what has become of it (`RunStatus`), written anew whenever that changes
-``granted.json`` how many packets each of its jobs may have in flight, if the daemon has changed its mind
+``status.json``  its status (`RunStatus`), written anew after each change
+``granted.json`` each job's most packets in flight, if the daemon has changed them
 
-SIGTERM ends the workers, and it. The switches are not its business: its jobs were admitted before.
+SIGTERM ends the workers, and it. It does not use the switches' control: its jobs were admitted before.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from ina.launch.plain import plain, record_of
 from ina.launch.spec import LaunchSpec
 
 RUN = "INA_RUN"
-"""The environment variable of workers, and of what they start, with the folder of their run."""
+"""The environment variable of workers, and of their child processes, with the folder of their run."""
 PERIOD_S = 0.5
-"""Interval at which progress is written down."""
+"""Interval at which progress is stored."""
 LOG_BYTES = 16 << 20
-"""Most of what a rank has written that is kept: the later half goes on when it is reached."""
+"""Most output of a rank that is kept: at the limit, the later half stays."""
 SLURM_STEP = (
     "srun --nodes=1 --ntasks=1 --nodelist={host} --distribution=block --overlap --cpu-bind=none --mpi=none"
     " {command}"
@@ -53,7 +53,7 @@ SLURM_STEP = (
 
 
 class _Logs:
-    """What ranks write, a file for each, of bounded size."""
+    """Output of ranks, a file for each, of bounded size."""
 
     def __init__(self, folders: Mapping[str, str]) -> None:
         self._folders = {name: Path(folder) for name, folder in folders.items()}
@@ -62,7 +62,7 @@ class _Logs:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-        """Keep what a rank has written; what there is no room for on the disk is lost."""
+        """Keep a rank's output; output without room on the disk is lost."""
         path = log_file(self._folders[spec.job.name], rank)
         with self._lock, contextlib.suppress(OSError):
             if path.exists() and path.stat().st_size + len(data) > LOG_BYTES:
@@ -73,7 +73,7 @@ class _Logs:
 
 
 def log_file(folder: Path, rank: int) -> Path:
-    """Return the file with what a rank has written."""
+    """Return the file with a rank's output."""
     return folder / f"rank-{rank}.log"
 
 
@@ -83,7 +83,7 @@ def topology_of(order: RunOrder) -> Topology:
 
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
-    """Return a job of an order as its workers have to know it: the daemon has admitted it."""
+    """Return a job of an order in its workers' form: the daemon has admitted it."""
     tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
@@ -92,14 +92,14 @@ def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
 def given_job(
     text: str, machines: Sequence[Sequence[int]], known_as: Sequence[Sequence[str]]
 ) -> tuple[JobRun, str]:
-    """Return a job whose ranks somebody else has started, and the address of the first rank's machine.
+    """Return a job whose ranks another launcher has started, and the address of the first rank's machine.
 
     Args:
         text: The order of the job's run, as JSON.
         machines: The ranks of each machine.
-        known_as: Names and addresses by which each machine is known.
+        known_as: Names and addresses of each machine.
 
-    Raises BadRun: the text is no order, or the ranks are not where the controller has placed the job.
+    Raises BadRun: the text is no order, or the ranks are not on the job's placed servers.
     """
     try:
         order = record_of(RunOrder, json.loads(text))
@@ -138,7 +138,7 @@ class RunProcess:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Run the jobs to their ends, or until SIGTERM; say all the while how it goes."""
+        """Run the jobs to their ends, or until SIGTERM; report the status all the while."""
         order = self._order
         try:
             logs = _Logs({job.name: job.logs for job in order.jobs})
@@ -182,7 +182,7 @@ class RunProcess:
             raise
         finally:
             self._status.over = True
-            # Whoever ends without a word is taken to have been killed: jobs that are done would run again.
+            # A silent end is taken for a kill: finished jobs would run again.
             while not self._write() and not self._stopping.wait(PERIOD_S):
                 pass
 
@@ -209,10 +209,10 @@ class RunProcess:
         group.cancel()
 
     def _hosts_of(self) -> Hosts:
-        """Return the hosts of the run, where workers are started as its engine has it."""
+        """Return the hosts of the run, where its engine starts workers."""
         order = self._order
         if order.engine == "local":
-            from bmv2_topos.testbeds import netns  # with all that starts and asks switches
+            from bmv2_topos.testbeds import netns  # imports all that starts and asks switches
             from ina.launch.testbed_hosts import TestbedHosts
 
             return TestbedHosts(netns.find(order.testbed))
@@ -224,7 +224,7 @@ class RunProcess:
         else:
             from ina.launch import ray_agents
 
-            ray_agents.connect()  # before there is a handler of signals, for Ray sets its own
+            ray_agents.connect()  # before our handler of signals, for Ray sets its own
             start = partial(
                 ray_agents.agents,
                 name=f"ina {job.name}",
@@ -240,7 +240,7 @@ class RunProcess:
         self._write()
 
     def _described(self, failure: BaseException) -> str:
-        self._status.lost = dict(self._hosts.lost)  # before the end is told
+        self._status.lost = dict(self._hosts.lost)  # before the report of the end
         return str(failure)
 
     def _watch(self, group: GroupRun) -> None:
@@ -253,7 +253,7 @@ class RunProcess:
                 return
 
     def _write(self) -> bool:
-        """Say how it goes; return whether that could be written, which it cannot on a full disk."""
+        """Write the status; return False if that failed, as on a full disk."""
         with self._lock, contextlib.suppress(OSError):
             files.write(self._folder / "status.json", self._status)
             return True
@@ -263,7 +263,7 @@ class RunProcess:
 def left_behind(runs: Path) -> dict[int, int]:
     """Return the run of each process of this machine that workers of runs in `runs` have started.
 
-    Those whose environment cannot be read are not found.
+    Processes whose environment cannot be read are not found.
     """
     found = {}
     wanted = f"{RUN}={runs}/".encode()
@@ -276,7 +276,7 @@ def left_behind(runs: Path) -> dict[int, int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the order of a folder, unless another process does or has."""
+    """Execute the order of a folder, unless another process does or has."""
     folder = Path(arguments[0])
     with files.alive(folder) as first:
         status: RunStatus | None = files.read(folder / "status.json", RunStatus)

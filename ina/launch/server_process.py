@@ -30,20 +30,20 @@ class ServerProcess:
         pass_fds: Sequence[int] = (),
         prefix: Sequence[str] = (),
     ) -> None:
-        """Start it; several may so get ready at the same time. `title` is what people call it.
+        """Start it; several can so get ready at the same time. `title` is its name for users.
 
         It gets the file descriptors `pass_fds` under their numbers. `prefix` is a command that runs it, as
         ``ip netns exec NAME``.
         """
         self.title = title
-        # It ends when its standard input does: an ina that dies takes it along.
+        # It ends with its standard input: an ina that dies takes it along.
         self._process = subprocess.Popen(
             [*prefix, *command_line.ina(name, *arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             pass_fds=pass_fds,
-            start_new_session=True,  # an interrupt from the keyboard is for us, not for it
+            start_new_session=True,  # keyboard interrupts are for this process alone
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -51,10 +51,10 @@ class ServerProcess:
         self._ready: dict[str, Any] | None = None
 
     def ready(self) -> dict[str, Any]:
-        """Wait for the line that says that it is ready, and return it.
+        """Wait for the line of readiness, and return it.
 
         Raises:
-            ProcessFailed: it ended before; the reason has been printed by it, unless a signal ended it.
+            ProcessFailed: it ended before; it has printed the reason, unless a signal ended it.
         """
         if self._ready is None:
             self._ready = self.hear()
@@ -76,13 +76,13 @@ class ServerProcess:
         return None if status is None else f"{self.title} {_how(status)}"
 
     def say(self, message: object) -> None:
-        """Write one line of JSON to its standard input; no effect if the process is gone."""
+        """Write one line of JSON to its standard input; without effect if the process is gone."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps(message), file=self._stdin, flush=True)
 
     def hear(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """Wait for its next line of JSON; None if there will be no more, or none began within `timeout_s`."""
-        with contextlib.suppress(ValueError):  # closed under us, or cut off in the middle
+        """Wait for its next line of JSON; None if its output ended, or no line began in `timeout_s`."""
+        with contextlib.suppress(ValueError):  # closed by another thread, or cut off in the middle
             if timeout_s is not None:
                 poller = select.poll()
                 poller.register(self._stdout, select.POLLIN)
@@ -102,11 +102,11 @@ class ServerProcess:
         return after_name.split()[0] == "T"
 
     def kill(self) -> None:
-        """End it at once; call `stop` afterwards."""
+        """Kill it at once; call `stop` afterwards."""
         self._process.kill()
 
     def stop(self) -> None:
-        """Ask it to end; kill it if it does not. No effect if called before."""
+        """Ask it to end; kill it if it does not. Without effect if called before."""
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)
@@ -114,7 +114,7 @@ class ServerProcess:
             self._process.kill()
             self._process.wait()
         for stream in (self._stdin, self._stdout):
-            with contextlib.suppress(OSError):  # what was still to be written has nobody to read it
+            with contextlib.suppress(OSError):  # no process reads the remaining output
                 stream.close()
 
     def __enter__(self) -> Self:
@@ -127,5 +127,5 @@ class ServerProcess:
 
 
 def _how(status: int) -> str:
-    """Say how a process ended."""
+    """Return a text on how a process ended."""
     return f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"

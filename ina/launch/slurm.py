@@ -1,7 +1,7 @@
 """Slurm by its own commands: ``sbatch``, ``squeue``, ``sinfo``, ``scancel``; no accounting storage is needed.
 
-A job of Slurm is found by its comment, which names the service and the run: also one whose ``sbatch`` was
-killed before it told its number.
+A job of Slurm is found by its comment, which names the service and the run, even if its ``sbatch`` was killed
+before it printed the number.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from ina.errors import EngineError
 
 COMMAND_S = 30.0
-"""Longest time for a command: they wait for a controller that hangs, or is gone."""
+"""Longest time for a command: commands wait for a controller that hangs, or is gone."""
 LIVE = frozenset(
     ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "RESIZING")
 ) | frozenset(("SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD"))
 """States of a job that is not over."""
 UNUSABLE = ("DOWN", "DRAIN", "FAIL", "ERROR", "MAINT", "POWER", "REBOOT", "FUTURE")
-"""Beginnings of the states of a node on which nothing is to run."""
+"""Prefixes of the states of a node on which nothing must run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as ``sinfo`` shows it; `answers`: the controller has heard of it lately."""
+    """A node as ``sinfo`` shows it; `answers`: the controller has recent news of it."""
 
     name: str
     state: str
@@ -50,7 +50,7 @@ class SlurmNode:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is to run there; "": it can be used."""
+        """Why nothing must run there; "": it can be used."""
         if not self.state.startswith(UNUSABLE):
             return ""
         return f"Slurm: node {self.name} is {self.state.lower()}" + (
@@ -63,11 +63,11 @@ class Batch:
     """A job to submit.
 
     Attributes:
-        name: For people.
-        comment: By which it is found again.
+        name: Name for users.
+        comment: Identifies the job later.
         tasks: The number of tasks by node.
-        output: The file for what it writes.
-        licences: What it uses of Slurm's licences, as ``sbatch --licenses`` takes it; "": none.
+        output: The file for its output.
+        licences: Its use of Slurm's licences, in the form of ``sbatch --licenses``; "": none.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Batch:
     licences: str = ""
 
     def options(self) -> list[str]:
-        """Return the options of ``sbatch``: Slurm does not start it again by itself.
+        """Return the options of ``sbatch``, without automatic restarts by Slurm.
 
         >>> " ".join(Batch("a", "ina:1:2", {"h1": 2, "h2": 1}, "/log").options()[2:8])
         '--nodes=2 --ntasks=3 --nodelist=h1,h2 --distribution=arbitrary --no-requeue --chdir=/'
@@ -94,7 +94,7 @@ class Batch:
 def submit(batch: Batch, script: str, hosts: str) -> int:
     """Submit a job that runs `script`, and return its number.
 
-    `hosts` is the path of a file with the name of the node of each task, a line each. Raises EngineError.
+    `hosts` is the path of a file with each task's node, one name per line. Raises EngineError.
     """
     variables = {"SLURM_HOSTFILE": hosts}
     said = _run(["sbatch", "--parsable", *batch.options()], script, variables)
@@ -105,13 +105,13 @@ def submit(batch: Batch, script: str, hosts: str) -> int:
 
 
 def jobs(comment: str) -> list[SlurmJob]:
-    """Return this user's jobs whose comments begin so, with those that ended lately. Raises EngineError."""
+    """Return this user's jobs with comments that begin so, also recently ended ones. Raises EngineError."""
     found = jobs_of(_run(["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%k"]))
     return [job for job in found if job.comment.startswith(comment)]
 
 
 def jobs_of(text: str) -> list[SlurmJob]:
-    """Return the jobs that ``squeue`` has written.
+    """Return the jobs in the output of ``squeue``.
 
     >>> jobs_of("7|PENDING|Licenses|ina:1:2")
     [SlurmJob(number=7, comment='ina:1:2', state='PENDING', reason='Licenses')]
@@ -130,7 +130,7 @@ def nodes() -> dict[str, SlurmNode]:
 
 
 def nodes_of(text: str) -> dict[str, SlurmNode]:
-    """Return the nodes that ``sinfo`` has written: a state that ends with ``*`` does not answer.
+    """Return the nodes in the output of ``sinfo``: a state that ends with ``*`` does not answer.
 
     >>> nodes_of("h1|down*|Not responding")["h1"].trouble
     'Slurm: node h1 is down (Not responding)'
@@ -144,7 +144,7 @@ def nodes_of(text: str) -> dict[str, SlurmNode]:
 
 
 def cancel(numbers: Sequence[int]) -> None:
-    """End jobs; those that are over are none of its business. Raises EngineError."""
+    """End jobs; ignore jobs that are over. Raises EngineError."""
     if numbers:
         _run(["scancel", "--quiet", *map(str, numbers)])
 

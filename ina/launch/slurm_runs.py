@@ -1,4 +1,4 @@
-"""Runs as jobs of Slurm: the runner is the batch script of one, and starts its workers by ``srun``.
+"""Runs as jobs of Slurm: the runner is the job's batch script, and starts its workers by ``srun``.
 
 The folder of a run is on a file system that this machine and all nodes share. Nodes have the names of the
 cluster's servers. Jobs outlive the daemon, and are found again by their comments.
@@ -24,19 +24,19 @@ from ina.launch.executor import STOP_S, RunFolders, check_alone, check_drivers
 from ina.launch.orders import RunOrder, RunStatus
 
 LOOK_S = 2.0
-"""Interval at which Slurm is asked how its jobs and nodes are."""
+"""Interval at which Slurm's jobs and nodes are read."""
 FINISH_S = 10.0
-"""Time for which a runner that has said how all ended may take to end."""
+"""Longest time for the end of a runner after its report that all have ended."""
 HOLD_S = 30.0
-"""Longest time for which a failure waits for the end of Slurm's job, which may be its reason."""
+"""Longest time for which a failure waits for the end of Slurm's job, which may be its cause."""
 SUSPECT_S = 600.0
-"""Time for which a server counts as gone as soon as Slurm does not hear of it, for a run has lost it."""
+"""Time after a run's loss of a server for which the server counts as gone once Slurm does not hear of it."""
 CANCELLED = "cancelled.json"
 """File in a run's folder with the jobs of Slurm that this service has ended."""
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
-"""States of jobs that are to be started again."""
+"""States of jobs that must be restarted."""
 BY_HAND = ("CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY")
-"""States of jobs that are not to be started again, unless we have ended them: somebody or some limit has."""
+"""States of jobs that must not be restarted, unless we ended them: a user or a limit has ended them."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,13 +61,13 @@ class SlurmRuns(RunFolders):
         licence: str = "",
         passed: Sequence[str] = (),
     ) -> None:
-        """Find the runs that are there, and watch them from now on.
+        """Find the existing runs, and watch them from now on.
 
         Args:
-            folder: Of the folders of runs.
-            service: What the comments of this service's jobs have and no others.
+            folder: The folder of the runs' folders.
+            service: The unique part of the comments of this service's jobs.
             cluster: The cluster, with the addresses of its servers.
-            licence: The licence of which a job uses as many as it has slots of its own; "": none.
+            licence: The licence of which a job uses one for each slot of its own; "": none.
             passed: Names of environment variables that commands get, too.
 
         Raises EngineError: Slurm does not answer, or has no such licence.
@@ -79,9 +79,9 @@ class SlurmRuns(RunFolders):
         self._lock = threading.Lock()
         self._view = _View()
         self._submitted: dict[int, tuple[float, slurm.SlurmJob]] = {}
-        """Jobs that a look may not show yet: when they were submitted."""
+        """Submission times of jobs that Slurm's view may not show yet."""
         self._failed_s: dict[int, float] = {}
-        """When runs were first seen to have failed."""
+        """Times at which runs' failures were first seen."""
         self._suspects: dict[str, float] = {}
         """Servers that a run has lost, and when."""
         self._trouble = ""
@@ -96,7 +96,7 @@ class SlurmRuns(RunFolders):
         self._watcher.start()
 
     def start(self, order: RunOrder) -> None:
-        """Submit a run, unless it is there already. Raises OSError, EngineError; BadSpec for a group."""
+        """Submit a run, unless it exists already. Raises OSError, EngineError; BadSpec for a group."""
         check_alone(order)
         check_drivers(order)
         self._look()
@@ -134,15 +134,15 @@ class SlurmRuns(RunFolders):
             elif (
                 all(job.state == "COMPLETING" for job in live) and self._unheard(number) and waited_s > STOP_S
             ):
-                return  # what is left of it is on nodes that are gone
+                return  # the rest of it is on nodes that are gone
             if waited_s > FINISH_S + 2 * STOP_S:
                 raise RunnerGone(f"{self.shown(number)}: it does not end")
             time.sleep(LOOK_S / 4)
 
     def status(self, number: int) -> RunStatus | None:
-        """Return the status of a run; None: nobody has started it.
+        """Return the status of a run; None: it was never started.
 
-        A failure counts once Slurm's job is over: then it is known whether somebody has ended that.
+        A failure counts once Slurm's job is over: then it is known whether a user has ended it.
         """
         found = super().status(number)
         if found is None:
@@ -165,14 +165,14 @@ class SlurmRuns(RunFolders):
         return bool(self._live(number))
 
     def forget(self, number: int) -> None:
-        """Remove what is kept of a run that is over; not what its ranks have written."""
+        """Remove the files of a run that is over, but not its ranks' output."""
         self._failed_s.pop(number, None)
         with self._lock:
             self._submitted.pop(number, None)
         super().forget(number)
 
     def why_ended(self, number: int) -> str:
-        """Return the state in which Slurm's job has ended, and what its runner wrote last."""
+        """Return the state in which Slurm's job has ended, and its runner's last output."""
         job = self._latest(number)
         said = super().why_ended(number)
         return f"Slurm no longer has its job; {said}" if job is None else f"{_named(job)}; {said}"
@@ -185,7 +185,7 @@ class SlurmRuns(RunFolders):
         return f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that Slurm cannot use, and why."""
+        """Return the servers that Slurm cannot use, with reasons."""
         nodes, found = self._view.nodes, {}
         for server in self._cluster.servers_for("worker"):
             node = nodes.get(server)
@@ -202,16 +202,16 @@ class SlurmRuns(RunFolders):
         self._cluster = cluster
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._closing.set()
         self._watcher.join()
 
-    # ------------------------------------------------------------------ what this service has ended
+    # ------------------------------------------------------------------ jobs ended by this service
 
     def _note_cancelled(self, run: int, numbers: Sequence[int]) -> None:
-        """Note that it is we who end these jobs: it is no reason for which the run's job has failed."""
+        """Record that we end these jobs: their end is no reason for a failure of the run's job."""
         folder = self._of(run)
-        if folder.exists():  # else nobody asks for the status of that run any more
+        if folder.exists():  # otherwise no one reads the status of that run any more
             files.write(folder / CANCELLED, {"jobs": sorted({*self._cancelled(run), *numbers})})
 
     def _cancelled(self, run: int) -> Sequence[int]:
@@ -243,7 +243,7 @@ class SlurmRuns(RunFolders):
                     found.setdefault(number, []).append(job)
                 else:
                     del self._submitted[number]
-            if began_s > self._view.at_s:  # several threads look
+            if began_s > self._view.at_s:  # several threads read it
                 by_age = {number: tuple(sorted(jobs, key=_number)) for number, jobs in found.items()}
                 self._view = _View(began_s, by_age, nodes)
 
@@ -260,7 +260,7 @@ class SlurmRuns(RunFolders):
         return [job for job in self._jobs(number) if job.live]
 
     def _unheard(self, number: int) -> bool:
-        """Return whether Slurm does not hear of a server of a run."""
+        """Return whether Slurm has no news of a server of a run."""
         order = files.read(self._of(number) / "run.json")
         servers = order["jobs"][0]["servers"] if order else ()
         return any(
@@ -277,7 +277,7 @@ def _named(job: slurm.SlurmJob) -> str:
 
 
 def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
-    """Return the status of a run whose job of Slurm somebody has ended: that is why what failed did."""
+    """Return the status of a run whose job of Slurm a user has ended: that is the cause of its failures."""
     why = f"{_named(job)}: ended by Slurm, or by somebody there"
     ends = {name: said and why for name, said in found.ends.items()}
     return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

@@ -23,10 +23,10 @@ DEFAULT_LANES = 256
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
 """Starts a command on a machine."""
 SHARED_WINDOW = 128
-"""Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
+"""Packets in flight per worker where jobs share slots: more collide more often (docs/performance.md)."""
 MAX_UDP_PORT = 0xFFFF
 NAMELESS = ""
-"""Name of the job of a command line; those of a job file have one of their own."""
+"""Name of the job of a command line; jobs of a job file have names of their own."""
 PRIVATE_THREADS = "OMP_NUM_THREADS"
 
 Reports = Mapping[int, Mapping[str, float]]
@@ -42,35 +42,35 @@ class MachineAtPort:
 
 
 UDP_BASE, WORKER_BASE = ("127.0.0.1", 47000), ("127.0.0.1", 48000)
-"""Where port p of an attached switch, and the host there, are bound to these UDP ports plus p, if it does not
-tell, and nobody says so."""
+"""Where port p of an attached switch, and the host there, are bound to these UDP ports plus p, unless the
+switch or the user states others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A running switch, and how to use it."""
+    """A running switch, and its use."""
 
     address: str
     """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
     tls: Tls | None = None
     replace_program: bool = False
-    """True: another program that it runs may be replaced."""
+    """Whether another running program may be replaced."""
     lease_s: float = 60.0
-    """Time for which a job stays admitted if nobody renews its lease."""
+    """Time for which a job stays admitted without renewal of its lease."""
     udp_base: tuple[str, int] | None = None
-    """Its port p is bound to this UDP port plus p; None: as it tells, or `UDP_BASE`."""
+    """Its port p is bound to this UDP port plus p; None: the reported one, or `UDP_BASE`."""
     worker_base: tuple[str, int] | None = None
-    """The host at its port p is bound to this UDP port plus p; None: as it tells, or `WORKER_BASE`."""
+    """The host at its port p is bound to this UDP port plus p; None: the reported one, or `WORKER_BASE`."""
     ports: tuple[int, ...] = tuple(range(1, 256))
-    """Those that may be used."""
+    """Ports that may be used."""
     machines: tuple[MachineAtPort, ...] = ()
-    """Where workers are, if they are on machines of their own, with ordinary UDP sockets; then the two bases
-    above do not matter."""
+    """The workers' machines, if they have machines of their own, with ordinary UDP sockets; then the two
+    bases above are ignored."""
     ip: str = SWITCH_IP
-    """Address that those machines reach the switch by."""
+    """The switch's address for those machines."""
 
     def __post_init__(self) -> None:
-        """Raise BadRun if a port's UDP port would have a number that there is not."""
+        """Raise BadRun if a port's UDP port would have an invalid number."""
         last = max(self.ports)
         for setting, given in (("worker_base", self.worker_base), ("udp_base", self.udp_base)):
             host, base = given or ("", 0)
@@ -84,32 +84,32 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """Running switches, and the machines at their ports, as a cluster file says."""
+    """Running switches, and the machines at their ports, from a cluster file."""
 
     topology: Topology
     tls: Tls | None = None
     replace_program: bool = False
-    """True: another program that a switch runs may be replaced."""
+    """Whether another running program of a switch may be replaced."""
     lease_s: float = 60.0
-    """Time for which a job stays admitted if nobody renews its lease."""
+    """Time for which a job stays admitted without renewal of its lease."""
     secret: str = field(default="", repr=False)
     """Secret that ``ina fallback --serve`` has, too."""
     listen: str | None = None
-    """Address of this machine at which ranks meet; None: as the way to the first one has it."""
+    """Address of this machine at which ranks meet; None: the local address of the route to the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """Captures of all ports of the switches that are started."""
+    """Captures of all ports of the started switches."""
 
     folder: Path
     limit: int
-    """Bytes of a file, of which there is one for each port."""
+    """Most bytes of a file; each port has one."""
     snap: int
     """Bytes kept of a frame."""
 
     def options(self, switch: str) -> list[str]:
-        """Return them as options of ``ina switch``."""
+        """Return the captures as options of ``ina switch``."""
         return [
             *("--pcap", str(self.folder), "--pcap-name", switch),
             *("--pcap-limit", str(self.limit), "--pcap-snap", str(self.snap)),
@@ -126,41 +126,41 @@ class FabricSpec:
     """Switches and their program."""
 
     program: str | None = None
-    """One of p4src by name, or a file that ends in ``.p4``; None: what runs there, or `DEFAULT_PROGRAM`."""
+    """One of p4src by name, or a file that ends in ``.p4``; None: the running one, or `DEFAULT_PROGRAM`."""
     lanes: int | None = None
-    """Values per packet; None: as many as the running program has, or `DEFAULT_LANES`."""
+    """Values per packet; None: the running program's number, or `DEFAULT_LANES`."""
     attached: Attachment | None = None
-    """The switch, if it is one that runs; None: switches are started, as all that follows says."""
+    """The switch, if it runs already; None: switches are started, by the attributes below."""
     p4runtime: str = PRIVATE
     """Address of the first one's P4Runtime; others are at the next ports."""
     tree: tuple[int, ...] = ()
     """Children per switch, level by level, hosts last; empty: one switch."""
     topology: Topology | None = None
-    """The switches, hosts and links themselves, faults of links included; None: as `tree` says."""
+    """The switches, hosts and links themselves, including faults of links; None: from `tree`."""
     transit: frozenset[str] = frozenset()
     """Switches that pass packets on without adding."""
     impairments: str = ""
     """Faults of ports towards workers and the fallback server, as ``ina switch --impair``."""
     link_impairments: str = ""
-    """The same between switches."""
+    """Faults of ports between switches."""
     seed: int = 0
     captures: Captures | None = None
     port_kind: PortKind = "auto"
-    """How local workers reach their switch."""
+    """Kind of the ports between local workers and their switch."""
 
     @property
     def several(self) -> bool:
-        """Whether these are several switches."""
+        """Whether there are several switches."""
         return bool(self.tree) or (self.topology is not None and len(self.topology.switches) > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
-    """One job, and how this run carries it out."""
+    """One job, and its launch in this run."""
 
     job: Job
-    """What is launched, `arrival_s` after the run began. Slots that it does not name are `DEFAULT_SLOTS`, or
-    the whole array if it is shared; its window is half its slots, or `SHARED_WINDOW` if they are shared."""
+    """The job, launched `arrival_s` after the run began. Unnamed slots are `DEFAULT_SLOTS`, or the whole
+    array if it is shared; its window is half its slots, or `SHARED_WINDOW` if they are shared."""
     first_slot: int = 0
     """The first of the job's slots, if jobs share the array."""
     timeout_s: float = 8.0
@@ -168,15 +168,15 @@ class LaunchSpec:
     log: str | None = None
     """File for a line about each collective (`hostlib.io.joblog`)."""
     machines: tuple[tuple[int, ...], ...] = ()
-    """The ranks of each machine, if that matters; else none."""
+    """The ranks of each machine, if relevant; else empty."""
     hierarchical: bool = False
     """The ranks of a machine are summed there first: it is one worker of the switch."""
     places: tuple[str, ...] = ()
     """The machines' names in the cluster file, if there is one."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of the workers, such as those by which they find their group."""
+    """Environment variables of the workers, such as those with the address of their group."""
     inherited: tuple[str, ...] | None = None
-    """Patterns of the variables that workers inherit from whoever starts them; None: all."""
+    """Patterns of the variables that workers inherit from their starter; None: all."""
 
     @property
     def children(self) -> int:
@@ -184,7 +184,7 @@ class LaunchSpec:
         return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the workers besides those of their rank."""
+        """Return the environment variables of the workers besides their rank's."""
         # the workers share this machine's cores
         threads = {} if PRIVATE_THREADS in os.environ else {PRIVATE_THREADS: "1"}
         return {**threads, **self.variables}
@@ -198,9 +198,9 @@ class JobResult:
     time_s: float
     reports: Reports
     counters: Mapping[str, int] = field(default_factory=dict)
-    """The switches' together, by outcome."""
+    """Packets of all switches, by outcome."""
     switches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The same by switch."""
+    """Packets by switch and outcome."""
     fallback: Mapping[str, float] = field(default_factory=dict)
     """The fallback server's statistics of this job."""
     interrupted: bool = False

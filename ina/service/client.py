@@ -1,4 +1,4 @@
-"""The API's client: what commands, and other programs, ask a controller with.
+"""The API's client, for commands and other programs.
 
 As in::
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
 
 _SILENT_S = 60.0
-"""Streams have something at least every 15 s."""
+"""Streams have at least one message every 15 s."""
 _AGAIN_S = 1.0
 
 
@@ -55,11 +55,11 @@ WRONG_VALUE = 422
 
 
 class ClientError(ServiceError):
-    """A controller cannot be asked, or refuses."""
+    """The controller cannot be reached, or refuses."""
 
 
 class Unreachable(ClientError):
-    """There is no answer, or not a controller's."""
+    """No answer, or not a controller's."""
 
 
 class Refused(ClientError):
@@ -67,7 +67,7 @@ class Refused(ClientError):
 
     Attributes:
         status: The status code of its answer.
-        pointer: The way to the value that was wrong, such as ``/jobs/0/workers``; "": none.
+        pointer: The path of the wrong value, such as ``/jobs/0/workers``; "": none.
     """
 
     def __init__(self, text: str, *, status: int, pointer: str = "") -> None:
@@ -84,12 +84,12 @@ class Client:
     Args:
         controller: ``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:PATH``.
         token: The token to show; "": none.
-        ca: A file of certificates that are trusted, in the place of the system's.
+        ca: A file of trusted certificates, instead of the system's.
         timeout_s: How long an answer may take.
 
     A job is named by its id, its number, or its name, for operators also by ``TENANT/NAME``: the newest job
-    of this name. All methods raise Unreachable and Refused. ValueError for an address of another kind, and
-    for a token on the way to another machine without TLS.
+    of this name. All methods raise Unreachable and Refused. Raises ValueError for an address of another kind,
+    and for a token to another machine without TLS.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Client:
             transport=transport,
             timeout=timeout_s,
             headers={"Authorization": f"Bearer {token}"} if token else {},
-            trust_env=False,  # nothing of a proxy
+            trust_env=False,  # use no proxy
         )
 
     def __enter__(self) -> Self:
@@ -134,7 +134,7 @@ class Client:
     def submit(self, jobs: Sequence[Mapping[str, object]], *, key: str = "") -> list[JobView]:
         """Submit jobs, all or none: each has the keys of a ``[[job]]`` table.
 
-        The same `key` again gives the same jobs, so that an answer that was lost can be asked for again.
+        The same `key` again returns the same jobs, so that a request can be repeated after a lost answer.
         """
         headers = {"Idempotency-Key": key} if key else {}
         return cast("JobsView", self._ask("POST", "/v1/jobs", json={"jobs": list(jobs)}, headers=headers))[
@@ -161,26 +161,26 @@ class Client:
         return cast("JobView", self._of_job("DELETE", name))
 
     def retry(self, name: str) -> JobView:
-        """Have a job that failed run again."""
+        """Run a failed job again."""
         return cast("JobView", self._of_job("POST", name, "/retry"))
 
     def explain(self, name: str) -> ExplanationView:
-        """Return why a job stands as it does."""
+        """Return the explanation of a job's state."""
         return cast("ExplanationView", self._of_job("GET", name, "/explanation"))
 
     def log(self, name: str, rank: int, offset: int = 0) -> LogView:
-        """Return a piece of what a rank wrote; see `LogView`."""
+        """Return a piece of a rank's output; see `LogView`."""
         return cast("LogView", self._of_job("GET", name, f"/logs/{rank}", offset=offset))
 
     def follow_log(self, name: str, rank: int, offset: int = 0) -> Iterator[str]:
-        """Yield what a rank wrote and writes, until its job is over."""
+        """Yield a rank's output, until its job is over."""
         path, params = _job(name)
         for kind, data in self._stream(f"{path}/logs/{rank}", {**params, "offset": offset}):
             if kind == "end":
                 return
             yield data["text"]
 
-    # ------------------------------------------------------------------ workers that somebody else starts
+    # ------------------------------------------------------------------ workers that another launcher starts
 
     def admit(
         self,
@@ -191,12 +191,13 @@ class Client:
         job: Mapping[str, object] | None = None,
         key: str = "",
     ) -> AdmissionView:
-        """Ask for the admission of an external job.
+        """Ask for the admission of a job whose workers another launcher starts.
 
         Args:
             name: The job's name.
             machines: Names and addresses of each machine, and the ranks there.
-            token: The job's own, which is not sent; a client with it may renew, ask for the grant, and leave.
+            token: The job's own token, which is not sent; it allows a client to renew, get the grant, and
+                leave.
             job: Further keys of a ``[[job]]`` table.
             key: Idempotency key; "": none.
         """
@@ -214,44 +215,44 @@ class Client:
         return cast("AdmissionView", self._ask("PUT", _admission(name), json={"done": done}))
 
     def grant(self, name: str) -> JobGrant:
-        """Return the grant of such a job, which its workers need, once it runs."""
+        """Return the grant of such a job, which its workers need, once the job runs."""
         return cast("JobGrant", self._ask("GET", _admission(name)))
 
     def leave(self, name: str, failure: str = "") -> AdmissionView:
-        """Say that the workers of such a job have ended, with a failure or well."""
+        """Report that the workers of such a job have ended, with a failure or well."""
         return cast("AdmissionView", self._ask("POST", f"{_admission(name)}/end", json={"failure": failure}))
 
     # ------------------------------------------------------------------ the cluster
 
     def cluster(self) -> ClusterView:
-        """Return servers, switches, links, and who has what of them."""
+        """Return servers, switches, links, and the jobs that use them."""
         return cast("ClusterView", self._ask("GET", "/v1/cluster"))
 
     def memory(self) -> MemoryView:
-        """Return who has had which slots of each switch."""
+        """Return the jobs that have had slots of each switch."""
         return cast("MemoryView", self._ask("GET", "/v1/memory"))
 
     def drain(self, node: str, *, back: bool = False) -> None:
-        """Drain a server or a switch; `back`: undrain it."""
+        """Drain a server or a switch; `back`: end its drain."""
         self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
 
     def reallocate(self, job: str = "") -> ReallocationView:
-        """Divide the memory of the switches now; return what each job, or this one, has got, and why."""
+        """Divide the memory of the switches now; return each job's slots and the reason, or this job's."""
         params = {"job": job} if job else {}
         return cast("ReallocationView", self._ask("POST", "/v1/reallocation", params=params))
 
     def reload(self) -> ReloadView:
-        """Have the files of cluster and policies be read again; return what differs."""
+        """Read the files of cluster and policies again; return the differences."""
         return cast("ReloadView", self._ask("POST", "/v1/reload"))
 
     def quotas(self) -> list[QuotaView]:
-        """Return the quotas of all tenants that may be seen."""
+        """Return the quotas of all visible tenants."""
         return cast("QuotasView", self._ask("GET", "/v1/quotas"))["quotas"]
 
     def set_quota(
         self, tenant: str, *, gpus: int | None = None, reserved: int = 0, per_minute: int | None = None
     ) -> QuotaView:
-        """Give a tenant a quota, in the place of that before.
+        """Set a tenant's quota, in place of an earlier one.
 
         Args:
             tenant: Its name.
@@ -266,11 +267,11 @@ class Client:
         )
 
     def remove_quota(self, tenant: str) -> None:
-        """Take a tenant's quota away."""
+        """Remove a tenant's quota."""
         self._ask("DELETE", f"/v1/quotas/{quote(tenant, safe='')}")
 
     def audit(self) -> AuditView:
-        """Compare the desired state with the contents of switches and servers."""
+        """Compare the desired state with the state of switches and servers."""
         return cast("AuditView", self._ask("GET", "/v1/audit"))
 
     def decisions(self, after: int = 0) -> list[DecisionView]:
@@ -284,7 +285,7 @@ class Client:
         return found
 
     def watch(self, after: int = 0) -> Iterator[DecisionView]:
-        """Yield what happened later than number `after`, and all that is to come, for ever."""
+        """Yield the decisions later than number `after`, and all future ones."""
         for _, data in self._stream("/v1/events", {"after": after}):
             yield cast("DecisionView", data)
 
@@ -302,7 +303,7 @@ class Client:
         return self._ask(method, f"{path}{rest}", params={**tenant, **params})
 
     def _stream(self, path: str, params: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
-        """Yield the kinds and data of events; a connection that ends is made anew, after the last of them."""
+        """Yield the kinds and data of events; reconnect after a lost connection, from the last event."""
         last = ""
         while True:
             try:
@@ -375,6 +376,6 @@ def _admission(name: str) -> str:
 
 
 def _job(name: str) -> tuple[str, dict[str, object]]:
-    """Return the path of a job, and the tenant of one that is given as ``TENANT/NAME``."""
+    """Return the path of a job, and the tenant of a job that is named ``TENANT/NAME``."""
     tenant, slash, name = name.rpartition("/")
     return f"/v1/jobs/{quote(name, safe='')}", {"tenant": tenant} if slash else {}

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ina.service.store import Store
 
 STEP_S = 1.0
-"""A difference of the wall clock that is noted; smaller ones are adjusted to."""
+"""Least step of the wall clock that is recorded; smaller ones are absorbed."""
 
 
 def since_boot_s() -> float:
-    """Return the seconds since the machine was started, those included for which it was suspended."""
+    """Return the seconds since the machine was started, including the time for which it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -30,13 +30,13 @@ def this_boot() -> str:
 
 
 class Clock:
-    """Counts on from where the last event stood, whatever happens to the machine's wall clock.
+    """Counts on from the last event's time, whatever happens to the machine's wall clock.
 
     Until the machine is started again only the time since its start counts, whether this process lives or
-    not. Only for how long the machine was off is what its wall clock says, if that is not negative.
+    not. Only the time for which the machine was off is taken from its wall clock, if that is not negative.
 
     Attributes:
-        began_at: When the service was first started, as Unix time, by the wall clock as it is now.
+        began_at: When the service was first started, as Unix time, by the current wall clock.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Clock:
         monotonic: Callable[[], float] = since_boot_s,
         boot: str | None = None,
     ) -> None:
-        """Go on after the last event.
+        """Continue after the last event.
 
         Args:
             began_at: When the service was first started, as Unix time.
             last_s: Its last event's time.
-            kept: What `kept` returned before; "": not known.
+            kept: The result of an earlier `kept`; "": not known.
             wall: The wall clock.
             monotonic: Seconds since the machine was started.
-            boot: Names that start; None: as the kernel does.
+            boot: Name of the machine's start; None: the kernel's.
         """
         self._wall, self._monotonic = wall, monotonic
         self._boot = this_boot() if boot is None else boot
@@ -81,11 +81,11 @@ class Clock:
         return self._from_s + self._monotonic()
 
     def at_s(self, unix_s: float) -> float:
-        """Return the time at which the wall clock showed this, by what it shows now."""
+        """Return the time at which the wall clock showed `unix_s`, by its current setting."""
         return self.now_s() - (self._wall() - unix_s)
 
     def stepped_s(self) -> float:
-        """Return by how much the wall clock was stepped since the last call; adjust `began_at`; 0: not."""
+        """Return the step of the wall clock since the last call, 0 for none; adjust `began_at`."""
         began_at = self._wall() - self.now_s()
         if abs(step_s := began_at - self.began_at) < STEP_S:
             return 0.0
@@ -93,5 +93,5 @@ class Clock:
         return step_s
 
     def kept(self) -> str:
-        """Return how this clock stands, for one that goes on after it."""
+        """Return the clock's state, for a clock that continues after it."""
         return json.dumps({"boot": self._boot, "ahead_s": self._from_s})

@@ -1,4 +1,4 @@
-"""The daemon: the loop, and what it offers to those who speak for people."""
+"""The daemon: the loop, and its operations for users' requests."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from ina.service.views import JobGrant, LogLine
 from ina.switches.topology import has_slow_links
 
 FORGET_S = 5.0
-"""Least interval between two looks for ended jobs to forget."""
+"""Least interval at which ended jobs are checked for removal."""
 FORGET_AT_ONCE = 500
 """Most jobs that are forgotten in a round: each takes the loop some microseconds."""
 START_S = 10.0
-"""Least cost of a start that schedulers count, in seconds: workers begin, and go on from what they saved."""
+"""Least cost of a start that schedulers count, in seconds: workers begin, and load their last save."""
 
 
 class Daemon(ServiceLoop):
-    """The service. Made and used in the thread of its event loop; jobs are named by their ids.
+    """The service. Made and used in the thread of its event loop; methods take the ids of jobs.
 
-    Raises `ina.errors`: Unknown for names that are not there, Conflict for what contradicts what is
-    there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
+    Raises `ina.errors`: Unknown for names that do not exist, Conflict for a request that contradicts the
+    state, StoreError if the state cannot be written; and BadSpec (`controller.vocabulary`).
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Daemon(ServiceLoop):
         executor: Executor,
         **others: Any,
     ) -> None:
-        """Make the daemon of what a ledger knows; see `ServiceLoop`."""
+        """Make the daemon of a ledger; see `ServiceLoop`."""
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
         super().__init__(ledger, testbed=testbed, executor=self._external, **others)
         self._hosts_are_here = testbed != ""
@@ -84,11 +84,11 @@ class Daemon(ServiceLoop):
 
     @property
     def next_s(self) -> float:
-        """When there is something to do even if nothing happens before."""
+        """Time of the next work without any event."""
         return min(super().next_s, self._holders.next_s)
 
     def _forget(self) -> None:
-        """Forget jobs that have been over for long enough; what they were goes to the archive."""
+        """Forget jobs that have been over for long enough; their records go to the archive."""
         ledger = self._ledger
         if ledger.now_s < self._forget_s:
             return
@@ -101,26 +101,26 @@ class Daemon(ServiceLoop):
         self._effects.spawn(self._remove_logs([ledger.logs(each.submitted) for each in records]))
         self._forget_s = 0.0  # there may be more
 
-    # ------------------------------------------------------------------ how it is
+    # ------------------------------------------------------------------ its state
 
     @property
     def began_at(self) -> float:
-        """When that was, as Unix time."""
+        """When the service was first started, as Unix time."""
         return self._ledger.began_at
 
     @property
     def changes(self) -> Hashable:
-        """Equal to an earlier value as long as nothing was decided since, and no run began or ended."""
+        """Equal to an earlier value as long as no decision was made since, and no run began or ended."""
         return self._ledger.changes, len(self._ledger.holds)
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be written down; "": it can, as far as is known."""
+        """Why the state cannot be written; "": it can, as far as is known."""
         return self._ledger.trouble
 
     @property
     def holds(self) -> frozenset[int]:
-        """The runs of which something is held: workers, slots, fallback servers."""
+        """The runs that hold something: workers, slots, fallback servers."""
         return frozenset(self._ledger.holds)
 
     def records(self) -> list[JobRecord]:
@@ -132,25 +132,25 @@ class Daemon(ServiceLoop):
         return self._reports.record(name)
 
     def named(self, reference: str) -> Sequence[Said]:
-        """Return the jobs that have this name, id or number, of all tenants, oldest first."""
+        """Return all users' jobs that have this name, id or number, oldest first."""
         return self._ledger.named(reference)
 
     def archived(self, reference: str) -> Sequence[Mapping[str, Any]]:
-        """Return the same of jobs that are over and forgotten, as `views.JobView`, the latest first."""
+        """Return forgotten jobs of this name, id or number, as `views.JobView`, the latest first."""
         return self._ledger.archived(reference)
 
     def counted(self) -> Mapping[str, int]:
-        """Return how many lines the log has had, by event, also those that are not kept."""
+        """Return the number of log lines by event, including lines that are no longer kept."""
         assert self._ledger.core.log is not None
         return self._ledger.core.log.counts
 
     @property
     def recovered_lines(self) -> int:
-        """How many lines the log had when the service began, before it decided anything."""
+        """Number of log lines when the service began, before it decided anything."""
         return self._ledger.recovered_lines
 
     def explain(self, name: str) -> views.ExplanationView:
-        """Say why a job stands as it does."""
+        """Explain the state of a job."""
         return self._reports.explain(name)
 
     @property
@@ -159,15 +159,15 @@ class Daemon(ServiceLoop):
         return self._ledger.topology
 
     def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> views.ClusterView:
-        """Return the cluster as it is; see `Reports.cluster`."""
+        """Return the current cluster; see `Reports.cluster`."""
         return self._reports.cluster(records, operates=operates)
 
     def servers(self) -> list[views.ServerView]:
-        """Return the servers as they are."""
+        """Return the current servers."""
         return self._reports.servers()
 
     def switches(self) -> list[views.SwitchView]:
-        """Return the switches as they are, and who has which of their slots."""
+        """Return the current switches, and the jobs that have their slots."""
         return self._reports.switches()
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
@@ -175,7 +175,7 @@ class Daemon(ServiceLoop):
         return self._reports.decisions(after)
 
     async def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
-        """Yield the lines of the log later than number `after`, and all to come."""
+        """Yield the lines of the log later than number `after`, and all future ones."""
         while True:
             for decision in self.decisions(after):
                 after = decision.number
@@ -184,14 +184,14 @@ class Daemon(ServiceLoop):
                 await self._news.wait_for(lambda: len(self.decisions(after)) > 0)  # noqa: B023
 
     def log(self, name: str, rank: int) -> Path:
-        """Return the file with what a rank of a job has written."""
+        """Return the file with the output of a job's rank."""
         record = self.record(name)
         if not 0 <= rank < record.submitted.job.workers:
             raise Unknown(f"job {name!r} has no rank {rank}; it has 0 to {record.submitted.job.workers - 1}")
         return log_file(self._ledger.logs(record.submitted), rank)
 
     async def audit(self) -> Audit:
-        """Compare the desired state with the contents of switches and servers."""
+        """Compare the desired state with the state of switches and servers."""
         found = await self._switches.audit()
         lost = [
             Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, and its runner is gone")
@@ -209,12 +209,12 @@ class Daemon(ServiceLoop):
         ]
         return replace(found, found=(*found.found, *lost, *stray))
 
-    # ------------------------------------------------------------------ what people want
+    # ------------------------------------------------------------------ users' requests
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
-        """Take jobs of different names in, all or none.
+        """Accept jobs of different names, all or none.
 
-        The same `key` of the same tenant again gives the same jobs.
+        The same `key` of the same tenant again returns the same jobs.
         """
         for at, job in enumerate(jobs):
             with _told_of(job, at):
@@ -225,7 +225,7 @@ class Daemon(ServiceLoop):
         return await self._take(jobs, tenant, key)
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
-        """Take jobs in, all or none; the values of `beside` are stored with them."""
+        """Accept jobs, all or none; write the facts of `beside` down, too."""
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if [ledger.submitted[name].called for name in known] != [job.name for job in jobs]:
@@ -280,20 +280,20 @@ class Daemon(ServiceLoop):
         return JobRecord(submitted=said, state=archived["state"], reason=archived["reason"])
 
     def machine(self, known_as: Sequence[str]) -> str:
-        """Return the server that is known by one of these names and addresses. Raises BadSpec."""
+        """Return the server that has one of these names and addresses. Raises BadSpec."""
         try:
             return identified(self.topology, known_as)
         except BadRun as error:
             raise BadSpec(str(error)) from error
 
     async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> JobRecord:
-        """Take in an external job, on the servers that it names.
+        """Accept a job whose workers another launcher starts, on the servers that it names.
 
         Args:
             job: The job.
-            holder: SHA-256 of the token of who holds it.
-            tenant: Whose it is.
-            key: The same one again gives the same job.
+            holder: SHA-256 of its holder's token.
+            tenant: The job's tenant.
+            key: The same key again returns the same job.
 
         Raises Conflict, BadSpec and StoreError.
         """
@@ -309,16 +309,16 @@ class Daemon(ServiceLoop):
         return record
 
     async def renew(self, name: str, done: int | None = None) -> str:
-        """Begin the lease of such a job again; return why its workers have to end, "": they need not.
+        """Restart the lease of such a job; return why its workers must end, "": they need not.
 
-        `done` are its iterations in this run, if they are known.
+        `done` is the number of its iterations in this run, if known.
         """
         record = self._held(name)
         self._holders.renew(name, done)
         return self._to_stop(record)
 
     def grant(self, name: str) -> JobGrant:
-        """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
+        """Return the grant of such a job. Raises Conflict until a switch serves it."""
         record = self._held(name)
         if record.state != "running" or record.run is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
@@ -334,7 +334,7 @@ class Daemon(ServiceLoop):
         )
 
     async def leave(self, name: str, failure: str = "") -> str:
-        """Note that its workers have ended, with a failure or well; return as `renew`."""
+        """Record that its workers have ended, with a failure or well; return as `renew`."""
         self._held(name)
         run = self._holders.run_of(name)  # of a job that was cancelled, too
         self._holders.end(name, failure)
@@ -359,17 +359,17 @@ class Daemon(ServiceLoop):
         return ""
 
     async def _synced(self) -> None:
-        """Wait until the stored events outlive a loss of power; those who wait at once share one sync.
+        """Wait until all writes survive a loss of power; concurrent calls share one sync.
 
-        Raises StoreError: what was submitted is there, and may be gone after a loss of power.
+        Raises StoreError: the submitted jobs exist, and a loss of power may undo them.
         """
         if self._sync is None:
             self._sync = asyncio.create_task(self._sync_soon())
         await asyncio.shield(self._sync)
 
     async def _sync_soon(self) -> None:
-        async with self._syncing:  # those who come while the disk is busy share the next sync
-            await asyncio.sleep(0)  # let in those whose requests have come, too
+        async with self._syncing:  # calls while the disk is busy share the next sync
+            await asyncio.sleep(0)  # let concurrent requests join
             self._sync = None
             await self._blocking.disk(self._ledger.sync)
 
@@ -382,7 +382,7 @@ class Daemon(ServiceLoop):
         return self.record(name)
 
     async def retry(self, name: str) -> JobRecord:
-        """Have a job that failed run again, from where it last saved."""
+        """Run a failed job again, from its last save."""
         record = self.record(name)
         if record.state != "failed":
             raise Conflict(f"job {name!r} is {record.state}; only a failed job can be retried")
@@ -399,10 +399,10 @@ class Daemon(ServiceLoop):
         return self.record(name)
 
     async def change_cluster(self, cluster: Topology) -> Sequence[str]:
-        """Have another cluster from now on; return what differs, one sentence each.
+        """Replace the cluster; return the differences, one sentence each.
 
-        Jobs that it does not touch run on; others get other places, or fail if it has none for them. Raises
-        Conflict if it cannot follow that of now; nothing has changed then.
+        Jobs that the change does not affect run on; others get other places, or fail if there is none for
+        them. Raises Conflict if the cluster cannot follow the current one; nothing has changed then.
         """
         ledger = self._ledger
         if cluster == ledger.topology:
@@ -417,9 +417,9 @@ class Daemon(ServiceLoop):
         return notes
 
     async def reallocate(self, name: str = "", *, by: str = "") -> list[views.ReallocatedView]:
-        """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
+        """Divide memory now; return the jobs that use it, or this one alone, and their slots.
 
-        Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
+        Jobs then move to their new slots. Raises Conflict for a job that uses no switch memory.
         """
         ledger = self._ledger
         allocation = ledger.core.allocation
@@ -452,23 +452,23 @@ class Daemon(ServiceLoop):
         return found
 
     def quotas(self) -> list[QuotaState]:
-        """Return the tenants that have quotas, and how far these are used."""
+        """Return the quotas of tenants, and their usage."""
         return self._ledger.quotas.states()
 
     async def set_quota(self, quota: Quota) -> None:
-        """Have a tenant use so much at most, and so much be kept for it. What runs runs on."""
+        """Set a tenant's quota and reservation. Running jobs continue."""
         self._ledger.set_quota(quota)
         await self._tell()
 
     async def remove_quota(self, tenant: str) -> None:
-        """Have a tenant use as much as all."""
+        """Remove a tenant's quota."""
         if tenant not in self._ledger.quotas.quotas:
             raise Unknown(f"tenant {tenant!r} has no quota")
         self._ledger.remove_quota(tenant)
         await self._tell()
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
-        """Drain a server or switch; `back`: undrain it."""
+        """Drain a server or switch; `back`: end its drain."""
         ledger = self._ledger
         is_server = name in ledger.topology.server
         if not is_server and name not in ledger.topology.switch:
@@ -493,7 +493,7 @@ class Daemon(ServiceLoop):
 
 @contextlib.contextmanager
 def _told_of(job: Job, at: int, known_as: str = "") -> Iterator[None]:
-    """Add its place in the submission to errors about a job, and the name that its owner gave it."""
+    """Add to errors about a job its place in the submission, and its owner's name for it."""
     try:
         yield
     except BadSpec as error:
@@ -506,7 +506,7 @@ def _check_folder(job: Job) -> None:
     folder = job.extra.get("folder")
     if folder is None:
         return
-    with contextlib.suppress(PermissionError):  # its user may see it
+    with contextlib.suppress(PermissionError):  # its user may have access
         if not Path(str(folder)).is_dir():
             raise BadSpec(
                 f"job {job.name!r}: extra.folder = {str(folder)!r}: want a directory of the machine of"

@@ -1,7 +1,7 @@
-"""Effects: the desired state is applied to switches, servers and processes.
+"""Effects: apply the desired state to switches, servers and processes.
 
-An effect can be broken off anywhere, and be tried again. One that fails is tried again later and later; why
-it failed is its jobs' reason to wait.
+An effect can be interrupted anywhere, and be retried. A failed effect is retried at growing intervals; its
+error is its jobs' reason to wait.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from ina.service.wiring import Wiring
 from ina.switches.topology import has_slow_links
 
 BACK_OFF_S = (0.5, 15.0)
-"""Time until an effect that failed is tried again: at first, and at most."""
+"""First and longest time until a failed effect is retried."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An effect that failed: why, and when to try again."""
+    """A failed effect: its error, and the time of the next attempt."""
 
     why: str
     again_s: float
@@ -54,17 +54,17 @@ class Trouble:
 
 
 class Effects:
-    """Carries out what the core wants; used in the thread of the loop.
+    """Applies the core's desired state; used in the thread of the loop.
 
     Args:
-        ledger: The desired state and the holds.
+        ledger: The desired and the held state.
         testbed: The name of the testbed whose hosts run the workers.
         network: The switches.
         executor: The processes of runs.
-        fallback_jobs: Has fallback servers serve them.
-        blocking: Where calls that block are made.
-        runs: Takes in how the jobs of a run have ended.
-        switches: Compares the switches soon, when asked.
+        fallback_jobs: Assigns jobs to fallback servers.
+        blocking: Runs blocking calls.
+        runs: Records the ends of a run's jobs.
+        switches: Receives requests to compare the switches soon.
     """
 
     def __init__(
@@ -87,21 +87,21 @@ class Effects:
         self._runs = runs
         self._switches = switches
         self.troubles: dict[tuple[int, type[Step]], Trouble] = {}
-        """Effects that failed, by run and kind."""
+        """Failed effects, by run and kind."""
         self._clearing: set[int] = set()
-        """Runs without a hold that are being ended: their numbers start only when that is done."""
+        """Runs without a hold that are being ended: runs of the same numbers start only after that."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._granted: dict[int, Mapping[str, int]] = {}
-        """The packets in flight that runners were given last, by run; a new daemon gives all again."""
+        """Last packets in flight sent to runners, by run; a restarted daemon sends all again."""
 
     @property
     def next_s(self) -> float:
-        """When the next failed effect is retried."""
+        """Time of the next attempt of a failed effect."""
         return min((each.again_s for each in self.troubles.values()), default=float("inf"))
 
     def why(self) -> dict[str, str]:
-        """Return the reasons of effects that failed, by job."""
-        if not self.troubles:  # asked with every job that somebody looks at
+        """Return the errors of failed effects, by job."""
+        if not self.troubles:  # called for every job that a user looks at
             return {}
         return {
             name: each.why
@@ -112,7 +112,7 @@ class Effects:
         }
 
     def carry_out(self) -> None:
-        """Begin all that can be done now, if anything may have changed since the last time."""
+        """Begin all possible effects, if anything may have changed since the last call."""
         ledger = self._ledger
         if not ledger.stirred:
             return
@@ -128,13 +128,13 @@ class Effects:
             if due and number not in self._clearing:
                 self._begin(number, step)
         if moved := {step.number for step in found if isinstance(step, Resize)}:
-            ledger.keep(*moved)  # the disk is waited for once
+            ledger.keep(*moved)  # one wait for the disk
             self._switches.check_soon()
         self._tell_granted()
-        ledger.stirred = bool(found)  # a step that has failed is to be found again
+        ledger.stirred = bool(found)  # to find a failed step again
 
     def _tell_granted(self) -> None:
-        """Tell the runners how many packets their jobs may have in flight, where that is new."""
+        """Send the runners new bounds on their jobs' packets in flight."""
         holds = self._ledger.holds
         self._granted = {number: told for number, told in self._granted.items() if number in holds}
         for number, hold in holds.items():
@@ -147,30 +147,30 @@ class Effects:
         try:
             await self._blocking.runs(lambda: self._executor.grant(number, granted))
             fault_point("granted")
-        except OSError as error:  # told again when memory is divided next
+        except OSError as error:  # sent again at the next division of memory
             _log.warning(
                 "run %d: its jobs were not told how many packets they may have in flight: %s", number, error
             )
             self._granted.pop(number, None)
 
     def again(self, number: int) -> None:
-        """Try the effects of a run that have failed again at once."""
+        """Retry the failed effects of a run at once."""
         for key in [key for key in self.troubles if key[0] == number]:
             self.troubles[key] = replace(self.troubles[key], again_s=0.0)
 
     def close(self) -> None:
-        """Break off all effects."""
+        """Cancel all effects."""
         for task in self._tasks:
             task.cancel()
 
     def spawn(self, effect: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside the loop."""
+        """Run a coroutine beside the loop."""
         task = asyncio.get_running_loop().create_task(effect)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def clear(self, number: int) -> None:
-        """End a run without a hold, and forget it; retry until that is done."""
+        """End a run that is not held, and forget it; retry until that succeeds."""
         after_s = BACK_OFF_S[0]
         self._clearing.add(number)
         while True:
@@ -193,7 +193,7 @@ class Effects:
                 await asyncio.sleep(after_s)
                 after_s = min(2 * after_s, BACK_OFF_S[1])
 
-    # ------------------------------------------------------------------ beginning
+    # ------------------------------------------------------------------ start of a run
 
     def _begin(self, number: int, step: Step) -> None:
         ledger = self._ledger
@@ -213,7 +213,7 @@ class Effects:
                     hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
-        """Choose where each job's servers take packets: the lowest that no other job there uses."""
+        """Choose the UDP port of each job's servers: the lowest that no other job there uses."""
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():
             for name, ports in hold.udp_ports.items():
@@ -230,12 +230,12 @@ class Effects:
             found[name] = tuple(chosen)
         return found
 
-    # ------------------------------------------------------------------ carrying out
+    # ------------------------------------------------------------------ execution
 
     async def _effect(
         self, number: int, kind: type[Step], effect: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Carry out an effect of a run; note why it failed, and when to try again."""
+        """Execute an effect of a run; record its error, and the time of the next attempt."""
         ledger = self._ledger
         try:
             await effect()
@@ -245,7 +245,7 @@ class Effects:
             self.troubles[number, kind] = Trouble(str(error), ledger.now_s + after_s, after_s)
             level = logging.INFO if isinstance(error, OutOfMemory | OutOfRows) else logging.WARNING
             _log.log(level, "run %d: %s; trying again in %g s", number, error, after_s)
-            self._switches.check_soon()  # it may be that a switch is gone
+            self._switches.check_soon()  # a switch may be gone
             if number in ledger.holds:
                 ledger.set(number, busy=False)
         else:
@@ -256,7 +256,7 @@ class Effects:
     async def _start(self, number: int, wiring: Wiring) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
-        stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
+        stage: Stage = "stopping"  # earlier parts are undone, and all of it retried
         try:
             ledger.keep(number)
             await self._blocking.switches(lambda: self._admit(hold, wiring))
@@ -296,7 +296,7 @@ class Effects:
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
         self._count_again(hold, why)
-        ledger.set(number, over=frozenset(hold.run.jobs))  # nothing of it is to be on switches any more
+        ledger.set(number, over=frozenset(hold.run.jobs))  # switches must hold nothing of it
         await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
         fault_point("removed")
         await self._fallback_jobs.serve(hold)
@@ -306,7 +306,7 @@ class Effects:
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: HeldRun, why: str) -> None:
-        """Count the jobs whose workers had started, and start again in the same run: with another tree."""
+        """Count the jobs whose started workers start again in the same run, with another tree."""
         ledger, run = self._ledger, hold.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
         going = hold.admissions.keys() - hold.over
@@ -370,7 +370,7 @@ def _granted(place: Place) -> int:
 
 
 def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) -> LaunchSpec:
-    """Return how a job's ranks run on these machines: those of one are summed there first, if it is shared.
+    """Return how a job's ranks run on these machines: a shared machine's ranks are summed there first.
 
     Raises BadSpec as `_command`.
     """
@@ -386,9 +386,9 @@ def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) ->
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return the command of a worker, in its job's folder and as its user; (): it is external.
+    """Return the command of a worker, in its job's folder and as its user; (): another launcher starts it.
 
-    Raises BadSpec if that user is gone.
+    Raises BadSpec if that user does not exist any more.
     """
     if job.command is None:
         return ()

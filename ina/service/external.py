@@ -1,11 +1,11 @@
-"""External jobs: another launcher starts their workers (torchrun, mpirun, srun; ``ina admit`` asks for them).
+"""Jobs whose workers another launcher starts: torchrun, mpirun, srun, or any caller of ``ina admit``.
 
-The controller chooses the tree and the slots of such a job, and admits it to the switches, as any other job;
-its servers are given, and none of its processes is the controller's. Instead of a runner it has a *holder*,
-the process that asked for admission: it renews a lease, learns when its workers must end, and reports when
-they have. The holder has a token of the job's own, of which the controller keeps the SHA-256.
+The controller decides where in the network such a job sums, and admits it to the switches, as any other; its
+servers are given, and the controller has no process of it. Instead of a runner there is a *holder*, the
+process that asked for admission: it renews a lease, learns when its workers must end, and reports their end.
+The holder has a token of the job's own, of which the controller has the SHA-256.
 
-Leases are kept in memory. A controller that starts again gives each holder a whole one.
+Leases are kept in memory. A restarted controller gives each holder a whole one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ina.service.records import LEASE_S
 
 
 def is_external(job: Job) -> bool:
-    """Return whether a job is external."""
+    """Return whether another launcher starts a job's workers."""
     return job.command is None
 
 
 class ExternalRuns:
     """The runs of external jobs, in front of the executor of all other jobs.
 
-    Each has a folder: ``run.json`` once its switches serve it, ``stop.json`` with the time at which its
-    holder was first told to end it, ``status.json`` once its workers have ended.
+    Each has a folder: ``run.json`` once its switches serve it, ``stop.json`` with the time of the first
+    request to its holder to end it, ``status.json`` once its workers have ended.
 
     Args:
-        own: What starts the workers of other jobs.
+        own: Starts the workers of other jobs.
         folder: Where the folders are made.
-        now: Returns the time, in seconds, of a clock that goes on when the controller starts again.
+        now: Returns the time, in seconds, of a clock that continues over restarts of the controller.
     """
 
     def __init__(self, own: Executor, folder: Path, now: Callable[[], float]) -> None:
@@ -48,22 +48,22 @@ class ExternalRuns:
         self._now = now
         self._done: dict[int, dict[str, int]] = {}
         self._own_runs: set[int] = set()
-        """Runs that `own` has been seen to have: hundreds are asked for in a second."""
+        """Runs that `own` is known to have: a second has hundreds of look-ups."""
 
-    # ------------------------------------------------------------------ what holders say
+    # ------------------------------------------------------------------ reports of holders
 
     def progress(self, number: int, job: str, done: int) -> None:
-        """Note how many iterations a job has done in this run."""
+        """Record the iterations that a job has done in this run."""
         self._done[number] = {job: done}
 
     def end(self, number: int, job: str, failure: str) -> None:
-        """Note that the workers of a run have ended, with a failure or "". Raises OSError."""
+        """Record that the workers of a run have ended, with a failure or "". Raises OSError."""
         if self._has(number) and not self._ended(number):
             ends = RunStatus(done=self._done.get(number, {}), ends={job: failure}, over=True, final=True)
             files.write(self._of(number) / "status.json", ends)
 
     def to_stop(self, number: int) -> bool:
-        """Return whether the workers of a run have to end."""
+        """Return whether the workers of a run must end."""
         return (self._of(number) / "stop.json").exists()
 
     # ------------------------------------------------------------------ the executor
@@ -79,12 +79,12 @@ class ExternalRuns:
         files.write(folder / "run.json", [job.name for job in order.jobs])
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Set how many packets the jobs of a run keep in flight; no effect on external jobs."""
+        """Set the most packets in flight of a run's jobs, unless another launcher started its workers."""
         if not self._has(number):
             self._own.grant(number, in_flight)
 
     def stop(self, number: int) -> None:
-        """Have a run end. Raises RunnerGone while its holder has not ended its workers, or lost its lease."""
+        """End a run. Raises RunnerGone until its holder has ended its workers, or lost its lease."""
         if not self._has(number):
             self._own.stop(number)
             return
@@ -108,7 +108,7 @@ class ExternalRuns:
         return RunStatus(done=self._done.get(number, {})) if found is None else found
 
     def lives(self, number: int) -> bool:
-        """Return whether its holder has it, as far as is known."""
+        """Return whether its holder has the run, as far as is known."""
         return not self._ended(number) if self._has(number) else self._own.lives(number)
 
     def forget(self, number: int) -> None:
@@ -121,21 +121,21 @@ class ExternalRuns:
             self._own.forget(number)
 
     def known(self) -> list[int]:
-        """Return the runs of which something is kept."""
+        """Return the runs that have files."""
         own = self._own.known()
         self._own_runs |= {*own}
         return [*own, *(int(path.name) for path in self._folder.iterdir())] if self._folder.exists() else own
 
     def why_ended(self, number: int) -> str:
-        """Return why a run has ended without a report of its jobs."""
+        """Return why a run has ended without a report of its jobs' ends."""
         return "its workers have ended" if self._has(number) else self._own.why_ended(number)
 
     def shown(self, number: int) -> str:
-        """Return how the engine names a run, and its state there; "": no engine has it."""
+        """Return the engine's name of a run, and its state there; "": no engine has it."""
         return "" if self._has(number) else self._own.shown(number)
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that the engine cannot use, and why."""
+        """Return the servers that the engine cannot use, with reasons."""
         return self._own.gone()
 
     def change_cluster(self, cluster: Topology) -> None:
@@ -162,21 +162,21 @@ class Holders:
 
     @property
     def next_s(self) -> float:
-        """When a lease ends next; infinite if there is none."""
+        """Time of the next end of a lease; infinite if there is no lease."""
         return min(self._heard_s.values(), default=float("inf")) + LEASE_S
 
     def recover(self) -> None:
-        """Give each job that is not over a whole lease."""
+        """Give a whole lease to each job that is not over."""
         for name, said in self._ledger.submitted.items():
             if is_external(said.job) and self._unfinished(name):
                 self.hear(name)
 
     def hear(self, name: str) -> None:
-        """Begin a job's lease again."""
+        """Restart a job's lease."""
         self._heard_s[name] = self._ledger.now_s
 
     def renew(self, name: str, done: int | None) -> None:
-        """Do so, and note how many iterations the job has done in its run, if that is known."""
+        """Restart a job's lease, and record its iterations in its run, if known."""
         if not self._unfinished(name):
             return
         self.hear(name)
@@ -195,7 +195,7 @@ class Holders:
                 del self._heard_s[name]
 
     def end(self, name: str, failure: str) -> None:
-        """Note that a job's workers have ended, or never came. Raises StoreError, OSError."""
+        """Record that a job's workers have ended, or never came. Raises StoreError, OSError."""
         ledger = self._ledger
         number = self.run_of(name)
         if number is not None and self._runs.status(number) is not None:

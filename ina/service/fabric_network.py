@@ -1,8 +1,8 @@
-"""The switches of a fabric, as a service of one command has them.
+"""The switches of a fabric, for a service of one command.
 
-A job that they serve is admitted, registered, counted, and removed. Its registration, and its lease, are
-renewed as long as it is served. So a job without a run does not stay, and a switch can tell who holds its
-jobs and how they progress.
+Each job is admitted, registered, counted, and removed. Its registration, and its lease, are renewed while it
+is served. So a job without a run does not stay, and a switch can report the holders of its jobs and their
+progress.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from ina.switches.switch_process import EmbeddedSwitch
 _log = logging.getLogger(__name__)
 
 RENEW_S = 15.0
-"""Longest time between two renewals, also without a lease: others want to know how the job does."""
+"""Longest time between two renewals, also without a lease: other processes read the job's progress."""
 CHECK_S = 0.1
-"""Interval at which processes are looked at."""
+"""Interval at which processes are checked."""
 KEEP_S = 1.0
-"""Interval at which a job is looked for on its switches: one may have been restarted."""
+"""Interval at which a job is looked up on its switches: one may have been restarted."""
 RESTARTS = 5
-"""How often the switches of a run are started again, all together."""
+"""Most restarts of a run's switches, all together."""
 LONGEST_COMMAND = 200
-"""Characters of a command that others are shown."""
+"""Most characters of a command that other users see."""
 
 
 def awake_s() -> float:
-    """Return the time of a clock that goes on while the machine is suspended, unlike `time.monotonic`'s."""
+    """Return the time of a clock that includes suspension of the machine, unlike `time.monotonic`."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -65,22 +65,22 @@ class FabricJob(JobRun):
 
     Attributes:
         fabric: Its switches.
-        registered: What they keep of it for others.
-        lost: Why the switches have the job no more, once that has shown; None: they have it.
+        registered: The switches' registration of it, for other processes.
+        lost: Why the switches no longer have the job, once that is known; None: they have it.
     """
 
     fabric: SwitchFabric
     registered: Registration
     lost: str | None = None
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """What its end undoes."""
+    """Undone at its end."""
     due_s: float = 0.0
-    """When its registration is due for renewal (monotonic)."""
+    """Time of the next renewal of its registration (monotonic)."""
     _begun_s: float = field(default_factory=awake_s)
     _renewed_s: float = field(default_factory=awake_s)
 
     def host(self, rank: int) -> str | None:
-        """Return the host of the topology that a rank is on; None where the controller chooses ports."""
+        """Return the host of the topology that a rank is on; None: the controller chooses ports."""
         topology = self.fabric.topology
         if topology is None:
             return None
@@ -91,7 +91,7 @@ class FabricJob(JobRun):
         return topology.ports[switch][member.port].other(switch)
 
     def renew(self) -> None:
-        """Have the switches know that it is held, and how it does. Raises ControllerError."""
+        """Renew the registration at the switches, with the job's progress. Raises ControllerError."""
         self.registered = replace(
             self.registered,
             renewals=self.registered.renewals + 1,
@@ -103,9 +103,9 @@ class FabricJob(JobRun):
         self._renewed_s = awake_s()
 
     def count(self) -> None:
-        """Add what switches and fallback server counted to the result of its run, before it is removed.
+        """Add the counts of switches and fallback server to the result of its run, before its removal.
 
-        The run has failed if the switches cannot be asked, unless it had before.
+        The run has failed if the switches do not answer, unless it had failed before.
         """
         if self.result is None:
             return
@@ -133,7 +133,7 @@ class FabricJob(JobRun):
                 raise
             _log.warning("cannot read the switch's counters: %s", error)
         if self.lost and not result.interrupted:
-            # Workers only notice that nobody answers.
+            # Workers only notice that no answer comes.
             failure = WorkerExit(-1, 1, self.lost)
         elif failure and fabric.silent:
             failure = replace(failure, reason=f"{failure.reason}; {fabric.silent}")
@@ -144,7 +144,7 @@ class FabricJob(JobRun):
         return replace(result, failure=failure, counters=counters, switches=switches, fallback=fallback)
 
     def why(self, error: NoSuchJob) -> str:
-        """Return why a job that the switch has no more is gone."""
+        """Return why a job that the switch no longer has is gone."""
         job, lease_s = self.tree.job, self.registered.lease_s
         if isinstance(error, SwitchRestarted):
             return str(error)
@@ -154,13 +154,13 @@ class FabricJob(JobRun):
 
 
 class FabricNetwork(Network):
-    """The switches of a fabric; where a policy decides on others, its root stands for that of each tree.
+    """The switches of a fabric; if a policy decides on other switches, its root stands for each tree's root.
 
     Attributes:
-        held: The jobs that are served, by name; groups of their ranks are among them.
-        ends: The latest run of each job, by name; of one that could not be admitted, the error.
-        ended: Which part has ended that is not started again, and how; None: none has.
-        check_s: Interval at which its parts are looked at, and jobs have to move.
+        held: The served jobs, by name, including groups of their ranks.
+        ends: The latest run of each job, by name; of a job that could not be admitted, the error.
+        ended: The part that has ended for good, and how; None: none has.
+        check_s: Interval at which its parts are checked, and jobs move.
     """
 
     def __init__(self, fabric: SwitchFabric, specs: Mapping[str, LaunchSpec], *, scheduled: bool) -> None:
@@ -168,7 +168,7 @@ class FabricNetwork(Network):
 
         Args:
             fabric: The switches.
-            specs: The jobs, by name; those of later ones may be added.
+            specs: The jobs, by name; later jobs may be added.
             scheduled: A policy decides when they run: they wait for room, and are measured.
         """
         super().__init__(self._session, None, fabric.queue_packets, watch=lambda address: None)
@@ -182,19 +182,19 @@ class FabricNetwork(Network):
         self.ends: dict[str, JobEnd] = {}
         self.ended: str | None = None
         self.on_room: Callable[[], object] = lambda: None
-        """Called, in another thread, when a job may find room that found none."""
+        """Called, in another thread, when a job that found no room may find it."""
 
     def _session(self, name: str, address: str) -> SwitchSession:
         return self._fabric.fleet.controllers[name]
 
     @property
     def offers(self) -> SwitchInfo:
-        """What the program offers to jobs. Raises ControllerError."""
+        """Return the program's offer to jobs. Raises ControllerError."""
         return self._fabric.offers
 
     @property
     def check_s(self) -> float:
-        """Interval at which its processes are looked at: workers wait for one that has ended."""
+        """Interval at which its processes are checked: workers wait for one that has ended."""
         return CHECK_S
 
     def admit(
@@ -209,7 +209,8 @@ class FabricNetwork(Network):
             registration: Not used: it names this process.
             wiring: Not used: the fabric has a topology of its own.
 
-        Raises OutOfMemory or OutOfRows if it is to wait for room; else BadSpec, with the reason in `ends`.
+        Raises OutOfMemory or OutOfRows if the job must wait for room; else BadSpec, with the reason in
+        `ends`.
         """
         try:
             return self.enter(self._specs[job.name], region=_at_root(place)).tree
@@ -220,7 +221,7 @@ class FabricNetwork(Network):
                 raise
             self._refuse(job.name, error)
         except BadSpec as error:
-            if self._scheduled and self.held:  # its hosts are others'
+            if self._scheduled and self.held:  # its hosts are other jobs'
                 raise OutOfRows(str(error)) from error
             self._refuse(job.name, error)
         except Exception as error:
@@ -231,7 +232,7 @@ class FabricNetwork(Network):
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
-        """Return whether there are jobs of which it is not known yet that somebody holds them."""
+        """Return whether there are jobs that may have no holder."""
         undecided_s = self._fleet.undecided_s()
         self._waiting = undecided_s is not None
         if undecided_s is not None and not self._told:
@@ -250,7 +251,7 @@ class FabricNetwork(Network):
         """Admit a job; see `ina.switches.admission.admitted`."""
         fabric = self._fabric
         registered = _registration(fabric, spec)
-        with fabric.lock, contextlib.ExitStack() as stack:  # whoever restarts a switch finds it in `held`
+        with fabric.lock, contextlib.ExitStack() as stack:  # a restart of a switch finds the job in `held`
             tree = stack.enter_context(admitted(fabric, spec, registered, region, beside))
             held = FabricJob(
                 spec,
@@ -266,25 +267,25 @@ class FabricNetwork(Network):
         return held
 
     def leave(self, held: FabricJob) -> None:
-        """Take a job off the fallback server and the switches, after it was counted if it is no group."""
+        """Remove a job from the fallback server and the switches; count it first unless it is a group."""
         del self.held[held.spec.job.name]
         with held.undone:
             held.count()
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Count a job, and take it off the fallback server and the switches."""
+        """Count a job, and remove it from the fallback server and the switches."""
         for held in [each for each in list(self.held.values()) if each.tree.job == admission.job]:
             self.leave(held)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return a job as the switch should hold it with these slots; `reconcile` has it move there."""
+        """Return the admission of a job with these slots; `reconcile` moves the job there."""
         region = _at_root(place)
         return admission if region is None else admission.at(dict.fromkeys(admission.switches, region))
 
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return False: a process may have ended, and a lease be due."""
+        """Return False: a process may have ended, and a lease may be due."""
         return False
 
     def reconcile(
@@ -293,7 +294,7 @@ class FabricNetwork(Network):
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> Report:
-        """Start processes again that have ended, keep the jobs' leases, and have jobs move to their slots."""
+        """Restart processes that have ended, renew the jobs' leases, and move jobs to their slots."""
         fabric = self._fabric
         if why := self._beyond_repair():
             self.ended = why
@@ -315,7 +316,7 @@ class FabricNetwork(Network):
         return report
 
     def _beyond_repair(self) -> str | None:
-        """Start processes again that have ended; return how one has for good, or None."""
+        """Restart processes that have ended; return how one has ended for good, or None."""
         fabric = self._fabric
         fabric.hosts.strangers()
         for name, switch in fabric.processes.items():
@@ -335,10 +336,10 @@ class FabricNetwork(Network):
         return fabric.fallback.check() if fabric.fallback else None
 
     def _keep(self, held: FabricJob) -> None:
-        """Make sure that the switches have a job, and renew registration and lease if it is time.
+        """Check that the switches have a job, and renew registration and lease if due.
 
-        Ranks are told once the switches no longer have the job. Also removes other jobs whose holders are
-        gone. A failed renewal is tried again: until the switch is swept nothing is lost.
+        Inform the ranks once the switches no longer have the job. Also remove other jobs whose holders are
+        gone. A failed renewal is retried: nothing is lost until the switch is swept.
         """
         fabric, due = self._fabric, time.monotonic() >= held.due_s
         try:
@@ -360,7 +361,7 @@ class FabricNetwork(Network):
             return
 
     def _lost(self, held: FabricJob, error: NoSuchJob) -> str | None:
-        """Return why a job is lost that a switch has no more, or None: it is put there again, and goes on."""
+        """Return why a job that a switch no longer has is lost; None: it is put there again."""
         why = held.why(error)
         if not isinstance(error, SwitchRestarted):
             return why
@@ -370,11 +371,11 @@ class FabricNetwork(Network):
         return None
 
     def _put_again(self) -> str | None:
-        """Put the jobs on their switches again, where these have been restarted; return why not, or None.
+        """Put the jobs on restarted switches again; return why that failed, or None.
 
-        Only jobs that share slots can go on then: their workers and the fallback server have all that a
-        switch may lose. Each sum is made of the same contributions under the same numbers as before, so that
-        what is still on its way may be added to them, and what is lost is sent again (docs/protocol.md).
+        Only jobs that share slots can then continue: their workers and the fallback server have all data that
+        a switch may lose. Each sum has the same contributions under the same numbers as before, so that
+        packets on their way may be added to it, and lost packets are sent again (docs/protocol.md).
         """
         fabric, offers = self._fabric, self._fabric.offers
         if not offers.shared:
@@ -403,7 +404,7 @@ class FabricNetwork(Network):
         ]
 
     def _look_for_room(self) -> None:
-        """Remove jobs without a holder, and report once there may be room, or will be none."""
+        """Remove jobs that have no holder, and report once there may be room, or will be none."""
         if not self._waiting:
             return
         with self._fabric.lock, contextlib.suppress(ControllerError):
@@ -435,7 +436,7 @@ def _registration(fabric: SwitchFabric, spec: LaunchSpec) -> Registration:
     """Return a job's registration at the switches."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may not name its users
+    except (KeyError, OSError):  # a container may have no names for its users
         user = f"uid {os.getuid()}"
     command = shlex.join(spec.job.command or ())
     return Registration(

@@ -1,4 +1,4 @@
-"""The fallback servers of the jobs that are held: each serves the jobs that have theirs there."""
+"""The fallback servers of held jobs: each serves the jobs that have theirs there."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from ina.fallback.servers import FallbackServers
 
 ILL_S = 20.0
-"""Time after which a server that had ended no longer explains why a job failed: more than workers wait."""
+"""Time for which an ended server explains a job's failure: more than workers wait."""
 LOOK_S = 1.0
-"""Interval at which it is seen whether fallback servers live: less than workers wait for their packets."""
+"""Interval at which fallback servers are checked: less than workers wait for their packets."""
 
 _log = logging.getLogger(__name__)
 
 
 class FallbackJobs:
-    """Has fallback servers serve what they should; used in the thread of the loop."""
+    """Assigns jobs to fallback servers; used in the thread of the loop."""
 
     def __init__(self, ledger: Ledger, fallbacks: FallbackServers | None, blocking: Threads) -> None:
         self._ledger = ledger
@@ -36,9 +36,9 @@ class FallbackJobs:
         self._busy = False
         self._next_s = 0.0
         self._told: set[str] = set()
-        """Those that were told of jobs; the others were by an earlier daemon, if at all."""
+        """Servers that this daemon gave jobs to; an earlier daemon may have given jobs to others."""
         self._ended_s: dict[str, float] = {}
-        """When servers had ended, last."""
+        """Times of the last ends of servers."""
 
     def ill(self, place: Place) -> str:
         """Return that the fallback server of a place was gone lately; "": it was not."""
@@ -48,20 +48,20 @@ class FallbackJobs:
 
     @property
     def next_s(self) -> float:
-        """When their lives are checked next; infinite meanwhile, and if there are none."""
+        """Time of the next check of the servers; infinite during a check, and without servers."""
         if self._busy or self._fallbacks is None or not self._ledger.holds:
             return math.inf
         return self._next_s
 
     async def serve(self, hold: HeldRun) -> None:
-        """Have the fallback servers of a run's jobs serve all jobs that have theirs there, and no others.
+        """Assign to the fallback servers of a run's jobs all jobs that have theirs there, and no others.
 
-        A run that is not held any more is not served. Raises RunError if one does not.
+        A run that is no longer held is not served. Raises RunError if a server does not serve.
         """
         await self._serve({place.fallback for place in hold.places.values() if place.fallback})
 
     async def look(self) -> None:
-        """Have those that have ended serve again: their jobs go on, and send again what was not summed."""
+        """Restart service at ended servers: their jobs continue, and send unsummed packets again."""
         fallbacks = self._fallbacks
         assert fallbacks is not None
         self._busy = True

@@ -1,6 +1,6 @@
-"""The holder of an external job: has a controller admit it, and keeps it admitted while its workers run.
+"""The holder of an external job: asks for its admission, and renews its lease while its workers run.
 
-The other end of `ina.service.external`: used by ``ina admit``, which torchrun, mpirun and srun ranks start.
+The other end of `ina.service.external`: used by ``ina admit`` for torchrun, mpirun and srun ranks.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from ina.launch.plain import record_of
 from ina.launch.spec import JobResult, LaunchSpec, Reports
 from ina.service.client import Client, ClientError, Refused
 
-if TYPE_CHECKING:  # all that decides
+if TYPE_CHECKING:  # the deciding parts
     from ina.service.views import AdmissionView, JobGrant
 
 RENEW_S = 2.0
 """Interval at which a lease is renewed."""
 LOOK_S = 0.25
-"""The same while the job waits."""
+"""Interval of renewals while the job waits."""
 LEAVE_S = 10.0
-"""Longest time for which the controller is told again that the workers have ended; then the lease ends."""
+"""Longest time for reports of the workers' end to the controller; after it the lease ends."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalJob:
-    """An external job.
+    """A job whose workers another launcher starts.
 
     Attributes:
         name: The job's name.
         spec: Its ranks by machine, and how they run.
-        known_as: Names and addresses of each machine, by which the controller finds it.
+        known_as: Names and addresses of each machine, by which the controller identifies it.
         keys: Further keys of a ``[[job]]`` table.
-        iteration_bytes: Bytes that it sums in an iteration, to tell how far it is; None: not known.
+        iteration_bytes: Bytes that it sums in an iteration, to report its progress; None: not known.
         wait_s: Longest time for which it waits to be admitted.
-        listen: Address of this machine where ranks of others meet; None: all are on this one.
+        listen: Address of this machine where other machines' ranks meet; None: all ranks are on this one.
     """
 
     name: str
@@ -62,7 +62,7 @@ class ExternalJob:
 
 
 def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
-    """Return a job that a controller has admitted; nothing of its switches is asked here."""
+    """Return a job that a controller has admitted, without a request to its switches."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
     beside = grant["switches"].pop("", None)
     tree = record_of(TreeAdmission, {"switches": grant["switches"], "beside": beside})
@@ -84,16 +84,16 @@ class Lease:
         self._thread = threading.Thread(target=self._run, name=f"lease of job {held.name}")
         self.running = threading.Event()
         self.stop = ""
-        """Why the workers have to end; "": they need not."""
+        """Why the workers must end; "": they need not."""
 
     @property
     def reason(self) -> str:
-        """Why the job stands as it does."""
+        """The reason for the job's state."""
         return self._latest["reason"] if self._latest else ""
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Renew it as long as the context lasts."""
+        """Renew the lease as long as the context lasts."""
         self._thread.start()
         try:
             yield
@@ -102,7 +102,7 @@ class Lease:
             self._thread.join()
 
     def follow(self, rendezvous: Rendezvous) -> None:
-        """Tell the controller how far the ranks of a job are, and these when they have to end."""
+        """Report the progress of a job's ranks to the controller, and the end of its lease to the ranks."""
         with self._lock:
             self._reports, self._on_stop = rendezvous.reports, rendezvous.fault
             if self.stop:
@@ -149,8 +149,8 @@ def hold(
     Args:
         held: The job.
         connect: Returns a client with a token; "": the tenant's own.
-        attendance: Of its workers.
-        on_wait: Called with the reason for which the job waits, whenever that changes.
+        attendance: The attendance of its workers.
+        on_wait: Called with the reason for which the job waits, whenever it changes.
 
     Raises ClientError, and WorkerFailed if the job is not admitted.
     """
@@ -181,7 +181,7 @@ def hold(
 def _await(
     lease: Lease, held: ExternalJob, on_wait: Callable[[str], None], starter_left: Callable[[], bool]
 ) -> None:
-    """Wait until the switches serve the job. Raises WorkerFailed if that does not come to be."""
+    """Wait until the switches serve the job. Raises WorkerFailed if they never will."""
     told, until = "", time.monotonic() + held.wait_s
     while not lease.running.wait(LOOK_S):
         reason = lease.reason
@@ -199,7 +199,7 @@ def _await(
 
 
 def _leave(client: Client, name: str, failure: str) -> None:
-    """Tell the controller that the workers have ended; give up after some time."""
+    """Report to the controller that the workers have ended; give up after `LEAVE_S`."""
     until = time.monotonic() + LEAVE_S
     while True:
         try:
@@ -207,7 +207,7 @@ def _leave(client: Client, name: str, failure: str) -> None:
             return
         except ClientError as error:
             if _for_good(error):
-                return  # it is not known there any more
+                return  # the controller no longer knows the job
             if time.monotonic() > until:
                 _log.warning("%s; job %r leaves its switches when its lease ends", error, name)
                 return
@@ -215,5 +215,5 @@ def _leave(client: Client, name: str, failure: str) -> None:
 
 
 def _for_good(error: ClientError) -> bool:
-    """Return whether a controller knows nothing of the job, or of its token; else it may later."""
+    """Return whether a controller does not know the job or its token; else a later request may succeed."""
     return isinstance(error, Refused) and error.status in (401, 403, 404)

@@ -1,4 +1,4 @@
-"""What the daemon holds of a run: written down before the first effect, forgotten after the last."""
+"""Held runs of the daemon: written down before the first effect, removed after the last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.switches.layout import TreeAdmission
 from ina.launch.plain import record_of
 
 ON_NO_SWITCH = 0
-"""The id of jobs that no switch has to know of: each is on one server."""
+"""The id of jobs that need no switch: each is on one server."""
 _TREE = ("root", "parents", "aggregators")
 
 Stage = Literal["preparing", "running", "stopping"]
@@ -22,14 +22,14 @@ class HeldRun:
     """A run that holds GPUs: its workers are being started, run, or are being stopped.
 
     Attributes:
-        run: The desired run when it was started.
-        places: The place of each of its jobs, as its switches have it.
-        stage: Where it is in its life.
-        over: Those of its jobs whose workers have ended.
-        busy: Something is being done to it; nothing else is done until that is over.
-        admissions: What the switches should hold of each of its jobs that uses them.
-        udp_ports: Where each job's servers take packets.
-        before: Iterations that each job had done when the run was started.
+        run: The run as desired when it was started.
+        places: The place of each of its jobs, as last sent to its switches.
+        stage: Its stage of life.
+        over: Its jobs whose workers have ended.
+        busy: An effect is in progress; no other begins until its end.
+        admissions: The entries that switches should hold for each of its jobs that uses them.
+        udp_ports: The UDP ports of each job's servers.
+        before: Iterations of each job before the run was started.
     """
 
     run: Run
@@ -42,7 +42,7 @@ class HeldRun:
     before: dict[str, float] = field(default_factory=dict)
 
     def of_switches(self) -> dict[str, TreeAdmission]:
-        """Return the admissions that switches should hold, by job: of those that have not ended."""
+        """Return the admissions that switches should hold, by job, of jobs that have not ended."""
         return {
             name: admission
             for name, admission in self.admissions.items()
@@ -51,7 +51,7 @@ class HeldRun:
 
 
 def held_run(found: dict[str, Any]) -> HeldRun:
-    """Return the run that the store has kept, written by this version or an earlier one."""
+    """Return the stored run, written by this version or an earlier one."""
     if "busy" not in found:  # version 3, or earlier
         for place in found["places"].values():
             place["tree"] = place["tree"] and dict(zip(_TREE, place["tree"], strict=True))

@@ -1,7 +1,7 @@
-"""What the service knows: the events, the core that has taken them in, and the hold of each run.
+"""The service's knowledge: the events, the core that has applied them, and the held state of each run.
 
-All that changes the core passes `Ledger.record`: it is written down first. So another ledger of the same
-store knows the same.
+All changes of the core pass `Ledger.record`, which stores them first. So another ledger of the same store has
+the same knowledge.
 """
 
 from __future__ import annotations
@@ -62,53 +62,53 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 SNAPSHOT_EVENTS = 5000
-"""Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
+"""Events after which a snapshot is kept: a start replays this number in less than a second or two."""
 RESTORED = "restored"
-"""A fact of a state: since its last event something else may have happened."""
+"""A fact of a state: other changes may have happened since its last event."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
 )
-"""What a ledger knows from events alone."""
+"""Attributes of a ledger that follow from events alone."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
-"""Events that a loss of power may undo: nothing has been done by then of what they led to, for each effect
-begins with a synced write, and all of it is decided or measured again."""
+"""Events that a loss of power may undo: no effect has followed from them, for each effect begins with a
+synced write, and all of them are decided or measured again."""
 POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
-"""Events that other policies decide, that the cluster changes, and that a tenant has a quota, or none."""
+"""Events: other policies decide, the cluster changes, a tenant has a quota, or none."""
 AGAIN, FORGOTTEN = "again", "forgotten"
-"""Events that workers start again, and that jobs are forgotten; all others are the core's."""
+"""Events: workers start again, and jobs are forgotten; all others are the core's."""
 _NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
 """The number of a job, or its id ``NAME#NUMBER``."""
 MOST_ENTRIES = 100_000
-"""Of the log of decisions: the oldest go beside those of jobs that are forgotten."""
+"""Most entries of the log of decisions: the oldest are removed, besides the entries of forgotten jobs."""
 
 
 class Ledger:
     """The service's knowledge; used in the thread of its loop.
 
     Attributes:
-        policies: Who decides.
+        policies: The current policies.
         core: The core; only `record` changes it.
-        submitted: The submitted jobs, by id.
-        submissions: How many jobs ever were.
-        called: Ids of the jobs that their owners gave each name, oldest first.
+        submitted: The submissions, by id.
+        submissions: The number of all jobs ever submitted.
+        called: Ids of the jobs by their owners' names for them, oldest first.
         keys: The jobs of each submission, by tenant and idempotency key.
-        drained: Why these servers and switches must not be used.
+        drained: Why these servers and switches are drained.
         lost: Why these servers are gone.
         down: Why these switches are gone.
         cut: Why these links are, by their ends.
-        latest: Iterations that jobs have done by now; the core learns of them less often.
-        quotas: What tenants may use.
-        left: How and why jobs are over that had only waited for their tenant's quota.
-        overdue: Jobs whose deadlines have passed that were not over.
-        again: How often the workers of jobs started again in the same run, and the admission before the last.
-        forgotten: How many jobs that were over have been forgotten.
+        latest: Iterations of jobs by now; the core gets fewer reports.
+        quotas: The tenants' quotas.
+        left: Outcome and reason of jobs that ended while they waited for their tenant's quota.
+        overdue: Unfinished jobs whose deadlines have passed.
+        again: Restarts of the workers of jobs in the same run, and the admission before the last.
+        forgotten: The number of ended jobs that have been forgotten.
         recovered_s: The time of the last event that the store held.
-        recovered_lines: The lines of the log by then.
-        holds: The held runs, by number.
-        stirred: Whether the desired state or the holds may have changed since they were compared.
-        changes: Counts events, and changes of holds.
-        woken: Set when the loop has something to do.
+        recovered_lines: The number of log lines at that time.
+        holds: The held state, by run.
+        stirred: Whether desired or held state may have changed since their last comparison.
+        changes: Counts events, and changes of the held state.
+        woken: Set when the loop has work.
     """
 
     def __init__(
@@ -121,24 +121,24 @@ class Ledger:
         snapshot_events: int = SNAPSHOT_EVENTS,
         retention: Retention | None = None,
     ) -> None:
-        """Make the ledger of a store; `recover` takes in what it holds.
+        """Make the ledger of a store; `recover` reads the store's contents.
 
         Args:
-            store: Where events, holds and snapshots are.
-            topology: The whole cluster from now on; the store may know another one from before.
-            policies: Those that are to decide from now on; the store may know that others did before.
+            store: The store of events, holds and snapshots.
+            topology: The whole cluster from now on; the store may have an earlier one.
+            policies: The policies from now on; the store may have earlier ones.
             clock: The service's clock.
             snapshot_events: Events after which a snapshot is kept.
-            retention: How long jobs that are over are kept; None: as by default.
+            retention: How long ended jobs are kept; None: the default.
 
-        Raises BadSpec for policies or a cluster that do not work, StoreError; the store is as before then.
+        Raises BadSpec for policies or a cluster that do not work, StoreError; the store is then unchanged.
         """
         self._retention = retention or Retention()
         self._snapshot_events = snapshot_events
         self._store = store
         self._clock = clock
         self._wanted = policies, topology
-        policies.core(topology)  # what is wrong is never kept: the state would be lost to it
+        policies.core(topology)  # a wrong one is never stored: the state would be lost to it
         self.policies, first = self._first(policies, topology)
         self._wiring = Wiring.of(first)
         self.core = self.policies.core(self.topology)
@@ -159,7 +159,7 @@ class Ledger:
         self._timed = False
         self._last = store.last
         self._frozen_at = 0
-        self._counted = 0  # jobs that are over whose quota is free again
+        self._counted = 0  # ended jobs whose quota is free again
         self.submissions = 0
         self.forgotten = 0
         self.holds: dict[int, HeldRun] = {}
@@ -170,7 +170,7 @@ class Ledger:
         self.woken = asyncio.Event()
 
     def _first(self, policies: Policies, cluster: Topology) -> tuple[Policies, Topology]:
-        """Return the policies and the cluster that the store began with: these, if it begins now."""
+        """Return the first policies and cluster of the store: these, if it begins now."""
         if not self._store.kept:
             return policies, cluster
         from controller.vocabulary.files import parse_topology, topology_document
@@ -183,7 +183,7 @@ class Ledger:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be written down; "": it can, as far as is known."""
+        """Why the state cannot be written; "": it can, as far as is known."""
         return self._store.trouble
 
     @property
@@ -193,11 +193,11 @@ class Ledger:
 
     @property
     def began_at(self) -> float:
-        """When the service was first started, as Unix time by the wall clock as it is."""
+        """When the service was first started, as Unix time by the current wall clock."""
         return self._clock.began_at
 
     def keep_time(self) -> None:
-        """Write down how the clock stands to the machine's, at first and when that was stepped.
+        """Store how the clock relates to the machine's, at first and after a step of the machine's.
 
         Raises StoreError.
         """
@@ -210,7 +210,7 @@ class Ledger:
         self._timed = True
 
     def at_s(self, unix_s: float) -> float:
-        """Return when the wall clock showed this, on the service's clock."""
+        """Return the time on the service's clock at which the wall clock showed `unix_s`."""
         return self._clock.at_s(unix_s)
 
     @property
@@ -228,18 +228,18 @@ class Ledger:
         return self._wiring
 
     def desired(self) -> Desired:
-        """Return the desired state of the core, worked out once after each event. O(unfinished jobs)."""
+        """Return the desired state of the core, computed once after each event. O(unfinished jobs)."""
         if self._desired is None:
             self._desired = self.core.desired()
         return self._desired
 
     @property
     def due_s(self) -> float:
-        """When the next deadline passes of a job that is not over; infinite: none has one to come."""
+        """Time of the next deadline of an unfinished job; infinite: there is none."""
         return min(self._deadlines().values(), default=math.inf)
 
     def _deadlines(self) -> dict[str, float]:
-        """Return the deadlines to come, by job, worked out once after each event. O(unfinished jobs)."""
+        """Return the future deadlines, by job, computed once after each event. O(unfinished jobs)."""
         if self._due is None:
             unfinished = (*self.core.jobs, *self.quotas.waiting)
             due = {name: self.submitted[name].job.due_s for name in unfinished if name not in self.overdue}
@@ -247,7 +247,7 @@ class Ledger:
         return self._due
 
     def recover(self) -> None:
-        """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
+        """Read the store's contents. Raises StoreError, and BadSpec for events of another cluster."""
         if not self._store.kept:
             return
         from ina.service.snapshots import program, thawed
@@ -269,7 +269,7 @@ class Ledger:
             self.change(policies)
 
     def freeze(self) -> None:
-        """Keep a snapshot if enough events have come since the last one. Raises StoreError."""
+        """Keep a snapshot if `snapshot_events` have come since the last one. Raises StoreError."""
         if not self._store.kept or self._last - self._frozen_at < self._snapshot_events:
             return
         from ina.service.snapshots import frozen, program
@@ -282,7 +282,7 @@ class Ledger:
     # ------------------------------------------------------------------ events
 
     def record(self, events: Sequence[Event], *, synced: bool = True, **beside: Any) -> None:
-        """Write events down, and have the core know them. Raises StoreError; then nothing has happened.
+        """Store events, and apply them to the core. Raises StoreError; then nothing has happened.
 
         With `synced` False a loss of power may undo them until `sync`.
         """
@@ -300,22 +300,22 @@ class Ledger:
 
     @property
     def restored(self) -> bool:
-        """Whether other things may have happened since the last event (`ina.service.recovery`)."""
+        """Whether other changes may have happened since the last event (`ina.service.recovery`)."""
         return bool(self._store.fact(RESTORED))
 
     def since_restored(self) -> None:
-        """Note that what may have happened since the last event has been looked at. Raises StoreError."""
+        """Record that possible changes since the last event have been checked. Raises StoreError."""
         self._store.set_fact(RESTORED, "")
 
     def sync(self) -> None:
-        """Have all events that are written down outlive a loss of power. Raises StoreError."""
+        """Make all stored events survive a loss of power. Raises StoreError."""
         self._store.sync()
         fault_point("synced")
 
     def change(self, policies: Policies) -> None:
-        """Have other policies decide from now on: written down as an event, replayed like all others.
+        """Replace the policies: stored as an event, replayed like all others.
 
-        Raises BadSpec if they cannot follow those that decide now, and StoreError; nothing has changed then.
+        Raises BadSpec if they cannot follow the current ones, and StoreError; nothing has changed then.
         """
         placements = [each.allocation and each.allocation.placement for each in (self.policies, policies)]
         if placements[1] == SCHEDULER != placements[0]:
@@ -330,9 +330,9 @@ class Ledger:
         self._record_own(POLICIES, policies=plain(policies))
 
     def change_cluster(self, cluster: Topology) -> tuple[str, ...]:
-        """Have another cluster from now on: written down as an event, replayed like all others.
+        """Replace the cluster: stored as an event, replayed like all others.
 
-        Returns what differs, one sentence each. Raises BadSpec if it cannot follow the one of now, and
+        Returns the differences, one sentence each. Raises BadSpec if it cannot follow the current one, and
         StoreError; nothing has changed then.
         """
         if cluster.switch_ip != self.topology.switch_ip:
@@ -347,27 +347,27 @@ class Ledger:
         return changes.notes
 
     def _try(self, change: Callable[[Core], T]) -> T:
-        """Return the result of a change to a copy of the core. Raises BadSpec if that cannot go on."""
+        """Return the result of a change to a copy of the core. Raises BadSpec if the copy cannot continue."""
         now_s = self.now_s
         core = copy.deepcopy(self.core)
         core.handle(Tick(now_s))
         found = change(core)
         core.handle(Tick(now_s))
-        if core.undecided:  # a policy that cannot go on from here says so now
+        if core.undecided:  # a policy that cannot continue from here raises now
             raise BadSpec(core.undecided)
         return found
 
     def set_quota(self, quota: Quota) -> None:
-        """Have a tenant use so much at most from now on. Raises BadSpec and StoreError."""
+        """Set a tenant's quota. Raises BadSpec and StoreError."""
         self.quotas.check(quota)
         self._record_own(QUOTA, quota=plain(quota))
 
     def remove_quota(self, tenant: str) -> None:
-        """Have a tenant use as much as all. Raises StoreError."""
+        """Remove a tenant's quota. Raises StoreError."""
         self._record_own(NO_QUOTA, tenant=tenant)
 
     def expired(self) -> list[str]:
-        """Return the jobs that are over for long enough, or with so many others, that they are forgotten."""
+        """Return the ended jobs whose age or number exceeds the retention."""
         now_s, core = self.now_s, self.core
         waiting = len(self.submitted) - len(core.jobs) - len(self.quotas.waiting)
         oldest_s = min((each.job.finish_s or 0.0 for each in core.over[:1]), default=now_s)
@@ -380,7 +380,7 @@ class Ledger:
         return self._retention.expired(over, now_s)
 
     def forget(self, archived: Mapping[str, Mapping[str, Any]]) -> None:
-        """Forget jobs that are over; `archived` is what can be asked of each of them. Raises StoreError."""
+        """Forget ended jobs; `archived` has the record of each. Raises StoreError."""
         at_s = self.now_s
         body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
         said = self.submitted
@@ -390,7 +390,7 @@ class Ledger:
         self._take_in(body)
 
     def stray_logs(self) -> list[Path]:
-        """Return the folders of what jobs' ranks wrote that have been forgotten."""
+        """Return the folders with the output of forgotten jobs' ranks."""
         known = {str(said.number) for said in self.submitted.values()}
         folder = self.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
@@ -426,7 +426,7 @@ class Ledger:
         self.core.log.keep(self.submitted, MOST_ENTRIES)
 
     def start_again(self, epochs: Mapping[str, int], why: str) -> None:
-        """Count that workers start again, of jobs whose admissions had these epochs. Raises StoreError."""
+        """Count a restart of the workers of jobs whose admissions had these epochs. Raises StoreError."""
         self._record_own(AGAIN, jobs=dict(epochs), why=why)
 
     def _record_own(self, kind: str, **what: Any) -> None:
@@ -437,16 +437,16 @@ class Ledger:
         self.woken.set()
 
     def decide(self) -> None:
-        """Have the core decide all that is due, after it knows which deadlines have passed."""
+        """Make all due decisions of the core, after it knows which deadlines have passed."""
         now_s = self.now_s
         if self.due_s <= now_s:
             passed = [name for name, due_s in self._deadlines().items() if due_s <= now_s]
             self.record([Overdue(now_s, name) for name in passed])
         while self.trouble or self.core.next_s <= self.now_s:
-            self.record([Tick(self.now_s)])  # in trouble also to see whether it has ended
+            self.record([Tick(self.now_s)])  # also while in trouble, to see whether it has ended
 
     def _take_in(self, body: Mapping[str, Any]) -> None:
-        """Have the core know an event that is written down."""
+        """Apply a stored event to the core."""
         self._desired = self._due = None
         self.stirred = True
         self.changes += 1
@@ -455,7 +455,7 @@ class Ledger:
             case "again":
                 for name, epoch in body["jobs"].items():
                     times, last = self.again.get(name, (0, -1))
-                    if epoch != last:  # else it was written down before the daemon died
+                    if epoch != last:  # otherwise it was stored before the daemon died
                         self.again[name] = times + 1, epoch
                         self._note(at_s, "note", name, f"its workers start again: {body['why']}")
             case "forgotten":
@@ -506,7 +506,7 @@ class Ledger:
                 return
             case Overdue():
                 self.overdue.add(event.job)
-                if event.job not in self.core.jobs:  # what was told before it has ended it
+                if event.job not in self.core.jobs:  # an earlier event has ended it
                     return
             case Submitted():
                 assert event.job is not None
@@ -523,7 +523,7 @@ class Ledger:
             case Retried():
                 said = self.submitted[event.job]
                 if said.job.due_s is not None and said.job.due_s <= event.at_s:
-                    self.overdue.add(event.job)  # known to who retries it: it runs
+                    self.overdue.add(event.job)  # known to the user who retries it: it runs
                 self.quotas.again(event.job, said.tenant, said.job.gpus)
             case ServerGone() | SwitchGone() if "drained" in body:
                 self.drained[_node(event)] = event.reason
@@ -547,14 +547,14 @@ class Ledger:
         self._end_over(event.at_s)
 
     def _end_over(self, at_s: float) -> None:
-        """Have the quotas know which jobs are over, and the core those that may go on therefore."""
+        """Inform the quotas of ended jobs, and the core of jobs that may continue for that reason."""
         over = self.core.over
         for each in over[self._counted :]:
             self._let_in(self.quotas.end(each.job.spec.name), at_s)
         self._counted = len(over)
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
-        """Have the core know jobs that have waited for their tenant's quota."""
+        """Submit to the core jobs that have waited for their tenant's quota."""
         for name in names:
             from controller.vocabulary.files import check_job
 
@@ -562,19 +562,19 @@ class Ledger:
             try:
                 check_job(job, self.topology)
                 spec = self.spec(job)
-            except BadSpec as error:  # the cluster is another one since it was submitted
+            except BadSpec as error:  # the cluster has changed since its submission
                 self._leave(name, "cancelled", f"it does not fit the changed cluster: {error}", at_s)
             else:
                 self.core.handle(Submitted(at_s, spec, job))
 
     def spec(self, job: Job) -> Submission:
-        """Return a job as schedulers see it; `once` if it is external. Raises BadSpec."""
+        """Return a job for schedulers; `once` if another launcher starts its workers. Raises BadSpec."""
         from controller.core.compose import submission_of
 
         return replace(submission_of(job, self.topology), once=job.command is None)
 
     def _leave(self, name: str, outcome: Literal["cancelled", "missed"], why: str, at_s: float) -> None:
-        """Have a job be over that has only waited for its tenant's quota."""
+        """End a job that has only waited for its tenant's quota."""
         self.left[name] = outcome, why
         self._note(at_s, outcome, name, why)
         self._let_in(self.quotas.end(name), at_s)
@@ -586,7 +586,7 @@ class Ledger:
     # ------------------------------------------------------------------ holds
 
     def set(self, number: int, **changes: Any) -> None:
-        """Change the hold of a run; `keep` stores it."""
+        """Change the held state of a run; `keep` stores it."""
         hold = self.holds[number]
         for name, value in changes.items():
             setattr(hold, name, value)
@@ -594,13 +594,13 @@ class Ledger:
         self.changes += 1
 
     def keep(self, *numbers: int) -> None:
-        """Store the holds of runs. Raises StoreError."""
+        """Store the held state of runs. Raises StoreError."""
         if self._store.kept:
             self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
         fault_point("kept")
 
     def let_go(self, number: int) -> None:
-        """Write down that nothing is held of a run any more. Raises StoreError."""
+        """Remove a run's hold from the store. Raises StoreError."""
         if self._store.kept:
             self._store.let_go(number)
         fault_point("let go")
@@ -611,7 +611,7 @@ class Ledger:
         return self._store.folder
 
     def logs(self, said: Said) -> Path:
-        """Return the folder for what a job's ranks write."""
+        """Return the folder for the output of a job's ranks."""
         return self.folder / "logs" / str(said.number)
 
 

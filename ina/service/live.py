@@ -42,19 +42,19 @@ from ina.switches.fabric import SwitchFabric, open_fabric
 
 TICK_S = 0.1
 LOOK_S = 0.1
-"""Interval at which the service is asked for its state, and given the progress of jobs."""
+"""Interval at which the service is checked, and receives the jobs' progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How the workers of jobs are run.
+    """How the workers of jobs run.
 
     Attributes:
-        on_output: Called with what they write.
-        takes_turns: They take turns on storage, CPU, GPU and network, and tell how far they are.
-        attendance: Of workers that others start; None: this process starts them.
+        on_output: Called with their output.
+        takes_turns: They take turns on storage, CPU, GPU and network, and report their progress.
+        attendance: Attendance of workers that others start; None: this process starts them.
         listen: Address of this machine at which ranks meet; None: one that only this machine reaches.
-        describe: Puts into words why a job failed.
+        describe: Describes why a job failed.
     """
 
     on_output: OnOutput
@@ -123,7 +123,7 @@ class FabricRuns(Executor):
                 log.write("exit", job=number, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Set how many packets the jobs of a run, by name, keep in flight at most; 0: no bound."""
+        """Set the most packets in flight of a run's jobs, by name; 0: no bound."""
         if (run := self._runs.get(number)) is not None:
             run.grant(in_flight)
 
@@ -141,7 +141,7 @@ class FabricRuns(Executor):
             self.stop(number)
 
     def check(self) -> None:
-        """Raise what a run ended with that could not be carried out."""
+        """Raise the error of a run that could not be executed."""
         for run in list(self._runs.values()):
             if run.error is not None:
                 raise run.error
@@ -155,7 +155,7 @@ class FabricRuns(Executor):
         return run.status
 
     def lives(self, number: int) -> bool:
-        """Return whether a run goes on."""
+        """Return whether a run continues."""
         run = self._runs.get(number)
         return run is not None and not run.status.over
 
@@ -164,19 +164,19 @@ class FabricRuns(Executor):
         self._runs.pop(number, None)
 
     def known(self) -> list[int]:
-        """Return the runs that are known."""
+        """Return the known runs."""
         return list(self._runs)
 
     def why_ended(self, number: int) -> str:
-        """Return why a run has ended without a report of its jobs."""
+        """Return why a run has ended without a report of its jobs' ends."""
         return "its launch was cancelled"
 
 
 class LiveJobs:
-    """A service of jobs on a fabric; it has no API, and its state ends with it.
+    """A service of jobs on a fabric; no other process can reach it, and its state ends with it.
 
     Attributes:
-        loop: What carries out.
+        loop: The service's loop.
         runs: The runs.
     """
 
@@ -190,17 +190,17 @@ class LiveJobs:
         *,
         scheduled: bool = True,
     ) -> None:
-        """Serve jobs; made in any thread.
+        """Serve jobs; may be called in any thread.
 
         Args:
-            cluster: Servers and, unless the policies have no allocation, switches and links, to decide on.
-            policies: Who decides.
-            fabric: The switches; one that stands for those of the cluster, if there is an allocation.
-            jobs: What the workers of each job run.
-            how: How they are run.
-            scheduled: They wait until the policies have room for them, and it ends if that will never be.
+            cluster: Servers and, unless the policies have no allocation, switches and links, for decisions.
+            policies: The policies.
+            fabric: The switches; one that stands for the cluster's switches, if there is an allocation.
+            jobs: The commands of each job's workers.
+            how: How they run.
+            scheduled: They wait until the policies have room for them, and it ends if there never will be.
 
-        Raises BadSpec for unknown policies.
+        Raises BadSpec for policies that do not exist.
         """
         memory = StateInMemory()
         self._ledger = Ledger(memory, cluster, policies, Clock.of(memory))
@@ -221,11 +221,11 @@ class LiveJobs:
 
     @property
     def core(self) -> Core:
-        """What decides."""
+        """The core of the service."""
         return self._ledger.core
 
     def ends(self, specs: Sequence[LaunchSpec]) -> list[JobEnd]:
-        """Return how these jobs have ended; of one that could not be admitted, why."""
+        """Return how these jobs have ended; for a job that could not be admitted, the error."""
         return [self._network.ends.get(spec.job.name) or JobEnd(spec) for spec in specs]
 
     def end(self) -> None:
@@ -239,10 +239,10 @@ class LiveJobs:
         on_entry: Callable[[Entry], None] = lambda entry: None,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run jobs to their ends; `on_tick` is called several times per second. Raises as `run`.
+        """Run jobs to their ends; call `on_tick` several times per second. Raises as `run`.
 
-        An exception here (an interrupt) ends all of them, and notes their results, before it is raised
-        further.
+        An exception here (an interrupt) ends all of them, and records their results, before it is raised
+        again.
         """
         over = threading.Event()
         failed: list[BaseException] = []
@@ -274,9 +274,9 @@ class LiveJobs:
     ) -> None:
         """Submit each job at its time, and return when all have ended; `on_entry` gets the core's log.
 
-        Raises ProcessFailed if the switches are gone, Stuck if jobs would wait for ever, and BadDecision if
-        the policy cannot decide; nothing runs then. A job that fails is noted (`Core.over`), and the others
-        go on.
+        Raises ProcessFailed if the switches are gone, Stuck if jobs would wait forever, and BadDecision if
+        the policy cannot decide; then all runs have ended. A failed job is recorded (`Core.over`), and the
+        others continue.
         """
         aio = asyncio.get_running_loop()
         self.runs.on_end = partial(aio.call_soon_threadsafe, self.loop.look_soon)
@@ -343,9 +343,9 @@ class RunReport:
     """Report of a run."""
 
     ends: Sequence[JobEnd]
-    """Of its jobs, in the order of their specs."""
+    """The ends of its jobs, in the order of their specs."""
     refused: Mapping[str, int]
-    """Packets of no job during the run, by reason; nothing if the switches were gone."""
+    """Packets of no job during the run, by reason; empty if the switches were gone."""
     interrupt: BaseException | None
     """Interrupt that ended the jobs: KeyboardInterrupt or SystemExit, raised in this thread."""
 
@@ -357,7 +357,7 @@ def run(
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
 ) -> RunReport:
-    """Run jobs at the same time, and say what the switches refused meanwhile.
+    """Run jobs at the same time, and report the packets that the switches refused meanwhile.
 
     A job that fails is reported; the others continue.
 
@@ -367,7 +367,7 @@ def run(
         on_output: Called with the output of workers.
         on_progress: Called with the reports of all ranks.
     """
-    # switches of our own have counted from their start on for this run alone
+    # switches of our own have counted for this run alone from their start on
     before = _refused(fabric) if fabric.lease_s is not None else {}
     ends, interrupt = run_on(fabric, specs, WorkerOptions(on_output=on_output), on_progress)
     return RunReport(ends, _since(before, _refused(fabric)), interrupt)
@@ -384,7 +384,7 @@ def run_on(
     Args:
         fabric: The switches.
         specs: The jobs.
-        how: How their workers are run.
+        how: How their workers run.
         on_progress: Called with the reports of all ranks.
 
     Returns:
@@ -404,7 +404,7 @@ def run_on(
 
 
 class AtOnce:
-    """A scheduling policy: all jobs run, on the GPUs that they name; those on the same GPUs are a group."""
+    """A scheduling policy: all jobs run, on the GPUs that they name; jobs on the same GPUs are a group."""
 
     name = "at-once"
 
@@ -427,7 +427,7 @@ class AtOnce:
 
 
 class _Policies(Policies):
-    """Policies whose scheduler is `AtOnce`: no registry is imported to find it."""
+    """Policies whose scheduler is `AtOnce`: it is found without an import of a registry."""
 
     def core(self, cluster: Topology) -> Core:
         """Return a fresh core."""
@@ -504,7 +504,7 @@ def run_one(
     Args:
         fabric: The switches.
         spec: The job.
-        how: How its workers are run.
+        how: How its workers run.
         on_progress: Called with the reports of all ranks.
 
     Raises WorkerFailed if it failed, the error that prevented it, or the interrupt.
@@ -525,7 +525,7 @@ def serve(
     Args:
         fabric: The switches.
         spec: The job; its `command` is ignored.
-        attendance: Of its workers.
+        attendance: The attendance of its workers.
         listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
 
     Raises the error that prevented it, or the interrupt; how its ranks failed is in the result.
@@ -558,7 +558,7 @@ def _refused(fabric: SwitchFabric) -> dict[str, int]:
 
 
 def _since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return the difference of counts; a count that decreased started again, with a restarted switch."""
+    """Return the differences of counts; a count that decreased restarted at 0, with its switch."""
     grown = {
         name: count - (before.get(name, 0) if count >= before.get(name, 0) else 0)
         for name, count in now.items()

@@ -1,7 +1,7 @@
-"""What the service writes of itself: a line for each decision and each trouble, as text or JSON.
+"""The service's own log: a line for each decision and each trouble, as text or JSON.
 
-Each line has, as far as there are any, the jobs, the switch, the run and the number of the decision, so that
-it can be found in the log of decisions (``GET /v1/events``) again. No token comes here.
+Each line has, where they exist, the jobs, the switch, the run and the number of the decision, which
+identifies it in the log of decisions (``GET /v1/events``). It has no tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ina.service.views import LogLine
 
 KINDS = ("text", "json")
 FIELDS = ("decision", "event", "jobs", "switch", "run")
-"""What a line may say beside its text, in this order."""
+"""Fields of a line beside its text, in this order."""
 
 _log = logging.getLogger("ina.service.decisions")
 _SWITCH = re.compile(r"\bswitch '([^']+)'")
@@ -26,7 +26,7 @@ _RUN = re.compile(r"^run (\d+)\b")
 
 class _Watched(Protocol):
     def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
-        """Yield the lines of the log later than number `after`, and all to come."""
+        """Yield the lines of the log later than number `after`, and all future ones."""
 
 
 class _Format(logging.Formatter):
@@ -56,7 +56,7 @@ class _Format(logging.Formatter):
 
 
 def write_to(stream: TextIO, kind: Literal["text", "json"] = "text") -> None:
-    """Have all that the service says be written to a stream, a line each."""
+    """Write the service's log to a stream, one line per record."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Format(kind))
     log = logging.getLogger("ina")
@@ -66,7 +66,7 @@ def write_to(stream: TextIO, kind: Literal["text", "json"] = "text") -> None:
 
 
 async def follow(service: _Watched, after: int) -> None:
-    """Write down each decision later than number `after`, until cancelled."""
+    """Log each decision later than number `after`, until cancelled."""
     async for number, entry in service.watch(after):
         _log.info(
             "%s",
@@ -76,5 +76,5 @@ async def follow(service: _Watched, after: int) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Return a text with nothing in it that begins a line of its own, which could look like another's."""
+    """Return a text without line breaks, which could imitate another log line."""
     return text.replace("\r", "\\r").replace("\n", "\\n  ")

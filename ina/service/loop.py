@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from ina.service.policies import Policies
 
 LEAST_S = 0.005
-"""Shortest time for which the loop waits for something to happen."""
+"""Shortest time for which the loop waits for an event."""
 REST = 3.0
-"""Times the last round took that the loop rests after it: what comes in meanwhile is decided together."""
+"""Pause after a round, as a multiple of the round's time: events meanwhile are decided together."""
 LONGEST_REST_S = 0.1
-"""But no longer."""
+"""Longest pause."""
 STORE_S = 2.0
-"""Time until the store is tried again that could not be written."""
+"""Time until a failed write to the store is retried."""
 
 _log = logging.getLogger(__name__)
 
 
 class ServiceLoop:
-    """Carries out what a core decides. Made and used in the thread of its event loop."""
+    """Carries out a core's decisions. Made and used in the thread of its event loop."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class ServiceLoop:
         blocking: Threads,
         progress_s: float = PROGRESS_S,
     ) -> None:
-        """Make the loop of what a ledger knows.
+        """Make the loop of a ledger.
 
         Args:
             ledger: The service's knowledge.
             testbed: The name of the testbed whose hosts run workers; "": they are not on this machine.
             switches: The switches.
-            executor: What starts workers.
+            executor: Starts workers.
             fallbacks: The fallback servers; None: `switches` admit jobs to theirs, too.
-            blocking: Where calls that block are made.
+            blocking: Runs blocking calls.
             progress_s: Least time between two reports of a job's progress to the core.
         """
         self._ledger = ledger
@@ -83,12 +83,12 @@ class ServiceLoop:
         self._news = asyncio.Condition()
 
     async def run(self) -> None:
-        """Serve until cancelled; running jobs run on.
+        """Serve until cancelled; running jobs then continue.
 
-        What cannot be written down, as on a full disk, has not happened: it is tried again until it can.
+        A change that cannot be stored, as on a full disk, has not happened: it is retried until it can be.
         Raises StoreError for a state that cannot be read.
         """
-        gc.freeze()  # or each full collection looks through all modules, and an admission waits for that
+        gc.freeze()  # otherwise each full collection scans all modules, and an admission waits
         self._recover()
         if self._ledger.restored:
             await self._settle()
@@ -112,10 +112,10 @@ class ServiceLoop:
             self._blocking.close()
 
     def _round(self) -> None:
-        """Look, decide, and start the effects of it. Raises StoreError, OSError: it cannot be written."""
+        """Check, decide, and start the effects. Raises StoreError, OSError: the state cannot be written."""
         self._ledger.keep_time()
         self._runs.see_servers()
-        if self._ledger.due_s <= self._ledger.now_s:  # who has ended in time has not missed it
+        if self._ledger.due_s <= self._ledger.now_s:  # a job that has ended in time has not missed it
             self._runs.look_soon()
         self._runs.look()
         self._look()
@@ -131,27 +131,27 @@ class ServiceLoop:
             self._effects.spawn(self._measures.measure())
 
     def _look(self) -> None:
-        """See what else may have happened."""
+        """Check for other events."""
 
     def _forget(self) -> None:
         """Forget jobs that have been over for long enough: none."""
 
     @property
     def next_s(self) -> float:
-        """When there is something to do even if nothing happens before."""
+        """Time of the next work without any event."""
         parts = (self._runs, self._switches, self._fallback_jobs, self._effects, self._measures)
         return min(self._ledger.core.next_s, self._ledger.due_s, *(each.next_s for each in parts))
 
     def _recover(self) -> None:
         ledger, executor = self._ledger, self._executor
         ledger.recover()
-        if strays := ledger.stray_logs():  # it died before it had removed them
+        if strays := ledger.stray_logs():  # the daemon died before it had removed them
             self._effects.spawn(self._remove_logs(strays))
         for number in executor.known() if not ledger.restored else ():
-            if number not in ledger.holds:  # it died before it had forgotten this one
+            if number not in ledger.holds:  # the daemon died before it had forgotten this one
                 self._effects.spawn(self._effects.clear(number))
         for number, hold in ledger.holds.items():
-            if hold.stage == "preparing":  # its last step is that the runner is started
+            if hold.stage == "preparing":  # its last step starts the runner
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
     async def _settle(self) -> None:
@@ -206,20 +206,20 @@ class ServiceLoop:
             self._news.notify_all()
 
     async def changed(self, patience_s: float) -> None:
-        """Wait until something may have, or this time has passed."""
+        """Wait until a change is possible, or `patience_s` has passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s), self._news:
                 await self._news.wait()
 
     def try_again(self) -> None:
-        """Try all effects that have failed again at once."""
+        """Retry all failed effects at once."""
         for number in [*self._ledger.holds]:
             self._effects.again(number)
         self._ledger.stirred = True
         self._ledger.woken.set()
 
     def look_soon(self) -> None:
-        """Look at the runs at once: one has changed."""
+        """Check the runs at once: one has changed."""
         self._runs.look_soon()
         self._ledger.woken.set()
 
@@ -234,7 +234,7 @@ class ServiceLoop:
         return self._ready
 
     async def take_in(self, jobs: Sequence[Submitted]) -> None:
-        """Take in jobs as the core is to see them. Raises StoreError."""
+        """Submit jobs to the core. Raises StoreError."""
         self._ledger.record(jobs)
         await self._tell()
 
@@ -244,9 +244,9 @@ class ServiceLoop:
         await self._tell()
 
     async def reload(self, policies: Policies) -> None:
-        """Replace the policies; running jobs go on until the new ones decide otherwise.
+        """Replace the policies; running jobs continue until the new ones decide otherwise.
 
-        Raises Conflict if they cannot follow those that decide now.
+        Raises Conflict if they cannot follow the current ones.
         """
         if policies != self._ledger.policies:
             try:

@@ -1,4 +1,4 @@
-"""The machines of a cluster file as a site of a service: all is reached by address."""
+"""The machines of a cluster file as a site of a service: all are reached by address."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 def read_cluster(path: Path) -> Topology:
     """Return the machines of a cluster file, each with all of its addresses.
 
-    Raises BadSpec, with the line and the key, for a file that leaves out what a service has to know:
-    addresses of switches and servers, ports, and a machine for a fallback server.
+    Raises BadSpec, with the line and the key, for a file without the details that a service needs: addresses
+    of switches and servers, ports, and a machine for a fallback server.
     """
     document = documents.read(path)
     topology = topology_of(document)
@@ -65,7 +65,7 @@ def _check(topology: Topology) -> None:
 
 
 def _where(document: documents.Document, text: str) -> documents.Where:
-    """Return the way to the table in a document whose name stands in an error; (): none does."""
+    """Return the path of the table in a document that an error names; (): it names none."""
     for key in ("server", "switch", "link"):
         tables = document.data.get(key, [])
         for number, each in enumerate(tables if isinstance(tables, list) else ()):
@@ -82,9 +82,9 @@ class MachineSite:
 
     Attributes:
         cluster: Switches, servers and links (`read_cluster`).
-        program: The program of switches that have none.
-        lanes: Values of a packet; None: as many as the switches use, or by default.
-        target: What the switches are (`TARGETS`).
+        program: The program of switches that run none.
+        lanes: Values of a packet; None: the switches' number, or the default.
+        target: The kind of the switches (`TARGETS`).
         tls: For the connections to the switches; None: without TLS.
     """
 
@@ -101,7 +101,7 @@ class MachineSite:
 
     @property
     def testbed(self) -> str:
-        """Nothing."""
+        """The empty string."""
         return ""
 
     @property
@@ -120,7 +120,7 @@ class MachineSite:
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Give its switches. Those that do not answer are left out until they do."""
+        """Yield its switches. Switches that do not answer are left out until they do."""
         program, target = self._bundle(folder), TARGETS[self.target]
         check_shares(program, "--program shared")
         with contextlib.closing(Network(self._connect, program, target.queue_packets)) as network:
@@ -142,9 +142,9 @@ class MachineSite:
         return connect(address.removeprefix("grpc://"), tls=self.tls, at_once=False)
 
     def _bundle(self, folder: Path) -> ProgramBundle:
-        """Return the program, compiled for the switches, with as many lanes as they use.
+        """Return the program, compiled for the switches, with the switches' number of lanes.
 
-        Raises ServiceError, and CompileError, StepFailed or ProgramMismatch for what cannot be compiled.
+        Raises ServiceError, and CompileError, StepFailed or ProgramMismatch if it cannot be compiled.
         """
         running = self._running()
         target = TARGETS[self.target]
@@ -163,7 +163,7 @@ class MachineSite:
         return target.compiled(program, folder) or bundle(self.program, lanes)
 
     def _running(self) -> dict[str, SwitchInfo]:
-        """Return the offers of the switches' programs, of those that answer and have one.
+        """Return the program offers of the switches that answer and run a program.
 
         Raises ServiceError for a program that is not for aggregation, and as `controller.connect` for TLS.
         """

@@ -1,7 +1,7 @@
 """Measurements of running jobs: the share of their packets without a slot, bytes and computing time.
 
-Counters of switches are read for a few jobs at a time. The core gets an event (`Measured`) when a job
-differs from the last one, so that memory is divided by measured demand, not by the job file's.
+Counters of switches are read for a few jobs at a time. The core gets a `Measured` when a job differs from its
+last measurement, so that memory is divided by measured values, not by a file's.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ina.service.threads import Threads
 COUNT_S = 2.0
 """Interval at which counters are read."""
 EACH_TIME = 16
-"""Jobs that are read in this interval: with more, it grows,"""
+"""Jobs whose counters are read in one interval: with more jobs, the interval grows,"""
 AT_ONCE = 64
-"""as requests to switches cost more than the rows in them; but so many at most, and the others follow."""
+"""as requests to switches cost more than their rows; at most this number, and the others follow."""
 DIFFERS = 0.1
-"""Part by which a measured value has to differ from the one known for the core to be told."""
+"""Least relative difference of a measured value from the known one for a report to the core."""
 
 FOUND = ("aggregated", "completed")
 """Outcomes of packets that found a slot, or took one."""
 MISSED = ("collided", "bypassed")
-"""Outcomes of those that went on to the fallback server."""
+"""Outcomes of packets that went on to the fallback server."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketCount:
-    """A job's packets at all its switches until a moment, and its iterations by then."""
+    """A job's packets at all its switches up to a time, and its iterations by then."""
 
     packets: int
     missed: int
@@ -56,15 +56,15 @@ class Measures:
 
     @property
     def next_s(self) -> float:
-        """When counters are to be read next; infinite while they are, or nothing runs."""
+        """Time of the next reading of counters; infinite during a reading, or without running jobs."""
         return float("inf") if self._busy or not self._ledger.holds else self._next_s
 
     def share(self, run: int, job: str) -> float | None:
-        """Return the part of a job's packets that found no slot lately, 0 to 1; None: not known."""
+        """Return the part of a job's packets that recently found no slot, 0 to 1; None: not known."""
         return self._shares.get((run, job))
 
     async def measure(self) -> None:
-        """Read the counters of some running jobs, and report changes to the core."""
+        """Read the counters of some running jobs, and report the changes to the core."""
         ledger = self._ledger
         self._busy = True
         running = {
@@ -95,7 +95,7 @@ class Measures:
         now = PacketCount(packets, missed, self._ledger.latest.get(key[1], 0.0))
         before = self._counts.get(key)
         if before is not None and packets <= before.packets:
-            if packets < before.packets:  # its switch was started anew
+            if packets < before.packets:  # its switch was restarted
                 self._counts[key] = now
             return
         self._counts[key] = now
@@ -138,7 +138,7 @@ def _differs(value: float, known: float) -> bool:
 
 
 def percent(share: float) -> str:
-    """Return a share for people.
+    """Return a share as a text.
 
     >>> percent(0.412), percent(0.001)
     ('41 %', '0.1 %')
@@ -147,7 +147,7 @@ def percent(share: float) -> str:
 
 
 def holders(places: Mapping[str, Mapping[str, tuple[int, int]]], job: str) -> Collection[str]:
-    """Return the jobs whose slots overlap a job's at some switch.
+    """Return the jobs whose slots overlap with a job's at some switch.
 
     `places` are the first slot and the one after the last, by job and switch.
 

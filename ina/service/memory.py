@@ -1,4 +1,4 @@
-"""The memory of a service of one command: it goes with the process, so events are counted and not kept."""
+"""The state of a service of one command: it ends with the process, so events are counted and not kept."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 
 class StateInMemory:
-    """A state as `ina.service.store.Store`, of which nothing outlives the process."""
+    """A state like `ina.service.store.Store`, in the process's memory alone."""
 
     folder = Path("/nonexistent")
-    """Nothing is kept beside it."""
+    """There are no other files."""
     kept: Literal[False] = False
     """Whether it outlives the process."""
     trouble = ""
@@ -22,7 +22,7 @@ class StateInMemory:
         self._facts: dict[str, str] = {}
 
     def fact(self, name: str, value: str | None = None) -> str | None:
-        """Return a fact about this state; if there is none yet and `value` is given, that is kept."""
+        """Return a fact about this state; if there is none yet and `value` is given, keep that."""
         return self._facts.get(name) if value is None else self._facts.setdefault(name, value)
 
     def set_fact(self, name: str, value: str) -> None:
@@ -35,14 +35,14 @@ class StateInMemory:
         return list(range(first, self.last + 1))
 
     def sync(self) -> None:
-        """Do nothing: no loss of power is outlived."""
+        """Do nothing: the state never survives a loss of power."""
 
     def archive(
         self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
     ) -> int:
-        """Return the number of the event that jobs are forgotten, and forget them."""
+        """Forget jobs; return the number of that event."""
         return self.append([(at_s, event)])[0]
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
-        """Return nothing: forgotten jobs are not kept."""
+        """Return an empty list: forgotten jobs are not kept."""
         return []

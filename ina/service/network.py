@@ -1,6 +1,6 @@
 """The switches of the cluster, for the daemon: jobs come and go, get other slots, and are compared.
 
-Everything here blocks, and is called by one thread at a time.
+All calls block, and are made by one thread at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 
 CHECK_S = 2.0
-"""Interval at which switches are looked at."""
+"""Interval at which switches are checked."""
 _AT_ONCE = 8  # switches that are marked
 _log = logging.getLogger(__name__)
 
@@ -57,9 +57,9 @@ def deployment(
         cluster: Switches, servers and links.
         job: The job.
         place: Its servers, tree and slots.
-        udp_ports: Where each of its servers takes packets.
+        udp_ports: The UDP port of each of its servers.
         window: Its window (`ina.switches.admission.shared_window`).
-        preempt: Whether it takes slots of less urgent packets.
+        preempt: Whether it takes slots from less urgent packets.
         up: The part of the cluster that works; None: all of it.
 
     Raises BadSpec: its root does not sum, or its fallback server is behind a switch of the tree.
@@ -82,9 +82,9 @@ class Network:
 
     Args:
         connect: Returns the controller of a switch of this name and address; need not reach it.
-        program: What a switch that has no program is to run; None: all have one.
-        queue_packets: Packets that a switch holds at a port; None: as many as any window needs.
-        watch: Returns what the switch at an address tells of itself, or None if nothing; None: by gNMI.
+        program: The program for a switch that has none; None: all have one.
+        queue_packets: Packets that a switch holds at a port; None: enough for any window.
+        watch: Returns the report of the switch at an address, None without one; None: by gNMI.
     """
 
     def __init__(
@@ -98,24 +98,24 @@ class Network:
         self._owner: Owner | None = None
         self._watch = watch or SwitchWatch()
         self._telling: frozenset[str] = frozenset()
-        """Switches that reported their state when they were asked last."""
+        """Switches that answered the last request for a report."""
         self._received: dict[str, tuple[int, int]] = {}
-        """When they were started, and the packets that they have received since, as they told last."""
+        """Their start times, and the packets received since, by their last reports."""
         self._queue_packets = queue_packets
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
-        """The addresses of the switches of the fleet, as the cluster gives them."""
+        """The addresses of the fleet's switches, as in the cluster."""
         self._followed: Wiring | None = None
-        """The cluster that the fleet is of."""
+        """The fleet's cluster."""
         self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
-        """The rows of ordinary forwarding by switch, and the cluster that they are for."""
+        """The rows of ordinary forwarding by switch, and their cluster."""
         self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
-        """By switch, the cluster whose rows of ordinary forwarding it had, and its revision before."""
+        """By switch, the cluster of its rows of ordinary forwarding, and its revision before them."""
         self._program = program
         self._offers = None if program is None else program.offers()
 
     def own(self, cluster: Topology, owner: Owner, *, take_over: bool = False) -> None:
-        """Own the switches of a cluster, and those that it will have; those that do not answer, when they do.
+        """Own a cluster's switches, present and future; silent switches, as soon as they answer.
 
         Raises OtherOwner, unless `take_over`, if one belongs to another controller.
         """
@@ -128,7 +128,7 @@ class Network:
             except OtherOwner:
                 raise
             except SwitchError:
-                pass  # `own` tells of it
+                pass  # `own` reports it
 
         def own(controller: SwitchSession) -> None:
             try:
@@ -152,35 +152,35 @@ class Network:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Where each switch's P4Runtime service is."""
+        """The address of each switch's P4Runtime service."""
         return {name: controller.address for name, controller in self._fleet.controllers.items()}
 
     @property
     def offers(self) -> SwitchInfo:
-        """What the program offers to jobs."""
+        """The program's offer to jobs."""
         assert self._offers is not None
         return self._offers
 
     @property
     def check_s(self) -> float:
-        """Interval at which switches are looked at: whether they answer, and hold what they should."""
+        """Interval at which switches are checked: whether they answer, and hold the desired state."""
         return CHECK_S
 
     @property
     def paced(self) -> bool:
-        """Whether switches hold so few packets at a port that workers have to pace theirs."""
+        """Whether workers must pace their packets, for switches hold few at a port."""
         return self._queue_packets is not None
 
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
-        """Admit a job to the switches of its tree; no switch has to know of one that is on one server.
+        """Admit a job to the switches of its tree; a job on one server needs no switch.
 
         Args:
             job: The job.
             place: Its servers, tree and slots.
             udp_ports: UDP port of each server.
-            registration: What the switches keep of it for people.
+            registration: The switches' record of it for users.
             wiring: The cluster.
 
         Raises ControllerError; the job is then on none of them.
@@ -189,28 +189,28 @@ class Network:
             return without_switch(wiring.whole, place)
         self._follow(wiring)
         window = shared_window(job, len(set(place.servers)), self.offers, self._queue_packets)
-        preempt = job.preempt and not self.offers.salted  # that program's rule for slots has none
+        preempt = job.preempt and not self.offers.salted  # that program's rule for slots has no preemption
         asked = deployment(wiring.whole, job, place, udp_ports, window, preempt, wiring.up)
         return self._fleet.admit(asked, registration=registration)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return a job as its switches should hold it with these slots; `reconcile` has it move there."""
+        """Return the admission of a job with these slots; `reconcile` moves the job there."""
         return admission.at({name: place.regions.get(name, Region(0, 0)) for name in admission.switches})
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
+        """Remove a job from its switches; a failed removal is left to `reconcile`. Raises ControllerError."""
         if admission.job == ON_NO_SWITCH:
             return
         known = self._fleet.controllers
         here = {name: held for name, held in admission.switches.items() if name in known}
-        if here:  # else all have left the cluster, and have given it up
+        if here:  # otherwise all have left the cluster, and have removed it
             with contextlib.suppress(NoSuchJob):
                 self._fleet.remove(TreeAdmission(here))
 
     def look(self, silent: Collection[str]) -> Mapping[str, SwitchReport]:
-        """Ask the switches, but the `silent`, what they tell of themselves; return it by switch.
+        """Ask all switches but the `silent` for their reports; return these by switch.
 
-        Switches that tell nothing, as BMv2, and those that do not answer are missing.
+        Switches without reports, as BMv2, and switches that do not answer are missing.
         """
         told = {
             name: told
@@ -227,10 +227,10 @@ class Network:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would find nothing to do, as far as `Fleet.seems_at_rest` can tell."""
+        """Return whether `reconcile` would find no difference, as far as `Fleet.seems_at_rest` can tell."""
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
-        tell = told.keys() >= self._telling  # or one has stopped
+        tell = told.keys() >= self._telling  # otherwise one has stopped
         return forwards and tell and self._fleet.seems_at_rest(admissions, _revisions(told))
 
     def reconcile(
@@ -239,13 +239,13 @@ class Network:
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> Report:
-        """Have the switches hold these jobs, and no others but those that others keep a lease of.
+        """Admit these jobs to the switches, and remove all others but those with another process's lease.
 
-        One without a program, for it was started anew, gets it. Ordinary traffic keeps to what is up.
-        Switches that have left the cluster give up the jobs that they hold, and are left alone then; so are
-        those that do not answer. `told` is what `look` has just returned: those that tell that they have not
-        changed since nothing was to be done there are not read, those that tell nothing any more have a
-        second to answer. Raises ControllerError.
+        A switch without a program, because it was restarted, gets one. Ordinary traffic uses working parts
+        only. Switches that have left the cluster lose the jobs that they hold, and are then ignored; so are
+        switches that do not answer. `told` is the last result of `look`: switches that report no change since
+        a reconciliation without differences are not read, switches whose reports have stopped have a second
+        to answer. Raises ControllerError.
         """
         self._follow(wiring, {name for each in admissions for name in each.switches})
         doubtful = self._fleet.controllers.keys() & self._telling - told.keys()
@@ -255,7 +255,7 @@ class Network:
             admissions, program=self._program, revisions=revisions, doubtful=doubtful
         )
         fault_point("reconciled")
-        from bmv2_topos.testbeds.netns import forwarding  # with all that makes testbeds
+        from bmv2_topos.testbeds.netns import forwarding  # imports all of the testbeds
 
         left = {name for name in self._fleet.controllers if name not in wiring.whole.switch}
         for name, controller in self._fleet.controllers.items():
@@ -263,7 +263,7 @@ class Network:
             as_before = revision is not None and self._adjusted.get(name) == (wiring, revision)
             if name in report.left_out or name in left or as_before:
                 continue
-            # It may have been started anew, without.
+            # It may have been restarted, without it.
             controller.adjust(self._forwarding(name, wiring), without=forwarding.strange(wiring.macs))
             fault_point("forwards")
             self._adjusted[name] = wiring, revision
@@ -271,7 +271,7 @@ class Network:
         return report
 
     def _follow(self, wiring: Wiring, held: Collection[str] = ()) -> None:
-        """Have a controller of each switch of the cluster, and of those that have left it and hold jobs."""
+        """Keep a controller for each switch of the cluster, and for former switches that hold jobs."""
         if self._followed is wiring and self._at.keys() >= {*held}:
             return
         wanted = {switch.name: switch.p4runtime for switch in wiring.whole.switches}
@@ -303,7 +303,7 @@ class Network:
         return known[1]
 
     def links(self, wiring: Wiring, told: Mapping[str, SwitchReport]) -> dict[tuple[str, str], str]:
-        """Return, of the links that a switch tells of, why they are down; "": they are up."""
+        """Return, for the links that a switch reports, why they are down; "": they are up."""
         found: dict[tuple[str, str], str] = {}
         for name, each in told.items():
             for port, link in wiring.whole.ports.get(name, {}).items():
@@ -313,9 +313,9 @@ class Network:
         return found
 
     def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
-        """Compare what switches should hold, by job name, with what they do; nothing is written.
+        """Compare the switches' desired state, by job name, with their actual state; write nothing.
 
-        Jobs that are `leaving`, by id, may be there still, or not.
+        Jobs in `leaving`, by id, may still be there, or not.
         """
         left_out, observed = {}, {}
         for name, controller in self._fleet.controllers.items():
@@ -335,10 +335,10 @@ class Network:
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[Key, dict[str, int]]:
-        """Return the packets of jobs with these outcomes, over all their switches; those are the same always.
+        """Return the packets of jobs with these outcomes, over all their switches; the outcomes never change.
 
-        A switch that had received no packet since it was read last when `look` asked it is not read again.
-        Jobs are left out of which a switch fails.
+        A switch without new packets between its last reading and the last `look` is not read again. Jobs with
+        a failing switch are left out.
         """
         found = {}
         for key, at in self._fleet.counters_of(jobs, outcomes, self._received).items():
@@ -355,7 +355,7 @@ def _revisions(told: Mapping[str, SwitchReport]) -> dict[str, Revision]:
 
 
 def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
-    """Return how a job on one server is known to its workers: no switch has to know of it."""
+    """Return the admission of a job on one server for its workers: no switch needs to know the job."""
     hosts = tuple(dict.fromkeys(place.servers))
     rack = cluster.rack_of[hosts[0]]
     here = Admission(

@@ -1,6 +1,6 @@
-"""Reports to a supervisor (systemd's ``sd_notify``): the service is ready, lives, ends.
+"""Messages to a supervisor (systemd's ``sd_notify``): the service is ready, alive, or ending.
 
-A datagram to the socket of ``NOTIFY_SOCKET``; without that variable nothing is reported.
+A datagram to the socket of ``NOTIFY_SOCKET``; without that variable nothing is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Serving(Protocol):
 
 
 def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell the supervisor these lines, such as ``READY=1``; return False if there is none, or it is gone."""
+    """Send the supervisor these lines, such as ``READY=1``; return False if there is none, or it is gone."""
     path = environment.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):
         return False
@@ -34,9 +34,9 @@ def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return how often the supervisor wants a sign of life; None: it wants none.
+    """Return the interval of reports that the service lives; None: the supervisor does not ask for them.
 
-    Half of what it allows, as sd_watchdog_enabled(3) recommends.
+    Half of the supervisor's limit, as sd_watchdog_enabled(3) recommends.
     """
     allowed = environment.get("WATCHDOG_USEC", "")
     of_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
@@ -44,9 +44,9 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
 
 
 async def follow(service: _Serving, where: str) -> None:
-    """Say that the service, which people reach at `where`, is ready, and then that it lives, until cancelled.
+    """Report that the service at address `where` is ready, and then that it lives, until cancelled.
 
-    The reports come from the service's own loop: if that hangs, the supervisor hears nothing.
+    The reports come from the service's own loop: if that hangs, the supervisor receives none.
     """
     try:
         while service.ready:

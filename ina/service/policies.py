@@ -42,20 +42,20 @@ _KEYS: Mapping[str, documents.Check] = {
     "retries": documents.whole(0, 1 << 20),
     "settings": _numbers,
 }
-"""Keys of a policy file, and what each takes."""
+"""Keys of a policy file, and the check of each."""
 _OWN: tuple[str, ...] = ("scheduler", "interval_s", "retries", "settings")
-"""Those that are not of the allocation."""
+"""Keys that do not belong to the allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """Who decides: scheduler, and placement, routing and memory. Raises BadSpec.
+    """The policies: scheduler, and placement, routing and memory. Raises BadSpec.
 
     Attributes:
         scheduler: Name of the scheduling policy.
-        allocation: The others, and how they are asked; None: jobs get GPUs of servers, and no network.
-        interval_s: Interval at which the scheduler is asked; 0: whenever something happens.
-        retries: How often a job that fails goes back to the queue.
+        allocation: The other policies and their settings; None: jobs get GPUs of servers, and no network.
+        interval_s: Interval at which the scheduler is asked; 0: after each event.
+        retries: Number of times that a failed job returns to the queue.
         settings: Settings of the scheduling policy, by name, that differ from its defaults.
     """
 
@@ -77,7 +77,7 @@ class Policies:
         around: AllocationSettings = AllocationSettings(),  # noqa: B008 - it is frozen
         **own: Any,
     ) -> Self:
-        """Return the default policies of a cluster, but for those that are named by kind.
+        """Return the default policies of a cluster, except for the kinds in `named`.
 
         Args:
             servers: Number of the cluster's servers.
@@ -91,7 +91,7 @@ class Policies:
 
     def core(self, cluster: Topology) -> Core:
         """Return a fresh core. Raises BadSpec for unknown names."""
-        from controller.core.compose import networked  # a service of one command has policies of its own
+        from controller.core.compose import networked  # a service of one command has its own policies
         from controller.policies import registry
         from controller.policies.family import SimulationConfig
 
@@ -105,7 +105,7 @@ class Policies:
         return Core(servers, self._asked(setup), allocation=allocation, rules=self._rules, log=Log())
 
     def servers(self, cluster: Topology) -> Cluster:
-        """Return the servers of a cluster as the scheduler sees them."""
+        """Return the servers of a cluster in the scheduler's form."""
         if self.allocation is None:
             return Cluster.of(cluster)
         from controller.core.compose import servers_of
@@ -113,7 +113,7 @@ class Policies:
         return servers_of(cluster, self.allocation)
 
     def take_over(self, core: Core) -> None:
-        """Have a core with a network decide by these policies from now on.
+        """Make a core that has a network decide by these policies.
 
         Raises as `core` and `Core.decide_by`.
         """
@@ -130,9 +130,9 @@ class Policies:
         core.decide_by(setup, policies_of(allocation), allocation, self._rules, servers)
 
     def change_cluster(self, core: Core, cluster: Topology) -> Changes:
-        """Have a core with a network that decides by these policies have another cluster from now on.
+        """Set another cluster in a core that has a network and these policies.
 
-        Returns what differs. Raises as `changes.renewed` and `Core.change_cluster`.
+        Returns the differences. Raises as `changes.renewed` and `Core.change_cluster`.
         """
         from controller.core.changes import renewed
         from controller.core.compose import servers_of, setup_of
@@ -168,7 +168,7 @@ class Policies:
 
 
 def read_policies(path: Path, defaults: Policies) -> Policies:
-    """Return the policies of a file; what it leaves out is as in `defaults`.
+    """Return the policies of a file; missing keys are as in `defaults`.
 
     A file looks like this, in TOML, JSON or YAML::
 
@@ -192,7 +192,7 @@ def read_policies(path: Path, defaults: Policies) -> Policies:
     if "settings" in own:
         own["settings"] = tuple(own["settings"].items())
     assert defaults.allocation is not None
-    if "scheduler" in own:  # others go with it, as with the option
+    if "scheduler" in own:  # other keys depend on it, as with the option
         together = own["scheduler"] == JOINT.scheduler
         before, after = (SIMPLE, JOINT) if together else (JOINT, SIMPLE)
         if together or defaults.allocation.placement == before.placement:

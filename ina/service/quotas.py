@@ -1,9 +1,8 @@
-"""Quotas and reservations of tenants: which jobs may go to the core, and what the others wait for. Pure.
+"""Quotas and reservations of tenants: which jobs may go to the core, and why the others wait. Pure.
 
-A job counts from when the core has it until it is over, whether it runs or waits for its turn. Jobs that have
-to wait for their tenant's quota are taken in the order in which they came, tenant by tenant: the jobs of one
-tenant do not hold up another's. How many jobs a tenant may submit in a minute is the level of a bucket
-(`Rates`).
+A job counts from when the core has it until it is over, whether it runs or waits for its turn. Jobs that must
+wait for their tenant's quota are taken in order of arrival, per tenant: one tenant's jobs do not block
+another's. The number of jobs that a tenant may submit in a minute is the level of a bucket (`Rates`).
 
 >>> shares = Quotas(16, {"a": Quota("a", gpus=8)})
 >>> shares.take("one", "a", 6)
@@ -30,7 +29,7 @@ from ina.errors import TooMany
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The GPUs that a tenant may use, and those reserved for it. Raises BadSpec.
+    """A tenant's quota and reservation. Raises BadSpec.
 
     Attributes:
         tenant: Its name.
@@ -77,7 +76,7 @@ class _Wish(NamedTuple):
 
 
 class Quotas:
-    """Who may use how much of `gpus` GPUs, who does, and who waits."""
+    """The GPUs that tenants may use and do use, of `gpus` GPUs, and the waiting jobs."""
 
     def __init__(self, gpus: int, quotas: Mapping[str, Quota] | None = None) -> None:
         self.gpus = gpus
@@ -94,7 +93,7 @@ class Quotas:
         return self._outside.keys()
 
     def check(self, quota: Quota) -> None:
-        """Raise BadSpec for a quota with which more would be reserved than there is."""
+        """Raise BadSpec for a quota that would reserve more GPUs than there are."""
         others = sum(each.reserved for each in self.quotas.values() if each.tenant != quota.tenant)
         if others + quota.reserved > self.gpus:
             raise BadSpec(
@@ -103,12 +102,12 @@ class Quotas:
             )
 
     def never(self, tenant: str, gpus: int) -> str:
-        """Return why a job of this number of GPUs could never start; "": it could."""
+        """Return why a job of `gpus` GPUs could never start; "": it could."""
         most = self._most(tenant)
         return "" if gpus <= most else f"tenant {tenant} may use {plural(most, 'GPU')}; the job needs {gpus}"
 
     def take(self, job: str, tenant: str, gpus: int) -> str:
-        """Take a job in; return what it waits for, "" if it may go on."""
+        """Accept a job; return the reason to wait, "" if it may continue."""
         wish = _Wish(job, tenant, gpus)
         why = self._why(wish)
         before = (
@@ -127,23 +126,23 @@ class Quotas:
         self._enter(_Wish(job, tenant, gpus))
 
     def end(self, job: str) -> list[str]:
-        """Note that a job is over; return the jobs that may go on now, in their order."""
+        """Record that a job is over; return the jobs that may continue now, in their order."""
         self._leave(job)
         self._outside.pop(job, None)
         return self._admitted()
 
     def grant(self, quota: Quota) -> list[str]:
-        """Change or add a tenant's quota; return the jobs that may go on now."""
+        """Change or add a tenant's quota; return the jobs that may continue now."""
         self.quotas[quota.tenant] = quota
         return self._admitted()
 
     def resize(self, gpus: int) -> list[str]:
-        """Have so many GPUs from now on, even fewer than are reserved; return the jobs that may go on now."""
+        """Set the number of GPUs, even below the reservations; return the jobs that may continue now."""
         self.gpus = gpus
         return self._admitted()
 
     def remove(self, tenant: str) -> list[str]:
-        """Remove a tenant's quota; return the jobs that may go on now."""
+        """Remove a tenant's quota; return the jobs that may continue now."""
         del self.quotas[tenant]
         return self._admitted()
 
@@ -158,7 +157,7 @@ class Quotas:
         )
 
     def states(self) -> list[QuotaState]:
-        """Return all quotas, and how far they are used."""
+        """Return all quotas, and their usage."""
         return [
             QuotaState(
                 quota,
@@ -219,7 +218,7 @@ class Quotas:
 
 
 class Rates:
-    """How many jobs each tenant may still submit; a bucket holds those of a minute, and is full at first.
+    """The number of jobs each tenant may still submit; a bucket holds a minute's jobs, and is full at first.
 
     >>> limits = Rates()
     >>> alice = Quota("alice", per_minute=6)
@@ -233,10 +232,10 @@ class Rates:
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
-        """What was in it, and when."""
+        """Its last level, and the time."""
 
     def check(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Raise TooMany if a tenant may not submit these jobs now, BadSpec if it never may at once."""
+        """Raise TooMany if a tenant may not submit N jobs now, BadSpec if it never may at once."""
         if quota is None or quota.per_minute is None:
             return
         most = quota.per_minute
@@ -252,7 +251,7 @@ class Rates:
             )
 
     def take(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Note that a tenant has submitted this number of jobs."""
+        """Record that a tenant has submitted this number of jobs."""
         if quota is not None and quota.per_minute is not None:
             level = self._level(quota.tenant, quota.per_minute, now_s)
             self._buckets[quota.tenant] = level - jobs, now_s

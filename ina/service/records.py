@@ -1,4 +1,4 @@
-"""What the service knows of a job, for those who ask: plain data."""
+"""The service's knowledge of a job, for requests: plain data."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ State = Literal[
     "queued", "starting", "running", "stopping", "completed", "failed", "cancelled", "missed", "refused"
 ]
 LEASE_S = 20.0
-"""Time for which a job stays whose holder does not renew its lease, or does not end its workers when told."""
+"""Time for which a job stays if its holder does not renew its lease, or does not end its workers."""
 OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed", "refused"})
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A submission, as its owner made it.
+    """A submission.
 
     Attributes:
         number: Counts submissions, from 1.
-        job: The job, under its id. `arrival_s` is when it was submitted, on the service's clock.
-        tenant: Who submitted it.
+        job: The job, under its id. `arrival_s` is the time of submission, on the service's clock.
+        tenant: The submitting tenant.
         key: The submission's idempotency key; "": none.
-        holder: SHA-256 of its holder's token, if it is external.
+        holder: SHA-256 of its holder's token, if another launcher starts its workers.
     """
 
     number: int
@@ -37,18 +37,18 @@ class Said:
 
     @property
     def called(self) -> str:
-        """The name that its owner gave it: its id without ``#NUMBER``, see `id_of`."""
+        """Its owner's name for it: its id without ``#NUMBER``, see `id_of`."""
         return self.job.name.removesuffix(f"#{self.number}")
 
 
 def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
-    """Return the id of a job: what the service calls it. No two jobs have one, and none has another's name.
+    """Return the id of a job in the service. Ids are unique, and no id is another job's name.
 
     Args:
-        name: As its owner calls it.
-        number: Of its submission.
-        tenant: Its tenant; "": none. A tenant's id is always ``NAME#NUMBER``: whether the plain name is
-            free would tell of others' jobs.
+        name: Its owner's name for it.
+        number: The submission's number.
+        tenant: The job's tenant; "": none. A tenant's id is always ``NAME#NUMBER``: a free plain name would
+            reveal others' jobs.
         taken: Ids of other jobs.
 
     >>> id_of("a", 7, "", {}), id_of("a", 8, "", {"a"}), id_of("a", 9, "alice", {})
@@ -63,18 +63,19 @@ class JobRecord:
 
     Attributes:
         submitted: Its submission.
-        state: Where it is in its life.
-        reason: Why it is there: what it waits for, why it was refused, how it ended.
+        state: Its state of life.
+        reason: The reason for its state: why it waits, was refused, or ended.
         place: Its servers, tree and slots while it runs; else None.
         run: The number of its run while it runs; else None.
-        engine: How Slurm or Ray names that run, and its state there; "": it runs on this machine, or not.
-        started_s: When its workers were first started; None: never yet.
-        ended_s: When it was over; None: it is not.
-        done: Iterations that it has done, as far as is known.
+        engine: Slurm's or Ray's name of that run, and its state there; "": this machine runs it, or it does
+            not run.
+        started_s: The first start of its workers; None: never yet.
+        ended_s: Its end; None: it is not over.
+        done: Its iterations, as far as is known.
         left_s: Estimate of the time until it is done; None: unknown.
-        starts: How often its workers were started.
-        fallback_share: Part of its packets that found no slot lately, 0 to 1; None: not known.
-        late: It is not going to meet its deadline, by the estimate; of one that is over: it did not.
+        starts: Number of starts of its workers.
+        fallback_share: Part of its packets that recently found no slot, 0 to 1; None: not known.
+        late: It will not meet its deadline, by the estimate; of an ended job: it did not.
     """
 
     submitted: Said
@@ -104,11 +105,11 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """Something that a switch or a server holds and should not, or the other way round.
+    """A difference between the actual and the desired state of a switch or server.
 
     Attributes:
         where: The switch, or the server.
-        what: The expected and the actual contents.
+        what: The expected and the actual state.
     """
 
     where: str
@@ -117,7 +118,7 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The desired against the actual state; no findings: both are the same."""
+    """Comparison of the desired and the actual state: empty means that both are the same."""
 
     at_s: float
     found: tuple[Discrepancy, ...] = ()
@@ -126,5 +127,5 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Whether all that is intended is there, and nothing else."""
+        """Whether the actual state is the desired state."""
         return not self.found and not self.left_out

@@ -1,9 +1,9 @@
-"""Backups of a state, and the recovery of a state that is lost, or older than the runs.
+"""Backups of a state, and recovery of one that is lost, or older than the running jobs.
 
-A state continues only with all of its events (`ina.service.store`). After a loss the operator decides: to
-restore a backup, to adopt the older state that is there, or to forget it with all of its runs. A restored or
-adopted state does not know the time since its last event: runs that it does not know are ended, and jobs that
-may have completed since then fail, instead of running twice (`Daemon`).
+A state continues only with all of its events (`ina.service.store`). After a loss a user must decide: to
+restore a backup, to adopt the older state that is there, or to forget it with all of its running jobs. A
+restored or adopted state lacks the time since: runs that it does not know are ended, and jobs that may have
+completed since fail instead of running twice (`Daemon`).
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ def back_up(folder: Path, to: Path) -> None:
 
 
 def restore(backup: Path, folder: Path) -> int:
-    """Put a backup in the place of a state; return its last event. What was there is kept beside it.
+    """Replace a state by a backup; return its last event. The earlier files are kept beside it.
 
-    Raises StoreError: the backup is none, is of another state than the folder, or a controller uses that.
+    Raises StoreError: the backup is none, is of another state than the folder's, or a controller uses the
+    folder.
     """
     if not backup.exists():
         raise StoreError(f"{backup} is not there: want a file that 'ina controller backup' has made")
@@ -79,7 +80,7 @@ def restore(backup: Path, folder: Path) -> int:
 
 
 def adopt(folder: Path) -> int:
-    """Go on from the state that is there although it was longer; return its last event. Raises StoreError."""
+    """Continue with the present state although it was longer; return its last event. Raises StoreError."""
     with _alone(folder), Store(folder, older=True) as store:
         store.set_fact(RESTORED, "1")
         last = store.last
@@ -88,10 +89,10 @@ def adopt(folder: Path) -> int:
 
 
 def forget(folder: Path) -> list[str]:
-    """End all that runs of a state, and have the next start begin anew; return the runs that were ended.
+    """End all runs of a state, and make the next start begin anew; return the ended runs.
 
-    What was there is kept beside it, but for tokens, which stay. Raises StoreError: a controller uses it, or
-    runs are another engine's.
+    The earlier files are kept beside it, except tokens, which stay. Raises StoreError: a controller uses it,
+    or runs are another engine's.
     """
     with _alone(folder):
         runs = folder / "runs"
@@ -113,9 +114,9 @@ def forget(folder: Path) -> list[str]:
 
 
 def check_processes(folder: Path, identity: str) -> None:
-    """Check that all processes of a state are those of its folder; end those whose folders are gone.
+    """Check that all processes of a state belong to its folder; end processes whose folders are gone.
 
-    Raises StoreError if some are those of a copy of it elsewhere, whose workers run.
+    Raises StoreError if some belong to a copy of it elsewhere, whose workers run.
     """
     for process, place in _processes():
         elsewhere = place.parent.parent
@@ -150,7 +151,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _end(processes: Iterable[int | None]) -> None:
-    """End processes, and wait until they have. Raises StoreError."""
+    """End processes, and wait for their ends. Raises StoreError."""
     left = {process for process in processes if process is not None}
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in left:
@@ -166,7 +167,7 @@ def _end(processes: Iterable[int | None]) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only one that uses a state. Raises StoreError if a controller does, or none is there."""
+    """Lock a state for this process. Raises StoreError if a controller uses it, or there is none."""
     if not folder.is_dir():
         raise StoreError(f"{folder} is not there: want the --state of a controller")
 
@@ -181,7 +182,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _opened(
     source: Path, beside: Path, witness: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Path, Store]]:
-    """Open a copy of a state's file, in a folder for as long; `witness` says what it has to have."""
+    """Open a temporary copy of a state's file; `witness` states its required contents."""
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(mode=0o700, parents=True)

@@ -24,8 +24,8 @@ class Files:
 
     Attributes:
         cluster: The cluster file; None: the service has a testbed.
-        policies: The policy file; None: policies are as the options say.
-        defaults: What the policy file leaves out.
+        policies: The policy file; None: the options set the policies.
+        defaults: The policies for missing keys of the policy file.
     """
 
     cluster: Path | None
@@ -33,9 +33,9 @@ class Files:
     defaults: Policies
 
     async def reload(self, service: Daemon) -> Reloaded:
-        """Have a service serve the cluster and decide by the policies that the files describe now.
+        """Replace a service's cluster and policies by the current contents of the files.
 
-        Both are read before anything changes. A cluster or policies that cannot follow the present ones
+        Both are read before anything changes. A cluster or policies that cannot follow the current ones
         change nothing; the cluster comes first, and stays if the policies are refused.
 
         Raises Conflict, with the file's line and key, if a file is wrong, and StoreError.
@@ -58,7 +58,7 @@ class Files:
 
 
 def reloading(service: Daemon, files: Files) -> Callable[[], None]:
-    """Return a signal's handler that has the service read its files again; a warning says what is refused."""
+    """Return a signal handler that reads the service's files again; a refusal is logged as a warning."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:

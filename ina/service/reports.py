@@ -1,4 +1,4 @@
-"""Descriptions of jobs, decisions and machines for those who ask: made of the ledger and the effects."""
+"""Reports on jobs, decisions and machines, from the ledger and the effects."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from ina.service.views import (
 )
 
 _KNOWN_S = 1e-9
-"""An estimate of the time left that is below this has been used up."""
+"""An estimate of the time left below this is used up."""
 
 
 class Reports:
-    """Says how all is; changes nothing."""
+    """Reports the state of the service; changes nothing."""
 
     def __init__(
         self, ledger: Ledger, effects: Effects, network: Network, measures: Measures, executor: Executor
@@ -44,11 +44,11 @@ class Reports:
         self._executor = executor
         self._waits_of: dict[str, str] = {}
         self._waits_to = 0
-        """Lines of the log that `_waits_of` knows."""
+        """Number of log lines included in `_waits_of`."""
         self._over_of: dict[str, Over] = {}
         self._over_to = 0
         self._forgotten = 0
-        """Jobs that were forgotten when the two were looked at last."""
+        """Number of forgotten jobs at the last check."""
 
     def records(self) -> list[JobRecord]:
         """Return all jobs, in order of submission."""
@@ -61,7 +61,7 @@ class Reports:
         return self.of([name])[0]
 
     def of(self, names: Iterable[str]) -> list[JobRecord]:
-        """Return these jobs. O(runs + jobs that are asked for), over all calls also O(lines of the log)."""
+        """Return these jobs. O(runs + requested jobs), over all calls also O(lines of the log)."""
         self._forget()
         over = self._over()
         held = {name: hold for hold in self._ledger.holds.values() for name in hold.run.jobs}
@@ -69,7 +69,7 @@ class Reports:
         return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
 
     def _forget(self) -> None:
-        """Know nothing of jobs that have been forgotten since the last time."""
+        """Forget the jobs that the ledger has forgotten since the last call."""
         ledger = self._ledger
         if self._forgotten != ledger.forgotten:
             self._forgotten = ledger.forgotten
@@ -88,7 +88,7 @@ class Reports:
         return self._waits_of
 
     def _over(self) -> dict[str, Over]:
-        """Return how each job ended that has, of one that ran again the latest end. Each is read once."""
+        """Return how each ended job ended, of a job that ran again the latest end. Each line is read once."""
         ended = self._ledger.core.over
         for number in range(self._over_to, len(ended)):
             self._over_of[ended[number].job.spec.name] = ended[number]
@@ -132,7 +132,7 @@ class Reports:
         if has is not None:
             state = {"preparing": "starting", "running": "running", "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
         left_s = max(0.0, job.iterations_left(now_s) * job.alone_s)
-        # It runs longer than its file says and reports nothing: its end is not known.
+        # It runs longer than its file states and reports nothing: its end is not known.
         unknown = left_s < _KNOWN_S and not self._ledger.latest.get(name)
         return JobRecord(
             submitted=said,
@@ -153,7 +153,7 @@ class Reports:
         )
 
     def explain(self, name: str) -> ExplanationView:
-        """Say why a job stands as it does."""
+        """Explain the state of a job."""
         record, now_s = self.record(name), self._ledger.now_s
         advice = [record.reason] if record.reason and not record.over else []
         if record.late and not record.over:
@@ -170,7 +170,7 @@ class Reports:
         return {"now_s": now_s, "job": of_job(record, now_s), "decisions": about, "advice": advice}
 
     def _why_fallback(self, record: JobRecord) -> str:
-        """Return whose slots had a job's packets go to the fallback server; "": they did not, or too few."""
+        """Return whose slots sent a job's packets to the fallback server; "": none, or too few packets."""
         share, place = record.fallback_share, record.place
         if not share or place is None:
             return ""
@@ -191,11 +191,11 @@ class Reports:
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
     def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> ClusterView:
-        """Return the cluster as it is, with the states of these jobs.
+        """Return the current cluster, with the states of these jobs.
 
         Args:
-            records: The jobs that the person who asks may see.
-            operates: Whether they may drain its nodes.
+            records: The jobs of the person who asks.
+            operates: Whether the person may drain its nodes.
         """
         ledger = self._ledger
         topology = ledger.topology
@@ -213,7 +213,7 @@ class Reports:
         }
 
     def servers(self) -> list[ServerView]:
-        """Return the servers as they are."""
+        """Return the current servers."""
         ledger, gpus = self._ledger, self._gpus_used()
         used: dict[str, list[str]] = {}
         for hold in ledger.holds.values():
@@ -233,7 +233,7 @@ class Reports:
         ]
 
     def switches(self) -> list[SwitchView]:
-        """Return the switches as they are, and who has which of their slots."""
+        """Return the current switches, and the jobs that have their slots."""
         ledger = self._ledger
         shares: dict[str, list[ShareView]] = {each.name: [] for each in ledger.topology.switches}
         for hold in ledger.holds.values():

@@ -1,4 +1,4 @@
-"""How long jobs that are over are kept in memory and lists. Pure."""
+"""Retention of ended jobs in memory and lists. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from controller.errors import BadSpec
 
 DAY_S = 86_400.0
 BATCH = 0.1
-"""Part by which there may be more, so that forgetting them costs little for each."""
+"""Relative excess before jobs are forgotten, so that the cost of each is small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Jobs that are over are kept up to a number and an age. Raises BadSpec.
+    """A limit on number and age of ended jobs. Raises BadSpec.
 
     Attributes:
-        jobs: Most of them.
+        jobs: Most ended jobs.
         age_s: Longest time after their ends.
     """
 
@@ -31,7 +31,7 @@ class Retention:
             )
 
     def due(self, over: int, oldest_s: float, now_s: float) -> bool:
-        """Return whether to forget some: of so many that are over, of which the first ended at `oldest_s`."""
+        """Return whether to forget jobs: `over` jobs have ended, the first of them at `oldest_s`."""
         return over > self.jobs + max(1, int(BATCH * self.jobs)) or now_s - oldest_s > self.age_s
 
     def expired(self, ended: Sequence[tuple[str, float]], now_s: float) -> list[str]:

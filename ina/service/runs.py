@@ -1,4 +1,4 @@
-"""Runs are looked at: how far they are, how their jobs have ended, whether their runners and servers live."""
+"""Checks of runs: their progress, the ends of their jobs, the life of their runners and servers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ina.service.ledger import Ledger
 from ina.service.switches import Switches
 
 LOOK_S = 0.25
-"""Least interval at which runs are looked at."""
+"""Least interval of checks of runs."""
 LOOKS_PER_S = 100
-"""Most runs that are looked at in a second: many are looked at less often, each takes the same time."""
+"""Most checks of runs in a second: many runs are checked less often, each takes the same time."""
 PROGRESS_S = 5.0
-"""Least time between two reports of a job's progress that are written down."""
+"""Least time between two stored reports of a job's progress."""
 JUDGE_S = 60.0
-"""Longest time until a failure counts whose network was not looked at: longer than a switch that hangs."""
+"""Longest time until a failure counts without a check of its network: longer than a switch hangs."""
 LOST_RUNS = 3
 """Times that a job's runner may be lost before the job counts as failed."""
 
 
 class Runs:
-    """Looks at the runs that are held, and tells the core."""
+    """Checks the held runs, and informs the core."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class Runs:
         self._lost: dict[str, int] = {}
         self._told_s: dict[str, float] = {}
         self._failed_s: dict[tuple[int, str], float] = {}
-        """When jobs were seen to have failed whose network has still to be looked at."""
+        """Times at which failures of jobs were seen, before a check of their network."""
         self._next_s = 0.0
 
     @property
     def next_s(self) -> float:
-        """When runs are polled next; infinite if there are none."""
+        """Time of the next check of runs; infinite without runs."""
         return self._next_s if self._ledger.holds else math.inf
 
     def forget(self, names: Iterable[str]) -> None:
@@ -58,11 +58,11 @@ class Runs:
             self._told_s.pop(name, None)
 
     def look_soon(self) -> None:
-        """Have them be looked at in the next round."""
+        """Check the runs in the next round."""
         self._next_s = 0.0
 
     def see_servers(self) -> None:
-        """Tell the core which servers the engine cannot use, and which it can again. Raises StoreError."""
+        """Report servers to the core that the engine cannot use, or can use again. Raises StoreError."""
         ledger, gone = self._ledger, self._executor.gone()
         for name, why in gone.items():
             if name not in ledger.lost and name not in ledger.drained:
@@ -73,7 +73,7 @@ class Runs:
                 ledger.record([ServerGone(ledger.now_s, name, ledger.drained[name])], drained=True)
 
     def look(self) -> None:
-        """Poll all runs, if it is time."""
+        """Check the status of all runs, if it is time."""
         holds, now_s = self._ledger.holds, self._ledger.now_s
         if now_s < self._next_s:
             return
@@ -81,7 +81,7 @@ class Runs:
         wanted = {run.number for run in self._ledger.desired().runs}
         for number, hold in list(holds.items()):
             if hold.stage != "running" or hold.busy or number not in wanted:
-                continue  # what becomes of one that is not to run any more is seen when it is stopped
+                continue  # the status of an unwanted run is read when it is stopped
             lives = self._executor.lives(number)
             self.take_ends(number)
             judging = any((number, name) in self._failed_s for name in hold.run.jobs)
@@ -89,9 +89,9 @@ class Runs:
                 self._lose(number)
 
     def take_ends(self, number: int, *, stopping: bool = False) -> None:
-        """Note which jobs of a run have ended, and how far the others are.
+        """Record which jobs of a run have ended, and the progress of the others.
 
-        A job whose run is being stopped does not fail: what ended it may be what it is stopped for.
+        A job whose run is being stopped does not fail: it may have ended for the reason of the stop.
         """
         ledger = self._ledger
         hold = ledger.holds[number]
@@ -109,7 +109,7 @@ class Runs:
             failure = status.ends.get(name, status.failure or None)
             if failure is None:
                 continue
-            if name not in ledger.core.jobs:  # it was cancelled, or the daemon died as it noted the end
+            if name not in ledger.core.jobs:  # it was cancelled, or the daemon died as it recorded the end
                 ended.add(name)
                 continue
             if not failure:
@@ -134,10 +134,10 @@ class Runs:
             self._switches.check_soon()
 
     def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
-        """Return the event that a failure means; None: not known before the network was looked at.
+        """Return the event for a failure; None: not known before a check of the network.
 
-        A job whose switches, links or fallback server were gone lately, or that has `lost` a server, starts
-        again, elsewhere if need be.
+        A job whose switches, links or fallback server were recently gone, or that has `lost` a server, starts
+        again, elsewhere if necessary.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].places[name]
@@ -163,7 +163,7 @@ class Runs:
         return [Progressed(now_s, name, total, iteration_s)]
 
     def _lose(self, number: int) -> None:
-        """Have the jobs of a run whose runner is gone go back to the queue, or count as failed."""
+        """Return the jobs of a run whose runner is gone to the queue, or count them as failed."""
         ledger = self._ledger
         hold = ledger.holds[number]
         why = self._executor.why_ended(number)
@@ -176,7 +176,7 @@ class Runs:
         ledger.record(events)
 
     def _again(self, name: str, why: str) -> Event:
-        """Return the event that a job starts again, or has failed if that was so too often."""
+        """Return the event for a restart of a job, or for its failure after too many."""
         now_s = self._ledger.now_s
         self._lost[name] = self._lost.get(name, 0) + 1
         if self._lost[name] > LOST_RUNS:

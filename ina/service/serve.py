@@ -1,4 +1,4 @@
-"""Puts a service together: its state, switches and servers, the processes of its runs."""
+"""Assembly of a service: its state, switches and servers, the processes of its runs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ async def opened(
     take_over: bool = False,
     on_wait: Callable[[str], None] = lambda holder: None,
 ) -> AsyncIterator[Daemon]:
-    """Make the daemon of a state; its `run` is for the caller to start.
+    """Make the daemon of a state; the caller starts its `run`.
 
     Args:
         state: The folder of the state.
         site: The switches and servers.
-        policies: Who decides.
-        engine: What starts the workers of jobs; None: this machine.
-        retention: How long jobs that are over are kept; None: as by default.
-        take_over: Own switches that belong to other controllers: these lose them, and their jobs there.
-        on_wait: Called if another process uses this state, with what it wrote of itself; it is waited for.
+        policies: The policies.
+        engine: Starts the workers of jobs; None: this machine.
+        retention: How long ended jobs are kept; None: the default.
+        take_over: Own switches of other controllers: these lose them, and their jobs there.
+        on_wait: Called if another process uses this state, with that process's description; its end is
+            awaited.
 
     Raises:
         StoreError: the state cannot be used.

@@ -1,4 +1,4 @@
-"""Where a service runs jobs: a testbed of this machine, or the machines of a cluster file."""
+"""The site of a service's jobs: a testbed of this machine, or the machines of a cluster file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Site(Protocol):
 
     @property
     def name(self) -> str:
-        """What a state remembers as the place that it is for; other places have other names."""
+        """The site's name in a state; other sites have other names."""
 
     @property
     def testbed(self) -> str:
@@ -38,16 +38,16 @@ class Site(Protocol):
 
     @property
     def machines(self) -> Topology:
-        """The same as an engine on these servers needs it: with all addresses."""
+        """The cluster with all addresses, for an engine on these servers."""
 
     def check(self, engine: EngineChoice) -> None:
         """Raise ServiceError for an engine that starts no workers here."""
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Give its switches; `folder` is for what is compiled for them.
+        """Yield its switches; `folder` is for compiled programs.
 
-        Raises ServiceError: they run a program whose jobs do not share slots, or not the one that is wanted.
+        Raises ServiceError: they run a program whose jobs do not share slots, or not the desired one.
         """
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
@@ -91,7 +91,7 @@ class TestbedSite:
 
     @property
     def testbed(self) -> str:
-        """The same."""
+        """The testbed's name."""
         return self.bed.name
 
     @property
@@ -101,7 +101,7 @@ class TestbedSite:
 
     @property
     def machines(self) -> Topology:
-        """The same with the addresses of its hosts."""
+        """The testbed's topology with the addresses of its hosts."""
         return netns.exported(self.bed)
 
     def check(self, engine: EngineChoice) -> None:
@@ -114,7 +114,7 @@ class TestbedSite:
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Give its switches."""
+        """Yield its switches."""
         program = program_of(self.bed)
         check_shares(program, "ina topo up … --program shared")
         target = target_of(self.bed.program)

@@ -1,8 +1,8 @@
-"""Snapshots: what a ledger knows, as bytes, so that a start replays only the events after it.
+"""Snapshots: a ledger's knowledge, as bytes, so that a start replays only the events after it.
 
-Policies keep state of any kind, so a snapshot is a copy of the objects themselves (pickle), and only the
-program that made it reads it: `program` says which that is. Another program replays all events. The state's
-folder is the user's alone, as are the programs in it (`Store`).
+Policies keep state of any kind, so a snapshot is a copy of the objects themselves (pickle), and only the same
+program reads it (`program`). Another program replays all events. The state's folder is the user's alone, as
+are the programs in it (`Store`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ def frozen(known: Mapping[str, Any]) -> bytes | None:
 
 
 def thawed(body: bytes) -> dict[str, Any]:
-    """Return the knowledge that `frozen` made these bytes of; only for bytes of this program."""
+    """Return the knowledge in bytes from `frozen`; only for bytes of this program."""
     found: dict[str, Any] = pickle.loads(body)
     return found

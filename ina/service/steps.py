@@ -1,6 +1,6 @@
-"""The next steps: the difference of the desired state and the held runs. Pure.
+"""Next steps: a comparison of the desired with the held state. Pure.
 
-Computed again after every change, so that no earlier desired state is kept.
+Repeated after every change, so that no earlier desired state has to be remembered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Have a job that runs use other slots, or keep another number of packets in flight."""
+    """Move a running job to other slots, or change its packets in flight."""
 
     number: int
     job: str
@@ -42,17 +42,17 @@ Step = Start | Stop | Resize
 
 
 def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
-    """Return the steps that can be done now: stops first, then moves to other slots, then starts.
+    """Return the steps that are possible now: stops first, then moves to other slots, then starts.
 
-    A run starts when nobody holds its GPUs who is to stop, and none of its jobs has workers in another run.
-    One whose tree is to be another is stopped, and starts again there; so is a group of which a member is not
-    to run any more, without that one. O(runs · GPUs).
+    A run starts when no run that must stop holds its GPUs, and none of its jobs has workers in another run. A
+    run with a new tree is stopped, and starts again there; so is a group with a member that must end, without
+    that member. O(runs · GPUs).
     """
     wanted = {run.number: run for run in desired.runs}
     stops: list[Step] = []
     moves: list[Step] = []
     leaving: set[int] = set()  # GPUs
-    elsewhere: set[str] = set()  # jobs with workers in a run that is to stop
+    elsewhere: set[str] = set()  # jobs with workers in a run that must stop
     for number, has in held.items():
         why = _why_stopped(wanted.get(number), desired.places, has)
         if has.stage == "stopping":
@@ -92,7 +92,7 @@ def _placed(run: Run, desired: Desired) -> bool:
 def _why_stopped(run: Run | None, places: Mapping[str, Place], has: HeldRun) -> str | None:
     if run is None:
         return "it is not to run any more"
-    if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late: the others go on
+    if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late
         return f"job {gone[0]!r} is not to run any more"
     for name in run.jobs:
         now, then = places.get(name), has.places.get(name)

@@ -1,11 +1,11 @@
-"""The store of the service: an append-only log of events, and the held runs, in one SQLite file.
+"""The service's store: an append-only log of events, and the holds, in one SQLite file.
 
-Events are the core's inputs, in order; replayed into a fresh core they give the same decisions. *Holds*
-are the runs that the daemon has begun to carry out: a row is there before the first effect, and goes after
-the last, so that none is forgotten. One process at a time uses a state (`locked`).
+Events are the core's inputs, in order; replayed into a fresh core they give the same decisions. *Holds* are
+the runs that the daemon has begun to carry out: a row is added before the first effect, and removed after the
+last, so that none is forgotten. One process at a time uses a state (`locked`).
 
-A *witness* beside the file says whose state this is, how often it was opened, and the last event that is
-known to be in it. A file that is empty, or lacks some of that, is no new state: it is refused
+A *witness* beside the file has the state's identity, the number of its openings, and its last known event. A
+file that is empty, or lacks some of these events, is no new state: it is refused
 (`ina.service.recovery`).
 """
 
@@ -28,7 +28,7 @@ from ina.errors import StoreError
 from ina.launch import files
 
 VERSION = 4
-"""Of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
+"""Version of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
 
 FILE = "state.sqlite"
 WITNESS = "witness.json"
@@ -37,7 +37,7 @@ WAYS_OUT = (
     " {folder}' ends what still runs and begins anew"
 )
 _END_S = 5.0
-"""Time in which a process ends whose lock is free; it may have been on another machine."""
+"""Time for the end of a process whose lock is free; it may have been on another machine."""
 _CHECKPOINT_PAGES = 256
 """Pages in the log after which SQLite moves them into the file: without its log it should not be empty."""
 _SCHEMA = """
@@ -51,11 +51,11 @@ CREATE TABLE archive (job INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT
 CREATE INDEX archive_name ON archive (name);
 """
 _MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: ""}
-"""What leads from each earlier version to the next. Holds of version 4 have another form (`held_run`)."""
+"""Statements from each earlier version to the next. Holds of version 4 have another form (`held_run`)."""
 
 
 class Row(NamedTuple):
-    """An event as it was written down: its number, and the event as plain data."""
+    """A stored event: its number, and the event as plain data."""
 
     seq: int
     body: Mapping[str, Any]
@@ -64,7 +64,7 @@ class Row(NamedTuple):
 def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | None:
     """Read the witness of a state; None if it is not there, or is damaged and may be `doubted`.
 
-    Raises StoreError for one that is damaged, and OSError.
+    Raises StoreError for a damaged witness, and OSError.
     """
     with contextlib.suppress(ValueError):
         match files.read(folder / WITNESS):
@@ -82,20 +82,20 @@ class Store:
     """An open state; to be used by one thread at a time.
 
     Attributes:
-        folder: Where it is.
-        identity: Names it: no other state has the same.
-        generation: How often it was opened.
+        folder: Its folder.
+        identity: Its name: no other state has the same.
+        generation: The number of its openings.
     """
 
     kept: Literal[True] = True
-    """Whether it outlives the process."""
+    """Whether it survives the process."""
 
     def __init__(self, folder: Path, *, older: bool = False) -> None:
         """Open the state in a folder, which is made if it is not there.
 
         Args:
             folder: The folder.
-            older: Go on from a state that lacks events which it has had.
+            older: Continue from a state that lacks some of its events.
 
         Raises StoreError if it is damaged, lost, older than it has been, of a newer version, or cannot be
         written.
@@ -139,7 +139,7 @@ class Store:
         )
 
     def _identify(self, witness: Mapping[str, Any], *, older: bool) -> None:
-        """Make sure that this is the state of this folder, and all of it; count that it is opened."""
+        """Check that this is the complete state of this folder; count its opening."""
         self.identity = self.fact("service", witness.get("state") or secrets.token_hex(4)) or ""
         opened, last = int(self.fact("generation") or 0), self.last
         self._last = last
@@ -163,7 +163,7 @@ class Store:
         self._witness(last)
 
     def _witness(self, seq: int) -> None:
-        """Say beside the file that event `seq` is in it; what cannot be said is said next time."""
+        """Write into the witness that event `seq` is in the file; the next event repeats a failed write."""
         with self._witnessed, contextlib.suppress(OSError):
             if seq >= self._seen:
                 said = {"state": self.identity, "generation": self.generation, "seq": seq}
@@ -204,13 +204,13 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the state."""
         self._database.close()
 
     # ------------------------------------------------------------------ facts
 
     def fact(self, name: str, value: str | None = None) -> str | None:
-        """Return a fact about this state; if there is none yet and `value` is given, that is kept.
+        """Return a fact about this state; if there is none yet and `value` is given, keep that.
 
         Raises StoreError.
         """
@@ -229,9 +229,9 @@ class Store:
     # ------------------------------------------------------------------ events
 
     def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
-        """Write events down, all or none of them; return their numbers. Raises StoreError.
+        """Store events, all or none of them; return their numbers. Raises StoreError.
 
-        They outlive this process in any case. Those that are not `synced` outlive a loss of power only from
+        They survive this process in any case. Events that are not `synced` survive a loss of power only from
         the next `sync`, or the next write of any other kind, on.
         """
         numbers = []
@@ -246,7 +246,7 @@ class Store:
         return numbers
 
     def sync(self) -> None:
-        """Have all that was written outlive a loss of power, too. Raises StoreError."""
+        """Make all writes survive a loss of power, too. Raises StoreError."""
         seq = self._last
         try:
             # Every write goes to this file first; when SQLite moves it on, it syncs both files itself.
@@ -290,7 +290,7 @@ class Store:
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self, program: str, body: bytes) -> None:
-        """Keep what a program knows after the last event, instead of earlier snapshots. Raises StoreError."""
+        """Keep a program's knowledge after the last event; drop earlier snapshots. Raises StoreError."""
         with self._transaction():
             self._database.execute("DELETE FROM snapshots")
             self._database.execute(
@@ -308,12 +308,12 @@ class Store:
             ).fetchone()
         return None if found is None else (int(found[0]), bytes(found[1]))
 
-    # ------------------------------------------------------------------ jobs that are forgotten
+    # ------------------------------------------------------------------ forgotten jobs
 
     def archive(
         self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
     ) -> int:
-        """Write down that jobs are forgotten, and what they were. Raises StoreError.
+        """Store that jobs are forgotten, and their records. Raises StoreError.
 
         Args:
             at_s: Time of the event.
@@ -346,14 +346,14 @@ class Store:
     # ------------------------------------------------------------------ holds
 
     def hold(self, bodies: Mapping[int, Mapping[str, Any]]) -> None:
-        """Store the holds of these runs in place of earlier ones, all or none. Raises StoreError."""
+        """Replace the holds of runs, all or none. Raises StoreError."""
         rows = [(run, json.dumps(body)) for run, body in bodies.items()]
         with self._transaction():
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?)", rows)
         self._witness(self._last)
 
     def let_go(self, run: int) -> None:
-        """Forget a run of which nothing is held any more. Raises StoreError."""
+        """Remove the hold of a run. Raises StoreError."""
         with self._errors():
             self._database.execute("DELETE FROM holds WHERE run = ?", (run,))
         self._witness(self._last)
@@ -413,7 +413,7 @@ class Store:
 
 
 def copy(source: Path, to: Path) -> None:
-    """Copy a state's file as it is at one moment, while it may be written. Raises StoreError."""
+    """Copy a state's file as of one moment, even during writes. Raises StoreError."""
     log = source.with_name(f"{source.name}-wal")
     how = "mode=ro" if log.exists() else "mode=ro&immutable=1"  # which makes no files beside it
     try:
@@ -429,10 +429,10 @@ def copy(source: Path, to: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, *, on_wait: Any = lambda holder: None, poll_s: float = 0.2) -> Iterator[None]:
-    """Be the only process that uses a state; wait for another one to end.
+    """Lock a state for this process; wait for another one to end.
 
-    `on_wait` is called once, with what the other one wrote of itself, if it has to be waited for. A lock is
-    free as soon as its holder is gone, however it ended. Raises StoreError.
+    `on_wait` is called once, with the other process's description, before a wait. A lock is free as soon as
+    its holder is gone, however it ended. Raises StoreError.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -454,7 +454,7 @@ def locked(folder: Path, *, on_wait: Any = lambda holder: None, poll_s: float = 
         handle.seek(0)
         last, until = handle.read().strip().rpartition(" ")[2], time.monotonic() + _END_S
         while told and last.isdecimal() and is_running(int(last)) and time.monotonic() < until:
-            time.sleep(poll_s / 10)  # its lock is free a moment before it has ended
+            time.sleep(poll_s / 10)  # its lock is free a moment before its end
         handle.seek(0)
         handle.truncate()
         handle.write(f"process {os.getpid()}\n")

@@ -1,4 +1,4 @@
-"""Switches are compared with what they should hold, and looked at: which answer, and which links work."""
+"""Comparison of switches with their desired state, and checks: which answer, and which links work."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ina.service.threads import Threads
 from ina.service.wiring import Wiring
 
 WHOLE_S = 10.0
-"""The same for comparing all their rows, as long as nothing seems to have changed."""
+"""Interval of comparisons of all their rows, as long as nothing seems to have changed."""
 SOON_S = 0.25
-"""The same while something waits, or does not answer."""
+"""Interval while a job waits, or a switch does not answer."""
 GONE_S = 3.0
-"""Time for which a switch may not answer, or a link be down, until jobs get other trees: less than workers
+"""Time without answer from a switch, or with a link down, until jobs get other trees: less than workers
 wait."""
 ILL_S = 20.0
-"""Time after which an outage no longer explains why a job failed: more than workers wait."""
+"""Time for which a past outage explains a job's failure: more than workers wait."""
 HUNG_S = 4.0
 """Time of a comparison after which a switch is taken to have hung: less than workers wait, and much more than
-one takes on a machine that is busy."""
+one takes on a busy machine."""
 
 _log = logging.getLogger(__name__)
 
 
 class Switches:
-    """Keeps the switches as they should be, and tells the core which switches and links are gone."""
+    """Keeps the switches in their desired state, and informs the core of missing switches and links."""
 
     def __init__(self, ledger: Ledger, network: Network, blocking: Threads) -> None:
         self._ledger = ledger
@@ -44,24 +44,24 @@ class Switches:
         self._cut: dict[tuple[str, str], tuple[float, str]] = {}
         """Links that are down: since when, and why."""
         self._ill: dict[str | frozenset[str], tuple[float, str]] = {}
-        """Switches, by name, and links, by their ends, that were gone: when last, and why."""
+        """Switches, by name, and links, by their ends, that were gone: the last time, and why."""
         self._busy = False
         self._next_s = 0.0
         self._whole_s = 0.0
         self.seen_s = -math.inf
-        """When they were looked at last: all of it was later."""
+        """Time of the last check: all of it was later."""
 
     @property
     def next_s(self) -> float:
-        """When they are compared next; infinite during a comparison."""
+        """Time of the next comparison; infinite during one."""
         return math.inf if self._busy else self._next_s
 
     def check_soon(self) -> None:
-        """Have all their rows be compared next."""
+        """Compare all of their rows next."""
         self._next_s = self._whole_s = 0.0
 
     def ill(self, cluster: Topology, place: Place) -> str:
-        """Return the part that was gone lately of the way of a job's packets; "": none was."""
+        """Return the recently missing part of the path of a job's packets; "": none was."""
         tree = place.tree
         if tree is None:
             return ""
@@ -77,9 +77,9 @@ class Switches:
         return ""
 
     async def check(self) -> None:
-        """Compare the switches with what they should hold; note which answer, and which links work."""
+        """Compare the switches with their desired state; record which answer, and which links work."""
         self._busy = True
-        self._next_s = math.inf  # `check_soon` meanwhile asks for another comparison
+        self._next_s = math.inf  # `check_soon` meanwhile requests another comparison
         began_s, wiring, soon = self._ledger.now_s, self._ledger.wiring, False
         whole = began_s >= self._whole_s
         if whole:
@@ -103,7 +103,7 @@ class Switches:
         self._see_links(links)
 
     def forget(self) -> None:
-        """Forget since when what has left the cluster was gone: what comes back under its name is new."""
+        """Forget past outages of parts that have left the cluster: later parts of the same names are new."""
         cluster = self._ledger.topology
         links = {(link.a, link.b) for link in cluster.links}
         self._silent = {name: each for name, each in self._silent.items() if name in cluster.switch}
@@ -111,7 +111,7 @@ class Switches:
         self.check_soon()
 
     def _see_hung(self, began_s: float) -> None:
-        """Note that a switch hung if a comparison took long; which one, calls that end well do not say."""
+        """Record that a switch hung if a comparison took long; successful calls do not show which one."""
         now_s = self._ledger.now_s
         if now_s - began_s >= HUNG_S:
             why = f"switches took {now_s - began_s:.0f} s to answer"
@@ -136,7 +136,7 @@ class Switches:
         ledger, now_s = self._ledger, self._ledger.now_s
         known = {(link.a, link.b) for link in ledger.topology.links}
         for ends, why in links.items():
-            if ends not in known:  # it left the cluster while it was looked at
+            if ends not in known:  # it left the cluster during the check
                 continue
             if not why:
                 self._cut.pop(ends, None)
@@ -149,10 +149,10 @@ class Switches:
                 ledger.record([LinkGone(now_s, *ends, why)])
 
     async def audit(self) -> Audit:
-        """Compare what switches should hold with what they do; write nothing."""
+        """Compare the switches' desired state with their actual state; write nothing."""
         return await self._blocking.switches(self._audit)
 
-    # These two run where all calls to switches do, admissions, too: so nothing is admitted meanwhile.
+    # These two run in the thread of all calls to switches, also admissions: so nothing is admitted meanwhile.
 
     def _compare(
         self, wiring: Wiring, whole: bool, silent: Collection[str]
@@ -160,7 +160,7 @@ class Switches:
         """Compare them, all their rows if `whole`; `silent` ones, which may take long, are read only."""
         holds = list(self._ledger.holds.values())  # the loop may change it
         wanted = [each for hold in holds for each in hold.of_switches().values()]
-        told = self._network.look(silent)  # before anything is read: what changes meanwhile is read again
+        told = self._network.look(silent)  # before any reading: later changes are read again
         if not whole and self._network.at_rest(wanted, wiring, told):
             return Report(()), self._network.links(wiring, told)
         report = self._network.reconcile(wanted, wiring, told)

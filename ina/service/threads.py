@@ -1,6 +1,6 @@
-"""Where calls that block are made.
+"""Threads for blocking calls.
 
-Those to switches are made in one thread, in turn, and so are those to fallback servers; all others are made
+Calls to switches are made in one thread, in turn, and so are calls to fallback servers; all others are made
 in several.
 """
 
@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 RUNS = 16
-"""Runs that are started, stopped or looked at at once."""
+"""Concurrent starts, stops and checks of runs."""
 
 
 class Threads:
@@ -26,15 +26,15 @@ class Threads:
         self._runs = ThreadPoolExecutor(RUNS, thread_name_prefix="runs")
 
     async def switches(self, call: Callable[[], T]) -> T:
-        """Make a call to switches: one after the other."""
+        """Call a switch: one call after the other."""
         return await asyncio.get_running_loop().run_in_executor(self._switches, call)
 
     async def fallbacks(self, call: Callable[[], T]) -> T:
-        """Make a call to fallback servers: one after the other, but beside those to switches."""
+        """Call a fallback server: one call after the other, but beside calls to switches."""
         return await asyncio.get_running_loop().run_in_executor(self._fallbacks, call)
 
     async def runs(self, call: Callable[[], T]) -> T:
-        """Make a call to the executor."""
+        """Call the executor."""
         return await asyncio.get_running_loop().run_in_executor(self._runs, call)
 
     async def disk(self, call: Callable[[], T]) -> T:
@@ -42,7 +42,7 @@ class Threads:
         return await asyncio.to_thread(call)
 
     def close(self) -> None:
-        """Wait for the calls that are being made; the others are dropped."""
+        """Wait for running calls; drop the others."""
         self._switches.shutdown(wait=True, cancel_futures=True)
         self._fallbacks.shutdown(wait=True, cancel_futures=True)
         self._runs.shutdown(wait=True, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Who may ask the service for what: bearer tokens, one a line of a file in the state's folder.
+"""Access rights to the service: bearer tokens, one a line of a file in the state's folder.
 
-A token is 256 random bits, so that its plain SHA-256 suffices: trying all tokens is infeasible, and the file
-does not reveal them.
+A token is 256 random bits, so that its plain SHA-256 is enough: no search finds a token, and the file does
+not reveal it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The person who asks: the tenant's name, "" if no token is needed, and the role.
+    """The person who asks: the tenant's name, "" without a tenant, and the role.
 
-    `user` is the user of this machine as whom commands run; "": the controller's own, unless that is root.
+    `user` is the user of this machine under which commands run; "": the controller's own, unless that is
+    root.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """A token as it is kept."""
+    """A token as stored."""
 
     name: str
     role: Role
@@ -67,26 +68,26 @@ class TokenGrant:
 
 
 class Tokens:
-    """The tokens of a state. The file is read again when it has changed, so that changes count at once."""
+    """The tokens of a state. The file is read again after each change, so that changes apply at once."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
         self._read: tuple[object, dict[str, TokenGrant]] = (None, {})
 
     def grants(self) -> list[TokenGrant]:
-        """Return all tokens as they are kept. Raises StoreError."""
+        """Return all tokens as stored. Raises StoreError."""
         return list(self._by_hash().values())
 
     def person(self, token: str) -> Person | None:
-        """Return the owner of a token; None: it has none. Raises StoreError."""
-        # Looked up by its hash, whose bytes an asker cannot choose: how long that takes tells nothing.
+        """Return the person with this token; None: there is none. Raises StoreError."""
+        # Looked up by its hash, whose bytes a client cannot choose: the time of a look-up reveals nothing.
         found = self._by_hash().get(_hash(token))
         return None if found is None else Person(found.name, found.role, found.user)
 
     def add(self, name: str, role: Role, user: str = "") -> str:
-        """Return a new token for a tenant; it cannot be asked for again. `user`: see `Person`.
+        """Return a new token for a tenant; it cannot be read again. `user`: see `Person`.
 
-        Raises Conflict for a name that is taken or none, and StoreError.
+        Raises Conflict for a name that is taken or invalid, and StoreError.
         """
         if not _NAME.fullmatch(name):
             raise Conflict(
@@ -102,7 +103,7 @@ class Tokens:
         return token
 
     def remove(self, name: str) -> None:
-        """Forget a tenant's token. Raises Unknown, StoreError."""
+        """Remove a tenant's token. Raises Unknown, StoreError."""
         with self._locked():
             known = self._by_hash().values()
             kept = [grant for grant in known if grant.name != name]
@@ -130,7 +131,7 @@ class Tokens:
         return self._read[1]
 
     def _write(self, grants: list[TokenGrant]) -> None:
-        """Replace the file as a whole: who reads it sees the old one or the new one."""
+        """Replace the file as a whole: readers see the old one or the new one."""
         draft = self._path.with_suffix(".new")
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,7 +1,7 @@
-"""What the service says of jobs, decisions and machines, as JSON: one shape each for API, client and page.
+"""The service's answers on jobs, decisions and machines, as JSON: one shape each for API, client and page.
 
-Times are seconds since the service's first start, as in `ina.service.records`; `ClusterView` says when that
-was.
+Times are seconds since the service's first start, as in `ina.service.records`; `ClusterView` has the time of
+that start.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class TreeView(TypedDict):
 
 
 class JobView(TypedDict):
-    """A job as it stands; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock.
+    """A job's state; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock.
 
-    `name` is what its owner called it, `id` what lists, events and sentences call it, which no other job has.
-    `external`: somebody else starts its workers.
+    `name` is its owner's name for it, `id` its unique name in lists, events and sentences. `external`:
+    another launcher starts its workers.
     """
 
     name: str
@@ -82,7 +82,7 @@ class JobView(TypedDict):
 
 
 class JobsView(TypedDict):
-    """Jobs in order of submission. `next`: ask again with it as `after` for more; None: these are all."""
+    """Jobs in order of submission. `next`: the `after` of the next request; None: these are all."""
 
     now_s: float
     jobs: list[JobView]
@@ -90,7 +90,7 @@ class JobsView(TypedDict):
 
 
 class DecisionView(TypedDict):
-    """A line of the log of decisions, with the numbers that it was decided by."""
+    """A line of the log of decisions, with the numbers behind the decision."""
 
     number: int
     at_s: float
@@ -101,7 +101,7 @@ class DecisionView(TypedDict):
 
 
 class DecisionsView(TypedDict):
-    """Lines of the log. `next`: ask again with it as `after` for more; None: these are all."""
+    """Lines of the log. `next`: the `after` of the next request; None: these are all."""
 
     now_s: float
     events: list[DecisionView]
@@ -109,7 +109,7 @@ class DecisionsView(TypedDict):
 
 
 class ExplanationView(TypedDict):
-    """Why a job stands as it does: what was decided of it, oldest first, and what it would take."""
+    """Why a job is in its state: the decisions on it, oldest first, and the conditions for an improvement."""
 
     now_s: float
     job: JobView
@@ -118,7 +118,7 @@ class ExplanationView(TypedDict):
 
 
 class ServerView(TypedDict):
-    """A server. `down` says why nothing starts there, and begins with "drained" if somebody drained it.
+    """A server. `down`: why nothing starts there; begins with "drained" if a user drained it.
 
     "": it can be used.
     """
@@ -132,7 +132,7 @@ class ServerView(TypedDict):
 
 
 class ShareView(TypedDict):
-    """Slots of a job at a switch; `job` is "" for one that the asker may not know of."""
+    """Slots of a job at a switch; `job` is "" for a job that the person may not see."""
 
     job: str
     first: int
@@ -141,7 +141,7 @@ class ShareView(TypedDict):
 
 
 class SwitchView(TypedDict):
-    """A switch. `free` are slots that no job has; `down` as of a server."""
+    """A switch. `free` are slots without a job; `down` as of a server."""
 
     name: str
     address: str
@@ -160,7 +160,7 @@ class LinkView(TypedDict):
 
 
 class ClusterView(TypedDict):
-    """The cluster as it is; `jobs` counts the jobs that the asker may see by state."""
+    """The current cluster; `jobs` counts the person's visible jobs by state."""
 
     now_s: float
     began_at: float
@@ -175,14 +175,14 @@ class ClusterView(TypedDict):
 
 
 class MomentView(TypedDict):
-    """Who had which slots of a switch from `at_s` on."""
+    """The jobs with slots of a switch from `at_s` on."""
 
     at_s: float
     shares: list[ShareView]
 
 
 class MemoryView(TypedDict):
-    """The slots of each switch over time, since `since_s`: how many there are, and each change."""
+    """The slots of each switch over time, since `since_s`: their number, and each change."""
 
     now_s: float
     since_s: float
@@ -202,21 +202,21 @@ class ReallocatedView(TypedDict):
 
 
 class ReallocationView(TypedDict):
-    """What a division of memory has given each job that uses it."""
+    """The slots of each job that uses memory, after a division of memory."""
 
     at_s: float
     jobs: list[ReallocatedView]
 
 
 class ReloadView(TypedDict):
-    """What differs in the cluster, one sentence each, and the policies' names by kind."""
+    """The differences in the cluster, one sentence each, and the policies' names by kind."""
 
     cluster: list[str]
     policies: dict[str, str]
 
 
 class QuotaView(TypedDict):
-    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it.
+    """A tenant's most GPUs at once, null: no limit; reserved GPUs, used GPUs, and waiting jobs.
 
     `per_minute`: most jobs that it may submit in a minute, null: no limit.
     """
@@ -230,16 +230,16 @@ class QuotaView(TypedDict):
 
 
 class QuotasView(TypedDict):
-    """All quotas that the asker may see."""
+    """All quotas that the person may see."""
 
     quotas: list[QuotaView]
 
 
 class AdmissionView(TypedDict):
-    """A job whose workers somebody else starts, as it stands for who holds it.
+    """The state of a job whose workers another launcher starts, for its holder.
 
-    Its lease ends `lease_s` after the holder was last heard of; `stop` says why its workers have to end, "":
-    they need not.
+    Its lease ends `lease_s` after the holder's last request; `stop` is the reason for which its workers must
+    end, "": they need not.
     """
 
     name: str
@@ -252,15 +252,16 @@ class AdmissionView(TypedDict):
 
 
 class JobGrant(TypedDict):
-    """What the workers of a job that somebody else has started have to know, once its switches serve it.
+    """The settings that workers of another launcher need, once the job's switches serve it.
 
     Attributes:
-        switches: What each switch of its tree holds of it, as plain data; "": the worker beside its server.
+        switches: The entries of each switch of its tree for it, as plain data; "": the worker beside its
+            server.
         crosses: Whether it uses switches: its workers are not all on one server.
         lanes: Values of a packet.
         salted: Packets have a salt (`controller.switches.model.SwitchInfo`).
-        paced: Workers have to pace their packets.
-        address: Where workers send packets, HOST:PORT.
+        paced: Workers must pace their packets.
+        address: The address that workers send packets to, HOST:PORT.
     """
 
     switches: dict[str, Any]
@@ -272,14 +273,14 @@ class JobGrant(TypedDict):
 
 
 class DifferenceView(TypedDict):
-    """What was expected at a switch or server, and what is there."""
+    """The expected and the actual state of a switch or server."""
 
     where: str
     what: str
 
 
 class AuditView(TypedDict):
-    """What is intended against what is. `left_out`: switches that could not be read, with the reason."""
+    """Comparison of the desired and the actual state. `left_out`: unreadable switches, with reasons."""
 
     at_s: float
     clean: bool
@@ -288,7 +289,7 @@ class AuditView(TypedDict):
 
 
 class LogView(TypedDict):
-    """A piece of what a rank wrote: from byte `offset` to before byte `next` of `size`."""
+    """A piece of a rank's output: from byte `offset` to before byte `next` of `size`."""
 
     offset: int
     next: int
@@ -297,7 +298,7 @@ class LogView(TypedDict):
 
 
 def of_job(record: JobRecord, now_s: float) -> JobView:
-    """Return a job as JSON; its end is estimated from what is left at `now_s`."""
+    """Return a job as JSON; its end is estimated from the time left at `now_s`."""
     job, place = record.submitted.job, record.place
     tree = place.tree if place else None
     left_s = _finite(record.left_s)
@@ -352,7 +353,7 @@ def of_decision(decision: LogLine) -> DecisionView:
 
 
 def covered(shares: Sequence[ShareView]) -> int:
-    """Return how many slots somebody has; those that several jobs share count once.
+    """Return the number of used slots; slots that several jobs share count once.
 
     >>> covered([{"job": job, "first": 0, "slots": 8, "standing": None} for job in ("a", "b")])
     8
@@ -384,12 +385,12 @@ def of_quota(state: QuotaState) -> QuotaView:
 
 
 def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> AdmissionView:
-    """Return a job whose workers somebody else starts as JSON, for who holds it.
+    """Return a job whose workers another launcher starts as JSON, for its holder.
 
     Args:
         record: The job.
-        stop: Why its workers have to end; "": they need not.
-        lease_s: Time within which its holder has to be heard of again.
+        stop: Why its workers must end; "": they need not.
+        lease_s: Time within which its holder must send a request.
         now_s: The time, seconds since the service's first start.
     """
     return {
@@ -430,16 +431,16 @@ def hidden(shares: Sequence[ShareView], own: Collection[str]) -> list[ShareView]
 
 
 def _finite(value: float | None) -> float | None:
-    """Return the number, None if it is infinite or none: JSON has no such numbers."""
+    """Return the number, None if it is infinite or NaN: JSON has no such numbers."""
     return value if value is not None and math.isfinite(value) else None
 
 
 class Reloaded(NamedTuple):
-    """What a reload of files came to: what differs in the cluster, one sentence each; the policies' names."""
+    """Result of a reload of files: the differences in the cluster, one sentence each; the policies' names."""
 
     cluster: tuple[str, ...]
     policies: Mapping[str, str]
 
 
 Reload = Callable[[], Awaitable[Reloaded]]
-"""Reads a service's files again. Raises Conflict for one that is wrong; StoreError."""
+"""Reads a service's files again. Raises Conflict for a wrong file; StoreError."""

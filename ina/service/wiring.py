@@ -1,4 +1,4 @@
-"""The cluster as its switches are wired: all parts, those that work, and those that have left it."""
+"""The wired cluster: its parts, its working parts, and the parts that have left it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from controller.vocabulary import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wiring:
-    """All that the switches have to know of the cluster beside jobs. Compared by identity.
+    """The switches' knowledge of the cluster besides jobs. Compared by identity.
 
     Attributes:
         whole: Switches, servers and links.
-        up: The part that works.
-        left: Switches that have left the cluster: they are still to give up what they hold of jobs.
-        macs: MAC addresses of servers that have left, or have others: no switch is to know a way there.
+        up: The working part.
+        left: Switches that have left the cluster, and must still remove its jobs.
+        macs: MAC addresses of servers that have left, or have others: switches must have no way to them.
     """
 
     whole: Topology
@@ -27,11 +27,11 @@ class Wiring:
 
     @classmethod
     def of(cls, cluster: Topology) -> Self:
-        """Return a cluster of which all works, and nothing has left."""
+        """Return the wiring of a cluster that works as a whole, without former switches."""
         return cls(cluster, cluster)
 
     def changed(self, whole: Topology, up: Topology) -> Self:
-        """Return another cluster after this one, and the part of it that works."""
+        """Return the wiring of another cluster after this one, with its working part."""
         left = {**self.left, **{each.name: each.p4runtime for each in self.whole.switches}}
         macs = self.macs | {self.whole.mac(name) for name in self.whole.server}
         return replace(

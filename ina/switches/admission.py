@@ -33,12 +33,12 @@ def admitted(
     Args:
         fabric: The switches.
         spec: The job.
-        registered: What the switches keep of it for others; None: nothing.
-        region: Its slots, if it shares them; None: those that it names, or all.
-        beside: For a group of another job's ranks, the hosts of these; each has one more beside it.
+        registered: The switches' registration of it, for other processes; None: none.
+        region: Its slots, if it shares them; None: the slots that it names, or all.
+        beside: For a group of another job's ranks, the hosts of these; each gets one more host beside it.
 
     Raises:
-        ControllerError: a switch refused the job; nothing of it is left there.
+        ControllerError: a switch refused the job; the job is then on no switch.
         ProcessFailed: the fallback server did not start.
         AddressTaken: another process has the address of one of its hosts.
     """
@@ -84,7 +84,7 @@ def _member(rank: int) -> Member:
 def _members_of(machines: Sequence[MachineAtPort], spec: LaunchSpec) -> list[Member]:
     """Return the workers on machines, one on each.
 
-    Raises BadRun if there are not as many machines, or a machine has several.
+    Raises BadRun if the numbers differ, or a machine has several workers.
     """
     _check_one_each(spec)
     if len(machines) != len(spec.machines):
@@ -106,7 +106,7 @@ def _check_one_each(spec: LaunchSpec) -> None:
 
 
 def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
-    """Return the ports to choose from, at the switches where the controller chooses."""
+    """Return the available ports of the switches where the controller chooses ports."""
     attached = fabric.spec.attached
     return {fabric.root: attached.ports} if attached else {}
 
@@ -114,9 +114,9 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 def _deployment(
     fabric: SwitchFabric, spec: LaunchSpec, places: Sequence[str], region: Region | None
 ) -> Deployment:
-    """Return the deployment of a job on these hosts, with these slots wherever it sums."""
+    """Return the deployment of a job on these hosts, with these slots at each switch that sums."""
     topology = fabric.topology
-    assert topology is not None  # it has grown where hosts were added
+    assert topology is not None  # it has grown with added hosts
     shared = fabric.offers.shared
     up = topology.towards(topology.root)
     tree = Tree(topology.root, up, frozenset({topology.root, *up} - fabric.spec.transit))
@@ -154,7 +154,7 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
 
 
 def _memory(fabric: SwitchFabric, spec: LaunchSpec) -> dict[str, Any]:
-    """Return how a job uses the memory of its switches, as fields of `Deployment`."""
+    """Return a job's use of the memory of its switches, as fields of `Deployment`."""
     offers, queue, job = fabric.offers, fabric.queue_packets, spec.job
     if not offers.shared:
         default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
@@ -167,13 +167,13 @@ def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: in
     """Return the window of a job that shares slots.
 
     Args:
-        job: The job; it may say how many packets of each worker are in flight.
-        children: Hosts that it is on.
-        offers: What the switches' program offers.
-        queue_packets: Packets that a port holds; None: as many as any window needs.
+        job: The job; it may set the packets of each worker in flight.
+        children: Number of its hosts.
+        offers: The offers of the switches' program.
+        queue_packets: Packets that a port holds; None: enough for any window.
     """
     in_flight = job.window
-    if in_flight is None:  # the fallback server's port may get what all workers have under way
+    if in_flight is None:  # the fallback server's port may get the packets of all workers
         in_flight = SHARED_WINDOW if queue_packets is None else max(1, queue_packets // (2 * children))
     return in_flight if offers.salted else window_for(in_flight)
 
@@ -185,6 +185,6 @@ def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
         with fabric.asking():
             fabric.fleet.remove(tree)
     except NoSuchJob:
-        return  # somebody else removed it
+        return  # another process removed it
     except ControllerError as error:
         _log.warning("job %d may still be on the switch: %s", tree.job, error)

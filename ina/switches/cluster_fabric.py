@@ -24,7 +24,7 @@ from ina.switches import programs
 from ina.switches.fabric import SwitchFabric
 
 CLOSE_S: Final = 2.0
-"""Longest wait for a switch that is being swept; the thread ends with the process."""
+"""Longest wait for the sweep of a switch; the thread ends with the process."""
 SWEEP_S: Final = 5.0
 """Interval at which switches are swept."""
 
@@ -35,28 +35,29 @@ _log = logging.getLogger(__name__)
 def opened(
     spec: FabricSpec, cluster: ClusterSpec, places: Sequence[str], launch_with: str | None = None
 ) -> Iterator[SwitchFabric]:
-    """Connect to the switches between these machines, and have them run the program.
+    """Connect to the switches between these machines, and load the program on them.
 
-    Where jobs share slots, the tree's root is the switch of the fallback server's machine, which is one
-    without a worker of the job if there is such a one.
+    Where jobs share slots, the tree's root is the switch of the fallback server's machine, preferably one
+    without a worker of the job.
 
     Args:
-        spec: The program that the switches are to run.
+        spec: The switches' desired program.
         cluster: The switches and machines.
         places: Names of the job's machines, one each.
-        launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: others do.
+        launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: other launchers
+            do.
 
     Raises:
         BadRun: a machine is not in the file, is there twice, or a switch has no address; or jobs share slots,
             and no machine can have their fallback server.
-        ProgramMismatch, ControllerError: a switch runs another program, or cannot be asked.
+        ProgramMismatch, ControllerError: a switch runs another program, or does not answer.
         LaunchError: nothing can be started on a machine, or it has another version.
     """
     topology = cluster.topology
     _check_places(topology, places)
     with contextlib.ExitStack() as stack:
         agents = None
-        if launch_with is not None:  # they start while the switches are asked
+        if launch_with is not None:  # they start during the requests to the switches
             machines = {place: reached_at(topology, place) for place in places}
             agents = stack.enter_context(Agents.launched(machines, launch_with))
         at = {topology.root: stack.enter_context(_connected(topology, topology.root, cluster))}
@@ -74,7 +75,7 @@ def opened(
         for switch in sorted(_between(topology, places) - at.keys()):
             at[switch] = stack.enter_context(_connected(topology, switch, cluster))
         _load(spec, cluster, at)
-        for controller in at.values():  # kernels ask who has the address that they send to
+        for controller in at.values():  # kernels send ARP requests for their destinations
             controller.install([forwarding.own_address(switch_ip(topology), SWITCH_MAC)])
         if agents is not None:
             agents.ready()
@@ -117,10 +118,10 @@ def _check_places(topology: Topology, places: Sequence[str]) -> None:
 
 
 def server_for(topology: Topology, places: Collection[str]) -> str | None:
-    """Return the machine whose fallback server a job uses; None: there is none.
+    """Return the machine of a job's fallback server; None: there is none.
 
-    Preferred are machines without a worker of the job, then those at the file's root. One with a worker,
-    which is then beside the server, has GPUs in the file, and is not the only machine of the job.
+    Preferred are machines without a worker of the job, then machines at the file's root. A machine with a
+    worker, which is then beside the server, has GPUs in the file, and is not the only machine of the job.
     """
     found = [
         server.name
@@ -139,7 +140,7 @@ def _there(agents: Agents | None) -> AbstractContextManager[Agents]:
 
 
 def _between(topology: Topology, places: Sequence[str]) -> set[str]:
-    """Return the switches on the ways from machines to the root."""
+    """Return the switches on the paths from machines to the root."""
     parents = topology.parents
     found = {topology.root}
     for place in places:
@@ -155,7 +156,7 @@ def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> SwitchS
 
 
 def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession]) -> None:
-    """Have all switches run the program, and one that offers the same. Raises ProgramMismatch and others."""
+    """Load the program on all switches, with the same offers. Raises ProgramMismatch and others."""
     offers = None
     for switch, controller in at.items():
         address = address_of(cluster.topology, switch)
@@ -172,7 +173,7 @@ def swept(topology: Topology) -> Iterator[None]:
     """Remove jobs without a holder from the switches of a cluster file while the context lasts.
 
     A job's holder, such as ``ina admit``, is on the machine of its first rank, and may die with it. Until the
-    next job comes no other process looks at its lease, but for that of the fallback server, which is always
+    next job no other process checks its lease, except the lease of the fallback server, which is always
     there. Switches without an address in the file are left out.
     """
     over = threading.Event()

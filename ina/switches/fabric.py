@@ -1,4 +1,4 @@
-"""The switches of a run: started, or found running; told what to run; taken down again."""
+"""The switches of a run: started, or found running; their program; their end."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SwitchProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
-    """A switch that was already running: port p is UDP port `base` + p of `host`, if `told` has no other."""
+    """A switch of another process: port p is UDP port `base` + p of `host`, or its entry in `told`."""
 
     host: str
     base: int
@@ -87,18 +87,18 @@ class SwitchFabric:
     """Switches that run a program, their controller, and the fallback server once a job needs one.
 
     Attributes:
-        spec: What was asked for.
+        spec: The requested switches and program.
         topology: Switches, hosts and links; None: an attached switch, whose ports the controller chooses.
-        fleet: Their controller; `lock` is to be held while it is called.
+        fleet: Their controller; hold `lock` during calls to it.
         hosts: Where workers run.
-        processes: Those of its switches that are processes of this machine, by name.
+        processes: Its switches that are processes of this machine, by name.
         lease_s: Seconds for which a job stays admitted without renewal; None: the switches end first.
-        queue_packets: Packets that slow switches hold at a port, which windows have to fit; None: not slow.
-        server: The host of the fallback server; None: the first at the root that can have one.
+        queue_packets: Packets that slow switches hold at a port, a limit of windows; None: not slow.
+        server: The host of the fallback server; None: the first suitable host at the root.
         fallback_at: Starts the fallback server at a port of the root; None: a process of this machine.
-        hosts_for: Reserves a host for each of so many ranks, also from other processes; None: from this one.
+        hosts_for: Reserves N hosts, one for each rank, also from other processes; None: from this one.
         fallback: The fallback server of all jobs; None: no job needs one yet.
-        silent: Why a switch did not answer when it was asked last; None: it did.
+        silent: Why a switch did not answer the last request; None: it did.
     """
 
     spec: FabricSpec
@@ -124,19 +124,19 @@ class SwitchFabric:
 
     @property
     def offers(self) -> SwitchInfo:
-        """What the program of the switches offers to jobs. Raises ControllerError."""
+        """The program's offer to jobs. Raises ControllerError."""
         if self._offers is None:
             self._offers = self.fleet.controllers[self.root].info()
         return self._offers
 
     @property
     def paced(self) -> bool:
-        """Whether workers' time-outs have to follow the pace of results: switches or links are slow."""
+        """Whether workers' time-outs must follow the pace of results: switches or links are slow."""
         return self.queue_packets is not None or (self.topology is not None and has_slow_links(self.topology))
 
     @property
     def asked_by_others(self) -> bool:
-        """True if others can reach the switches' P4Runtime."""
+        """Whether other processes can reach the switches' P4Runtime."""
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
 
     @property
@@ -180,13 +180,13 @@ class SwitchFabric:
 
     @contextlib.contextmanager
     def reserved_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
-        """Reserve one more host beside each of these, for a group of the ranks that are there.
+        """Reserve one more host beside each of these, for a group of the ranks there.
 
-        A port is added for each, which later groups use again; in a topology that somebody has described,
-        hosts that are free are taken instead.
+        A port is added for each, which later groups use again; in a topology of the user, free hosts are used
+        instead.
 
         Raises:
-            BadRun: these are hosts of their own, not processes of this machine.
+            BadRun: these hosts are machines of their own, not processes of this machine.
             BadSpec: there is no room.
             ProcessFailed: a port could not be opened.
         """
@@ -214,7 +214,7 @@ class SwitchFabric:
         return next((host for host in hosts if host not in self._taken), None)
 
     def _add_host(self, rack: str) -> str:
-        """Add a host to a switch of our own, with a port of the kind that the others have."""
+        """Add a host to a switch of our own, with a port of the same kind as the others."""
         topology = self._require_topology()
         switch = self._embedded()[rack]
         assert isinstance(self.hosts, PortHosts)
@@ -225,7 +225,7 @@ class SwitchFabric:
             servers=(*topology.servers, Server(name)),
             links=(*topology.links, Link(name, rack)),
         )
-        port = topology.port_to(rack, name)  # which refuses more links than a switch has ports
+        port = topology.port_to(rack, name)  # refuses more links than a switch has ports
         spec = "shm"
         if not _shares_memory(self.spec):
             spec = f"udp::{addresses.reserve(rack, port)[1]}"
@@ -236,7 +236,7 @@ class SwitchFabric:
         return name
 
     def restart(self, name: str) -> str | None:
-        """Start a switch of this process again, without entries; return why it could not be, or None."""
+        """Restart a switch of this process, without entries; return why that failed, or None."""
         switch = self._embedded()[name]
         with self.lock:
             try:
@@ -253,10 +253,10 @@ class SwitchFabric:
 
     @contextlib.contextmanager
     def asking(self, *, again: bool = False) -> Iterator[None]:
-        """Hold the lock; raise Unreachable at once while a switch is silent, and note that it has become so.
+        """Hold the lock; raise Unreachable at once while a switch is silent, and record a new silence.
 
-        Whoever ends a job asks several things; each of them would wait anew for a switch that hangs. Those
-        who renew registrations ask `again`, and see that it answers: without them no silence is noted.
+        The end of a job needs several requests; each of them would wait anew for a switch that hangs.
+        Renewals of registrations use `again`, and detect an answer: without renewals no silence is recorded.
         """
         with self.lock:
             if self.silent is not None and not again:
@@ -274,9 +274,9 @@ class SwitchFabric:
             return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
-        """Return the packets that belong to no job, by reason, over all switches. Raises ControllerError.
+        """Return the packets without a job, by reason, over all switches. Raises ControllerError.
 
-        `stranger`: UDP ports, of a switch or a host, received them from others than their peers.
+        `stranger`: UDP ports, of a switch or a host, received them from other senders than their peers.
         """
         total = {"stranger": self.hosts.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self._embedded().values())
@@ -287,7 +287,7 @@ class SwitchFabric:
         return {name: number for name, number in total.items() if number}
 
     def close(self) -> None:
-        """Stop the fallback server and disconnect; the switches are stopped by their starter."""
+        """Stop the fallback server and disconnect; the starter of the switches stops these."""
         if self.fallback is not None:
             self.fallback.stop()
         for controller in self.fleet.controllers.values():
@@ -315,8 +315,8 @@ def open_fabric(
     Args:
         spec: The switches.
         jobs: The number of workers of each job.
-        on_listening: Called with name and address of each switch whose P4Runtime others may use, too.
-        meanwhile: Called while the switches start, before they are waited for.
+        on_listening: Called with name and address of each switch whose P4Runtime other processes may use.
+        meanwhile: Called while the switches start, before the wait for them.
 
     Raises:
         BadRun: the jobs have no room, or a switch of `FabricSpec.transit` does not exist.
@@ -339,7 +339,7 @@ def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStac
     attached, there, addresses = _with_ports(attached)
     stack.callback(addresses.close)
     hosts: Hosts = PortHosts({ATTACHED: there}, addresses)
-    if attached.machines:  # their kernels ask who has the address that they send to
+    if attached.machines:  # their kernels send ARP requests for their destinations
         controller.install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
     return SwitchFabric(
@@ -391,9 +391,9 @@ def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:
 
 
 def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostAddresses]:
-    """Return the attachment with those of its ports that the switch has, and the addresses at both ends.
+    """Return the attachment with the ports that the switch has, and the addresses at both ends.
 
-    What the switch does not tell, or somebody has chosen, is by the bases. Raises BadRun.
+    Addresses that neither the switch nor the user states follow from the bases. Raises BadRun.
     """
     told = ports_of(attached.address, attached.tls)
     bases = (attached.udp_base or UDP_BASE, attached.worker_base or WORKER_BASE)
@@ -459,7 +459,7 @@ def _start(
             if spec.topology is not None:
                 impairments = link_impairments(link)
             if impairments:
-                # A link between switches has two ports: each answers for what leaves it.
+                # A link between switches has two ports: each sets the faults of its outgoing packets.
                 arguments += ["--impair", f"{port}:{outgoing(impairments) if trunk else impairments}"]
         if spec.captures is not None:
             arguments += spec.captures.options(name)
@@ -473,12 +473,12 @@ def _start(
 
 
 def _shares_memory(spec: FabricSpec) -> bool:
-    """Return whether workers are to reach the switches through shared memory."""
+    """Return whether workers must reach the switches through shared memory."""
     return spec.port_kind == "shm" or (spec.port_kind == "auto" and softswitch.has_compiler())
 
 
 def _p4runtime(first: str, number: int) -> str:
-    """Return the address at which the switch of this number listens when the first listens at `first`."""
+    """Return the address at which the switch of this number listens if the first listens at `first`."""
     if first == PRIVATE:
         return first
     host, colon, port = first.rpartition(":")

@@ -1,4 +1,4 @@
-"""The jobs of a switch in numbers for Prometheus, read from the switch."""
+"""Metrics of a switch's jobs for Prometheus, read from the switch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from softswitch import MetricsUnknown, metric_family, metric_labels
 
 
 def render(controller: SwitchSession) -> str:
-    """Return the numbers of all jobs as of now. Raises MetricsUnknown if the switch cannot be asked."""
+    """Return the current metrics of all jobs. Raises MetricsUnknown if the switch does not answer."""
     try:
         jobs = controller.jobs() if controller.has_program() else {}
         packets = {job: controller.row_counters(of.counter_row) for job, of in jobs.items()}

@@ -1,4 +1,4 @@
-"""The program of a run: the one that a switch loads, or runs already, and its features for jobs."""
+"""The program of a run: the switch's loaded or running program, and its features for jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bundle(program: str, lanes: int) -> ProgramBundle:
     """Compile a program of p4src, or of a file that ends in ``.p4``, for the embedded switch.
 
     Raises:
-        ProgramMismatch: no such program, or not for so many lanes.
+        ProgramMismatch: no such program, or not for this number of lanes.
         softswitch.CompileError: it does not compile.
     """
     source, defines = source_of(program, lanes)
@@ -29,15 +29,15 @@ def bundle(program: str, lanes: int) -> ProgramBundle:
 
 
 def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
-    """Return the switches with what was left open about their program, and what that offers to jobs.
+    """Return the switches with all settings of their program, and the program's offers to jobs.
 
-    The program stays None where jobs take the one that a switch runs.
+    The program stays None if jobs use the switch's running program.
 
     Raises:
         ProgramMismatch: there is no such program, or it cannot aggregate.
         softswitch.CompileError: it does not compile.
-        BadRun: it puts another number of values into packets than was asked for.
-        ControllerError: the switch to attach to cannot be asked.
+        BadRun: its number of values per packet differs from the requested one.
+        ControllerError: the switch to attach to does not answer.
     """
     if spec.attached:
         with connect(spec.attached.address, tls=spec.attached.tls) as controller:
@@ -52,10 +52,10 @@ def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
 def choice(
     spec: FabricSpec, attached: Attachment, controller: SwitchSession
 ) -> tuple[ProgramBundle | None, SwitchInfo]:
-    """Return the program that an attached switch is to run, and what it offers to jobs.
+    """Return the desired program of an attached switch, and its offers to jobs.
 
-    None: the one that it runs, whatever that is, for none was asked for. Another program may run in the place
-    of one of p4src if it offers jobs as much; a file is asked for as it is. Raises as `settled`.
+    None: the running program, whatever it is, for none was requested. Another program may run instead of one
+    of p4src if it has the same offers to jobs; a file is required as it is. Raises as `settled`.
     """
     running = None if attached.replace_program else _running(controller)
     if running is not None and spec.program is None:
@@ -71,7 +71,7 @@ def choice(
 
 
 def load(spec: FabricSpec, attached: Attachment, controller: SwitchSession) -> None:
-    """Have an attached switch run what `choice` says. Raises as `settled`, and OtherProgram."""
+    """Load the program of `choice` on an attached switch. Raises as `settled`, and OtherProgram."""
     wanted, _ = choice(spec, attached, controller)
     if wanted is not None:
         controller.load(wanted, replace=attached.replace_program, similar=not is_file(wanted.name))
@@ -80,7 +80,7 @@ def load(spec: FabricSpec, attached: Attachment, controller: SwitchSession) -> N
 def _running(controller: SwitchSession) -> SwitchInfo | None:
     try:
         return controller.info()
-    except ProgramMismatch:  # none, or one that is not for aggregation
+    except ProgramMismatch:  # none, or one without aggregation
         return None
 
 

@@ -1,4 +1,4 @@
-"""The log of a switch: which jobs were admitted and removed, when and by whom; one line of JSON each."""
+"""The log of a switch: admissions and removals of jobs, with time and user; one line of JSON each."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class SwitchLog:
         self._failed = False
 
     def started(self) -> None:
-        """Note that the switch serves from now on, without jobs."""
+        """Log that the switch serves from now on, without jobs."""
         self._write({"event": "started"})
 
     def written(self, written: Written) -> None:
-        """Note what a controller did, if it is about a job as a whole."""
+        """Log a controller's write if it concerns a job as a whole."""
         if written.kind == "LOAD":
             self._write({"event": "program loaded", "client": written.client})
         elif written.table == names.JOB and (event := _EVENTS.get(written.kind)):
@@ -41,7 +41,7 @@ class SwitchLog:
         with self._turn:
             try:
                 print(json.dumps({"time": now, **fields}), file=self._file, flush=True)
-            except OSError as error:  # the switch goes on without
+            except OSError as error:  # the switch continues without
                 if not self._failed:
                     _log.warning("the log %s cannot be written: %s", self._file.name, error.strerror)
                 self._failed = True
@@ -64,4 +64,4 @@ def _job(written: Written) -> dict[str, object]:
 
 
 _SAID = ("holder", "name", "user", "command", "priority", "lease_s", "age_s", "goodput_bps")
-"""What a job's holder says that is noted; the last two as of the last renewal."""
+"""Logged fields of a holder's registration; the last two as of the last renewal."""

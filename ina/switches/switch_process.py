@@ -14,7 +14,7 @@ from ina.launch.server_process import ServerProcess
 
 ANSWER_S = 5.0
 ASK_S = 0.5
-"""Interval at which it is asked for statistics, which also tells that it lives."""
+"""Interval of requests for statistics, whose answers also show that it lives."""
 PATIENCE_S = 3.0
 """Silence after which it counts as stuck, and is killed: sooner than workers give up."""
 
@@ -30,9 +30,9 @@ class EmbeddedSwitch(ServerProcess):
         title: str = "the switch process",
         pass_fds: Sequence[int] = (),
     ) -> None:
-        """Start it with these options, and with the sockets that they name.
+        """Start the switch with these options, and with the sockets that they name.
 
-        `p4runtime` is where others may control it, too.
+        `p4runtime` is its address for other controllers, too.
         """
         self._arguments = ["--until-eof", "--p4runtime", p4runtime, *options]
         self._pass_fds = pass_fds
@@ -48,7 +48,7 @@ class EmbeddedSwitch(ServerProcess):
         self._silent_s = 0.0
 
     def restart(self) -> None:
-        """Start it again, on the same sockets and without entries, once it has ended.
+        """Restart an ended switch, on the same sockets and without entries.
 
         Raises ProcessFailed.
         """
@@ -63,7 +63,7 @@ class EmbeddedSwitch(ServerProcess):
         Args:
             number: Its number.
             spec: Its kind: "shm", or "udp::PEER" with the UDP port of its far end.
-            impairments: As of ``--impair``; "": none.
+            impairments: See ``--impair``; "": none.
 
         Raises ProcessFailed if it could not be opened, or the process does not answer.
         """
@@ -86,7 +86,7 @@ class EmbeddedSwitch(ServerProcess):
 
     @property
     def shares_memory(self) -> bool:
-        """True if it has ports that are shared memory, which workers do not take up again."""
+        """Whether it has ports in shared memory, to which workers cannot reconnect."""
         return bool(self.ready()["shm_ports"])
 
     @property
@@ -99,14 +99,14 @@ class EmbeddedSwitch(ServerProcess):
         return f"127.0.0.1:{self.ready()['udp_ports'][str(port)]}"
 
     def shm_path(self, port: int) -> str | None:
-        """Return the Unix socket of a port that is shared memory, None if it is not. Raises ProcessFailed."""
+        """Return the Unix socket of a port in shared memory, None for others. Raises ProcessFailed."""
         path: str | None = self.ready()["shm_ports"].get(str(port))
         return path
 
     def ended(self) -> str | None:
-        """Return how the process ended; None while it runs and answers. To be called often.
+        """Return how the process ended; None while it runs and answers. Call it often.
 
-        One that is silent for long, because it hangs or was stopped, is killed.
+        A process that is silent for `PATIENCE_S`, because it hangs or was stopped, is killed.
         """
         if self._stuck is None and self.started and (why := self._silence()):
             self._stuck = f"{self.title} {why}, and was killed"
@@ -114,12 +114,12 @@ class EmbeddedSwitch(ServerProcess):
         return self._stuck or super().ended()
 
     def _silence(self) -> str | None:
-        """Return that it has been silent for too long, or None."""
+        """Return that its silence is too long, or None."""
         if not self._turn.acquire(blocking=False):
-            return None  # it is being asked
+            return None  # a request is pending
         try:
             now = time.monotonic()
-            # Of a pause of our own process nothing counts but the moment in which the answer could be heard.
+            # Of a pause of our own process only the moment counts in which an answer could be received.
             self._silent_s += min(now - self._looked_s, ASK_S)
             self._looked_s = now
             if not self._asked:
@@ -150,7 +150,7 @@ class EmbeddedSwitch(ServerProcess):
         return {int(port): counters for port, counters in answer.get("statistics", {}).items()}
 
     def strangers(self) -> int:
-        """Return the number of packets that its UDP ports received from others than their peers."""
+        """Return the number of packets that its UDP ports received from other senders than their peers."""
         return sum(port["rx_stranger"] for port in self.statistics().values())
 
     def stop(self) -> None:

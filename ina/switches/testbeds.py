@@ -1,6 +1,6 @@
 """Topologies of real processes behind one interface, and jobs on them: loopback, namespaces, Mininet.
 
-On a testbed of namespaces, whoever made it, workers are on its hosts, over the kernel's own UDP.
+On any testbed of namespaces, workers are on its hosts, over the kernel's own UDP.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ina.switches.programs import bundle
 
 CAPTURE_BYTES = 10**9
 LEASE_S = 60.0
-"""Time for which a job whose run was killed stays on the switches."""
+"""Time for which a job of a killed run stays on the switches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ def hosts_for(state: State, workers: int) -> Iterator[list[str]]:
     """Reserve a host for each rank, evenly over the racks, also from other processes. Raises BadSpec."""
     with contextlib.ExitStack() as stack:
         with (state.folder / ".hosts.lock").open("w") as choosing:
-            fcntl.flock(choosing, fcntl.LOCK_EX)  # nobody else looks while this holds hosts to let go
+            fcntl.flock(
+                choosing, fcntl.LOCK_EX
+            )  # other processes wait: this one holds more hosts for a moment
             chosen = _choose(state, workers, stack)
         yield chosen
 
@@ -74,7 +76,7 @@ def _choose(state: State, workers: int, stack: contextlib.ExitStack) -> list[str
 
 
 def program_of(state: State) -> ProgramBundle:
-    """Return the program of a testbed, as its switches take it. Raises as `programs.bundle`."""
+    """Return the program of a testbed in its switches' form. Raises as `programs.bundle`."""
     program = state.program
     return target_of(program).compiled(program, state.folder) or bundle(program.name, program.lanes)
 
@@ -87,7 +89,7 @@ def opened(state: State) -> Iterator[SwitchFabric]:
         try:
             at = connections.enter_context(controllers(state))
         except Unreachable:
-            _check_switches(state)  # one that was killed may have taken until now to end
+            _check_switches(state)  # a killed switch may have taken until now to end
             raise
         fabric = SwitchFabric(
             spec=FabricSpec(state.program.name, state.program.lanes, topology=state.topology),
@@ -117,7 +119,7 @@ def _runs(process: int) -> bool:
         after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return after_name.split()[0] not in "ZX"  # one that nobody has waited for yet
+    return after_name.split()[0] not in "ZX"  # not reaped yet
 
 
 # ---------------------------------------------------------------------- runners

@@ -9,12 +9,12 @@ from controller.vocabulary import BadSpec, Topology, tree
 from ina.errors import BadRun
 
 SLOW_BPS = 250e6
-"""On slower links a window of 128 packets of 1 KiB takes longer than a worker's time-outs leave room for."""
+"""On slower links a window of 128 packets of 1 KiB takes longer than workers' time-outs allow."""
 MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
 
 
 def has_slow_links(topology: Topology) -> bool:
-    """Return whether some link is so slow that time-outs have to follow the pace at which results come."""
+    """Return whether a link is so slow that time-outs must follow the pace of results."""
     return any(0 < link.rate_bps < SLOW_BPS for link in topology.links)
 
 
@@ -39,7 +39,7 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
     links = sum(-(-workers // leaves) for workers in jobs)
     try:
         topology = tree([*inner, links], servers=int(fallback))
-        _ = topology.ports  # which refuses more links than a switch has ports
+        _ = topology.ports  # refuses more links than a switch has ports
         return topology
     except BadSpec as error:
         raise BadRun(str(error)) from error

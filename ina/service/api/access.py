@@ -1,4 +1,4 @@
-"""Who asks: from the Authorization header to a person, what that person may do, and as which user."""
+"""Authentication: from the Authorization header to a person, their rights, and their user."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="ina"'}
 
 
 class Gate:
-    """Lets people in.
+    """Checks who may use the service.
 
     Args:
-        tokens: The tokens there are.
-        local: Only this machine can ask. As long as there are no tokens, the controller's own user and root
-            are operators then, and nobody else is let in.
+        tokens: The service's tokens.
+        local: Only this machine can connect. Without any tokens, the controller's own user and root are then
+            operators, and no other user has access.
     """
 
     def __init__(self, tokens: Tokens, *, local: bool) -> None:
@@ -32,9 +32,9 @@ class Gate:
         self._local = local
 
     def person(self, authorization: str | None, user: Callable[[], int | None]) -> Person:
-        """Return who asks. Raises Problem for somebody unknown, and StoreError.
+        """Return the person who asks. Raises Problem for an unknown person, and StoreError.
 
-        `user` says which user of this machine asks, as far as the kernel tells; None: it does not.
+        `user` returns the user of this machine who asks; None: the kernel does not report it.
         """
         if self._local and not self._tokens.grants():
             if user() in (0, os.geteuid()):
@@ -70,7 +70,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
             person's tenant, else, to an operator, of the only tenant that has one.
         tenant: The reference is a name, of this tenant; None: it need not be.
 
-    Raises Unknown, also for jobs that the person may not see, and Conflict for what may mean two jobs.
+    Raises Unknown, also for jobs that the person may not see, and Conflict for an ambiguous reference.
     """
     seen = [
         said
@@ -96,7 +96,7 @@ def gone(service: Daemon, person: Person, reference: str, tenant: str | None = N
         service: The service.
         person: Who asks.
         reference: An id, a number or a name.
-        tenant: Whose it is; None: anyone's that the person may see.
+        tenant: The job's tenant; None: any whose jobs the person may see.
     """
     for each in service.archived(reference):
         if person.owns(each["tenant"]) and tenant in (None, each["tenant"]):
@@ -110,14 +110,14 @@ def _unknown(reference: str, tenant: str | None) -> Unknown:
 
 
 def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> list[Job]:
-    """Return the jobs with the user whose commands they run; who submits cannot say that in a job.
+    """Return the jobs with the user whose commands they run; a submitter cannot set that user in a job.
 
-    A controller that is root runs a tenant's commands as the token's user, and none of a token that has no
-    user: a tenant's name is not a user's, although it may be the same. Another one can only run them as
-    itself. Without tokens they run as its own user. `own_uid` is the controller's user; None: that of this
-    process.
+    A controller that is root runs a tenant's commands as the token's user, and refuses commands of a token
+    without a user: a tenant's name is not a user's, although the two may be equal. Another controller can
+    only run commands as itself. Without tokens, commands run as the controller's own user. `own_uid` is the
+    controller's user; None: this process's.
 
-    Raises Problem if the token has no user that there is, or the controller may not become it.
+    Raises Problem if the token's user does not exist, or if the controller may not become that user.
     """
     user = _user(person, os.geteuid() if own_uid is None else own_uid)
     return [

@@ -1,7 +1,7 @@
-"""External jobs (another launcher starts their workers) as a resource: admission, its lease, and its end.
+"""Jobs whose workers another launcher starts, as a resource: admission, its lease, and its end.
 
-``POST /v1/admissions`` needs the token of a tenant, as for any job. What follows also takes the job's own
-token, which whoever asks for admission chooses: the request has its SHA-256.
+``POST /v1/admissions`` needs the token of a tenant, as for any job. Later requests also accept the job's own
+token, which the client chooses: the request for admission has its SHA-256.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Machine(BaseModel):
 
 
 class Asked(BaseModel):
-    """What a job whose workers somebody else starts is, and where they are."""
+    """A job whose workers another launcher starts, and their machines."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,7 +58,7 @@ class Asked(BaseModel):
 
 
 class Renewed(BaseModel):
-    """What the holder of a job tells as it renews the lease."""
+    """The holder's report with a renewal of the lease."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,7 +68,7 @@ class Renewed(BaseModel):
 
 
 class Left(BaseModel):
-    """How the workers of a job have ended."""
+    """The end of a job's workers."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -104,9 +104,9 @@ async def admit(
         Header(alias="Idempotency-Key", max_length=200, description="The same key again gives the same job."),
     ] = "",
 ) -> Response:
-    """Ask for the admission of a job whose workers somebody else starts, on the machines where they are.
+    """Ask for the admission of a job whose workers another launcher starts, on the machines of the workers.
 
-    It waits for its turn as any other job. Renew its lease from now on.
+    The job waits for its turn as any other job. Renew its lease from now on.
     """
     record = await service.admit(
         _job(asked, service), holder=asked.token_sha256, tenant=person.name, key=idempotency_key
@@ -117,26 +117,26 @@ async def admit(
 
 @router.put("/{name}", response_model=views.AdmissionView)
 async def renew(name: Held, renewed: Renewed, service: Serving) -> Response:
-    """Renew the lease of such a job, and learn how it stands: with `stop`, end its workers."""
+    """Renew the lease of such a job, and return its state: with `stop`, end its workers."""
     stop = await service.renew(name, renewed.done)
     return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
 @router.get("/{name}", response_model=JobGrant)
 async def grant(name: Held, service: Serving) -> Response:
-    """Show what the workers of such a job have to know, once its state is running."""
+    """Return the settings that the workers of such a job need, once its state is running."""
     return Json(service.grant(name))
 
 
 @router.post("/{name}/end", response_model=views.AdmissionView)
 async def end(name: Held, left: Left, service: Serving) -> Response:
-    """Say that the workers of such a job have ended."""
+    """Report that the workers of such a job have ended."""
     stop = await service.leave(name, left.failure)
     return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
 def _job(asked: Asked, service: Daemon) -> Job:
-    """Return the job. Raises Problem, with the way to what is wrong."""
+    """Return the job. Raises Problem, with the path of the wrong value."""
     servers: dict[int, str] = {}
     for number, machine in enumerate(asked.machines):
         try:

@@ -60,8 +60,8 @@ def app(
     """Return the application.
 
     Args:
-        service: What answers.
-        gate: Who is let in.
+        service: The service that answers.
+        gate: Checks who may ask.
         hosts: The names by which it may be asked (`guard.LOOPBACK`); None: any.
         reload: Reads the service's files again; None: it has none.
     """
@@ -204,7 +204,7 @@ async def jobs(
 async def job(name: str, service: Serving, person: Asker, tenant: Tenants = None) -> Response:
     """Show a job, also one that is over and no longer listed.
 
-    Here and below `name` is its id, its number, or its name: that of the newest job of this name.
+    Here and below `name` is its id, its number, or its name: the newest job of this name.
     """
     try:
         return Json(views.of_job(own(service, person, name, tenant), service.now_s))
@@ -220,13 +220,13 @@ async def cancel(record: Own, service: Serving, person: Asker) -> Response:
 
 @_v1.post("/jobs/{name}/retry", response_model=views.JobView)
 async def retry(record: Own, service: Serving) -> Response:
-    """Have a job that failed run again, from where it last saved."""
+    """Run a failed job again, from its last save."""
     return Json(views.of_job(await service.retry(record.name), service.now_s))
 
 
 @_v1.get("/jobs/{name}/explanation", response_model=views.ExplanationView)
 async def explanation(record: Own, service: Serving) -> Response:
-    """Explain why a job stands as it does, and what it would take to be faster."""
+    """Explain the state of a job, and the conditions for a faster run."""
     return Json(service.explain(record.name))
 
 
@@ -247,7 +247,7 @@ async def logs(
     follow: Follow = False,
     last: Last = -1,
 ) -> Response:
-    """Show what a rank of a job wrote."""
+    """Return the output of a job's rank."""
     name, workers = record.name, record.submitted.job.workers
     if not 0 <= rank < workers:
         raise Problem(404, f"job {name!r} has ranks 0 to {workers - 1}, not {rank}")
@@ -261,7 +261,7 @@ async def logs(
 
 
 def _jobs(body: bytes, cluster: Topology) -> list[Job]:
-    """Return the jobs that a request describes. Raises Problem and BadSpec, with the way to the value."""
+    """Return the jobs that a request describes. Raises Problem and BadSpec, with the path of the value."""
     try:
         document = documents.parse(body.decode("utf-8"), "request.json")
     except UnicodeDecodeError as error:
@@ -301,7 +301,7 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
 
 @_v1.get("/cluster", response_model=views.ClusterView)
 async def cluster(request: Request, service: Serving, person: Asker) -> Response:
-    """Show servers, switches, links, and who has what of them."""
+    """Return servers, switches, links, and the jobs that use them."""
 
     def made() -> object:
         records = [each for each in service.records() if person.owns(each.submitted.tenant)]
@@ -314,21 +314,21 @@ async def cluster(request: Request, service: Serving, person: Asker) -> Response
 
 @_v1.get("/memory", response_model=views.MemoryView)
 async def memory(request: Request, service: Serving, person: Asker) -> Response:
-    """Show who has had which slots of each switch since the service was started last."""
+    """Return the jobs that have had slots of each switch since the last start of the service."""
     history: History = request.app.state.history
     return Json(history.view(person))
 
 
 @_v1.post("/nodes/{name}/drain", status_code=204)
 async def drain(name: str, service: Serving, person: Operator) -> Response:
-    """Have a server or a switch be used by nobody; jobs that use it are moved, or wait."""
+    """Drain a server or a switch: jobs that use it are moved, or wait."""
     await service.drain(name, by=person.name)
     return Response(status_code=204)
 
 
 @_v1.post("/nodes/{name}/undrain", status_code=204)
 async def undrain(name: str, service: Serving, person: Operator) -> Response:
-    """Have a server or a switch be used again."""
+    """End the drain of a server or a switch."""
     await service.drain(name, back=True, by=person.name)
     return Response(status_code=204)
 
@@ -339,14 +339,14 @@ async def reallocate(
     person: Operator,
     job: Annotated[str, Query(description="Show this job alone; memory is divided among all.")] = "",
 ) -> Response:
-    """Divide the memory of the switches now, and show what each job has got, and why."""
+    """Divide the memory of the switches now, and return each job's slots and the reason."""
     found = await service.reallocate(own(service, person, job).name if job else "", by=person.name)
     return Json({"at_s": service.now_s, "jobs": found})
 
 
 @_v1.post("/reload", response_model=views.ReloadView)
 async def reload(request: Request, _: Operator) -> Response:
-    """Read the files of cluster and policies again; a file that is wrong changes nothing."""
+    """Read the files of cluster and policies again; a wrong file changes nothing."""
     reading: Reload | None = request.app.state.reload
     if reading is None:
         raise Problem(
@@ -358,7 +358,7 @@ async def reload(request: Request, _: Operator) -> Response:
 
 @_v1.get("/audit", response_model=views.AuditView)
 async def audit(service: Serving, person: Operator) -> Response:
-    """Compare what is intended with what switches and servers hold."""
+    """Compare the desired state with the state of switches and servers."""
     return Json(views.of_audit(await service.audit()))
 
 
@@ -367,7 +367,7 @@ async def audit(service: Serving, person: Operator) -> Response:
 
 @_v1.get("/quotas", response_model=views.QuotasView)
 async def quotas(service: Serving, person: Asker) -> Response:
-    """List the quotas and reservations of all tenants, to a submitter their own; and what is used."""
+    """List the quotas, reservations and usage of all tenants, or of a submitter's own tenant."""
     states = [each for each in service.quotas() if person.owns(each.quota.tenant)]
     return Json({"quotas": [views.of_quota(each) for each in states]})
 
@@ -380,14 +380,14 @@ async def quota(tenant: Tenant, service: Serving, person: Asker) -> Response:
 
 @_v1.put("/quotas/{tenant}", response_model=views.QuotaView)
 async def set_quota(tenant: Tenant, wanted: Wanted, service: Serving, person: Operator) -> Response:
-    """Give a tenant a quota and a reservation, in the place of those before; what runs runs on."""
+    """Replace a tenant's quota and reservation; running jobs continue."""
     await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved, wanted.per_minute))
     return Json(_quota(service, person, tenant))
 
 
 @_v1.delete("/quotas/{tenant}", status_code=204)
 async def remove_quota(tenant: Tenant, service: Serving, _: Operator) -> Response:
-    """Have a tenant use as much as there is, and keep nothing for it."""
+    """Remove a tenant's quota and reservation."""
     await service.remove_quota(tenant)
     return Response(status_code=204)
 
@@ -415,7 +415,7 @@ async def events(
         list[Kind] | None, Query(description="Leave out events of this kind. Repeatable.")
     ] = None,
 ) -> Response:
-    """Show what happened and was decided, oldest first."""
+    """Return events and decisions, oldest first."""
     left_out = frozenset(without or ())
     if after < 0:
         latest = (
@@ -443,7 +443,7 @@ async def _decisions(
 
 
 def _may_see(service: Daemon, person: Person, decision: LogLine, left_out: Container[Kind]) -> bool:
-    """Return whether this is about a job of the person's, or all is to be seen, but for these kinds."""
+    """Return whether a decision concerns the person's jobs, or the person sees all but these kinds."""
     if decision.entry.event in left_out:
         return False
     if person.operates:
@@ -468,14 +468,14 @@ async def figures(request: Request, _: Operator) -> Response:
 
 @_open.get("/healthz")
 async def healthz(request: Request) -> Response:
-    """Say that the process answers, with 503 while it cannot write its state."""
+    """Return 200, or 503 while the service cannot write its state."""
     trouble: str = request.app.state.service.trouble
     return Json({"status": "its state cannot be written" if trouble else "ok"}, 503 if trouble else 200)
 
 
 @_open.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Say whether the service serves."""
+    """Return whether the service is ready."""
     service: Daemon = request.app.state.service
     why = service.ready or ("its state cannot be written" if service.trouble else "")
     return Json({"status": why or "ok"}, 503 if why else 200)

@@ -1,4 +1,4 @@
-"""What requests have in common: who asks which service, parameters, and answers in JSON."""
+"""Common parts of requests: the person, the service, parameters, and answers in JSON."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MAX_PAGE = 1_000
 
 
 class Json(Response):
-    """An answer in JSON, in ASCII: whatever people named."""
+    """An answer in JSON, in ASCII, with any names."""
 
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """Return it as bytes; bytes are JSON already."""
+        """Return the content as bytes; bytes are JSON already."""
         if isinstance(content, bytes):
             return content
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 async def service_of(request: Request) -> Daemon:
-    """Return the service. Raises Problem as long as it does not serve."""
+    """Return the service. Raises Problem until it serves."""
     service: Daemon = request.app.state.service
     if service.ready:
         raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
@@ -42,7 +42,7 @@ async def service_of(request: Request) -> Daemon:
 
 
 async def person_of(request: Request) -> Person:
-    """Return who asks. Raises Problem for somebody unknown."""
+    """Return the person who asks. Raises Problem for an unknown person."""
     gate: Gate = request.app.state.gate
     peer: Peer = request.scope["state"]["peer"]  # see `ina.service.api.web`
     return gate.person(request.headers.get("authorization"), peer.uid)
@@ -95,7 +95,7 @@ Tenant = Annotated[
 
 
 class Wanted(BaseModel):
-    """A quota and a reservation, as they are asked for."""
+    """A quota and a reservation, as requested."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What holds for every request before it is looked at: names, origins, sizes, times, headers, its peer."""
+"""Checks of every request before its route: names, origins, sizes, times, headers, its peer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ina.service.api.problems import Problem
 MAX_BODY_BYTES = 16 << 20
 """Enough for 10,000 jobs."""
 BODY_S = 30.0
-"""Within which a whole body has to come."""
+"""Time for a whole body to arrive."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -44,9 +44,9 @@ class Guard:
     """ASGI middleware around the application.
 
     Args:
-        app: What requests that pass are given to.
+        app: The application behind it.
         hosts: The names that a request may have in its Host header; None: any. On loopback no token may be
-            needed, and a page of another site could have its own name lead to 127.0.0.1 (DNS rebinding).
+            needed, and a page of another site could point its own name to 127.0.0.1 (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
@@ -75,7 +75,7 @@ class Guard:
         await self._app(scope, _replaying(body, receive), sending)
 
     def _check(self, scope: Scope) -> None:
-        """Raise Problem for what no request of ours would be."""
+        """Raise Problem for a request that none of our clients would send."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._hosts is not None and (name := _name(host)) not in self._hosts:
@@ -84,7 +84,7 @@ class Guard:
             )
         if scope["method"] in _SAFE:
             return
-        # What another site's page sends carries its origin, or says that it comes from there.
+        # Requests from another site's page carry its origin, or state that they come from there.
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             raise Problem(403, f"a page of {origin[:80]!r} may not send this request")
@@ -129,7 +129,7 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body once more, and then what comes after it."""
+    """Return a `receive` that returns the body once more, and then the messages after it."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -142,19 +142,19 @@ Place = tuple[str, int]
 PER_PEER = 128
 """Most connections of a user of this machine, or of another machine."""
 MOST = 1024
-"""Most connections; half of the descriptors that this process may have, if that is less."""
+"""Most connections; half of the descriptors of this process, if that is less."""
 RESERVED = 64
-"""Those of them that are kept for root and the controller's own user."""
+"""Connections reserved for root and the controller's own user."""
 UNASKED = 32
-"""Connections up to which it does not matter whose they are: to ask takes time."""
+"""Connections up to which their user does not matter: the look-up takes time."""
 
 
 class Peer:
-    """The other end of a connection: asked for once, not with each of its requests.
+    """The other end of a connection: looked up once, not with each of its requests.
 
     Args:
-        client: Its address; None: it has none.
-        server: Ours; without a port that of a Unix socket, which lets only its owner and root in.
+        client: Its address; None: none.
+        server: Our address; without a port, that is a Unix socket, which admits only its owner and root.
     """
 
     def __init__(self, client: Place | None, server: tuple[str, int | None] | None) -> None:
@@ -163,7 +163,7 @@ class Peer:
         self._uid: int | None = None
 
     def uid(self) -> int | None:
-        """Return the user of this machine who has made the connection; None: not known."""
+        """Return the user of this machine who made the connection; None: not known."""
         if self._uid is None:
             if self._client is None or self._server is None or self._server[1] is None:
                 self._uid = os.geteuid()
@@ -173,9 +173,9 @@ class Peer:
 
 
 class Listener(socket.socket):
-    """A listening TCP socket that drops connections of a peer that has too many; it sends `refusal` there.
+    """A listening TCP socket; sends `refusal` to a peer with too many connections, and drops the connection.
 
-    Connections are counted before TLS and before any byte of a request, for these may never come.
+    Connections are counted before TLS and before any byte of a request, for these may never arrive.
     """
 
     refusal = b""
@@ -187,7 +187,7 @@ class Listener(socket.socket):
         self._taken: list[tuple[socket.socket, object]] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Raises ConnectionAbortedError for one too many."""
+        """Accept a connection. Raises ConnectionAbortedError for one above the limit."""
         connection, client = super().accept()
         self._taken = [each for each in self._taken if each[0].fileno() >= 0]
         if len(self._taken) < UNASKED:

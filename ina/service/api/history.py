@@ -1,4 +1,4 @@
-"""What is kept for askers while the service runs: who has had which slots, and answers that many want."""
+"""Data kept for clients while the service runs: the history of slots, and shared answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ina.service.tokens import Person
 from ina.service.views import MemoryView, MomentView, ShareView, hidden
 
 MOST = 100_000
-"""Shares that are kept of all switches together; older ones are forgotten."""
+"""Shares kept, over all switches; older ones are forgotten."""
 EVERY_S = 1.0
-"""Changes that follow each other faster are seen together."""
+"""Interval within which changes are recorded together."""
 
 
 class History:
-    """The divisions of all switches, each with the time since when it held."""
+    """The divisions of all switches, each with its time of beginning."""
 
     def __init__(self, service: Daemon, most: int = MOST) -> None:
         self._service = service
@@ -32,7 +32,7 @@ class History:
         self._since_s = service.now_s
 
     def sample(self) -> None:
-        """Note the divisions that are others than before."""
+        """Record the divisions that have changed."""
         now_s = self._service.now_s
         for switch in self._service.switches():
             moments = self._moments.setdefault(switch["name"], deque())
@@ -47,7 +47,7 @@ class History:
             self._since_s = max(self._since_s, longest[0]["at_s"])
 
     async def follow(self) -> None:
-        """Note all changes, for ever."""
+        """Record all changes, forever."""
         after = 0
         while True:
             self.sample()
@@ -58,7 +58,7 @@ class History:
             await asyncio.sleep(EVERY_S)
 
     def view(self, person: Person) -> MemoryView:
-        """Return it all, without the names of jobs that the person may not know of."""
+        """Return the history, without the names of jobs that the person may not see."""
         self.sample()
         own = {each.name for each in self._service.records() if person.owns(each.submitted.tenant)}
 
@@ -77,9 +77,9 @@ class History:
 
 
 FRESH_S = 1.0
-"""For which an answer may be given again: progress and estimates go on without an event."""
+"""Time for which an answer may be repeated: progress and estimates change without an event."""
 MOST_KEPT = 16
-"""Answers that are kept."""
+"""Number of answers kept."""
 
 
 class _KeptAnswer(NamedTuple):
@@ -89,7 +89,7 @@ class _KeptAnswer(NamedTuple):
 
 
 class Shared:
-    """Keeps answers for as long as nothing has changed, and no longer than a moment."""
+    """Keeps answers until something changes, at most `FRESH_S`."""
 
     def __init__(self, service: Daemon, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._service = service
@@ -97,7 +97,7 @@ class Shared:
         self._answers: dict[tuple[Person, str, str], _KeptAnswer] = {}
 
     def answer(self, request: Request, person: Person, make: Callable[[], object]) -> Json:
-        """Answer with what `make` returns, or has just returned for the same request of the same person."""
+        """Answer with the result of `make`, or its recent result for the same request of the same person."""
         key = person, request.url.path, request.url.query
         changes, now_s = self._service.changes, self._clock_s()
         known = self._answers.get(key)

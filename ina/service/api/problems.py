@@ -41,13 +41,13 @@ _TITLES: Mapping[int, str] = {
 
 
 class Problem(Exception):
-    """A request is refused.
+    """A refused request.
 
     Attributes:
         status: The status code.
         detail: What was wrong, the value, and what would be right.
-        pointer: The way to the value in the request's body (RFC 6901); None: it is not in the body.
-        parameter: The name of the query's parameter or of the header; None: it is none.
+        pointer: The path of the value in the request's body (RFC 6901); None: it is not in the body.
+        parameter: The name of the query's parameter or of the header; None: none.
         headers: Further headers of the answer.
     """
 
@@ -68,7 +68,7 @@ class Problem(Exception):
         self.headers = headers
 
     def response(self) -> Response:
-        """Return the answer that says so."""
+        """Return the problem as an answer."""
         found: dict[str, object] = {
             "type": "about:blank",
             "title": _TITLES.get(self.status, "It cannot be done"),
@@ -83,7 +83,7 @@ class Problem(Exception):
         return Response(text, self.status, headers=self.headers, media_type=TYPE)
 
     def written(self) -> bytes:
-        """Return the same as bytes, for a connection that ends with it."""
+        """Return the answer as bytes, for a connection that ends with it."""
         answer = self.response()
         answer.headers["Connection"] = "close"
         head = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}"]
@@ -92,7 +92,7 @@ class Problem(Exception):
 
 
 def pointer(where: tuple[str | int, ...]) -> str:
-    """Return the way to a value as a JSON pointer.
+    """Return the path of a value as a JSON pointer.
 
     >>> pointer(("jobs", 0, "a/b"))
     '/jobs/0/a~1b'
@@ -101,7 +101,7 @@ def pointer(where: tuple[str | int, ...]) -> str:
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem document of an error; it says nothing of unforeseen ones."""
+    """Return the problem document of an error; an unforeseen error's has no details."""
     match error:
         case Problem():
             return error
@@ -156,7 +156,7 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """Return the methods of a resource; its routes each know their own."""
+    """Return the methods of a resource, from all of its routes."""
     return {
         method
         for route in request.app.state.routes
@@ -166,16 +166,16 @@ def _methods(request: Request) -> set[str]:
 
 
 def register(app: FastAPI) -> None:
-    """Have all errors of an application be answered by problem documents."""
+    """Answer all errors of an application with problem documents."""
     for kind in (Problem, BadSpec, ServiceError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
 
 
 MAX_JOBS = 10_000
-"""In one request."""
+"""Most jobs in one request."""
 MAX_RANKS = MAX_WORKERS
 NAME = r"^[A-Za-z0-9][\w.-]{0,199}$"
-"""What the name of an external job looks like."""
+"""Pattern of the name of an external job."""
 
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",
@@ -212,7 +212,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def refusals(*more: int) -> Responses:
-    """Return the refusals that every operation may answer with, and these."""
+    """Return the refusals of every operation, and these."""
     content = {TYPE: {"schema": _PROBLEM}}
     return {
         status: {"description": _MEANINGS[status], "content": content} for status in sorted({*_EVERY, *more})

@@ -1,4 +1,4 @@
-"""Server-sent events, written as the reader takes them, and what ranks wrote, in pieces."""
+"""Server-sent events, written as the reader takes them, and the output of ranks, in pieces."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ina.service.api.problems import Problem
 from ina.service.views import LogView
 
 BEAT_S = 15.0
-"""After which a comment is sent when there is nothing else: proxies end what is silent."""
+"""Time without an event after which a comment is sent: proxies end silent connections."""
 SLOW_S = 30.0
-"""A reader that takes nothing for so long is left."""
+"""Time after which a reader that takes nothing is disconnected."""
 MAX_STREAMS = 256
 
 
 def event(kind: str, data: object, number: int | None = None) -> bytes:
-    """Return an event; `number` is what the reader gives as ``Last-Event-ID`` to go on after it."""
+    """Return an event; the reader sends `number` as ``Last-Event-ID`` to continue after it."""
     numbered = "" if number is None else f"id: {number}\n"
     return f"{numbered}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 class Streams:
-    """The streams that are open: there is a most."""
+    """The open streams, up to a limit."""
 
     def __init__(self, most: int = MAX_STREAMS) -> None:
         self.open = 0
@@ -54,7 +54,7 @@ class Streams:
 class EventStream(Response):
     """An answer of events, until there are no more or the reader has gone.
 
-    Only one event at a time waits for the reader: `events` is asked for the next when that is written.
+    Only one event at a time waits for the reader: `events` yields the next once that is written.
     """
 
     media_type = "text/event-stream"
@@ -112,26 +112,26 @@ class EventStream(Response):
 
 
 async def _next(events: AsyncGenerator[bytes, None]) -> bytes:
-    """Return the next event; b"": there are no more."""
+    """Return the next event; b"": the events have ended."""
     return await anext(events, b"")
 
 
 async def _left(receive: Receive) -> None:
-    """Return when the reader has gone."""
+    """Return when the reader has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 MOST_BYTES = 1 << 16
-"""Of one piece."""
+"""Most bytes of one piece."""
 POLL_S = 0.25
 
 
 def piece(path: Path, offset: int, most: int = MOST_BYTES) -> LogView:
     """Return a piece of a file, from byte `offset` on; a negative one counts from the end.
 
-    A character of several bytes is never cut; what is not UTF-8 is replaced. Nothing is there of a file that
-    does not exist yet.
+    A character of several bytes is never cut; bytes that are not UTF-8 are replaced. A file that does not
+    exist yet is empty.
     """
     try:
         with path.open("rb") as file:
@@ -159,16 +159,16 @@ def _whole(data: bytes) -> bytes:
 async def following(
     path: Path, offset: int, over: Callable[[], bool], *, poll_s: float = POLL_S
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the pieces of a file as events, until the job is over and all has been read.
+    """Yield the pieces of a file as events, until the job is over and the file is read to its end.
 
     Args:
         path: The file.
-        offset: The byte to begin with.
-        over: Whether nothing will be written any more.
-        poll_s: Interval at which the file is looked at.
+        offset: The first byte.
+        over: Whether the file is complete.
+        poll_s: Interval at which the file is read.
     """
     while True:
-        ended = over()  # asked before the file is read: what is written last is read
+        ended = over()  # asked before the file is read: the last output is read
         found = piece(path, offset)
         if found["next"] < offset:  # the file was begun anew
             offset = 0

@@ -26,16 +26,16 @@ from ina.service.tokens import Tokens
 from ina.service.views import Reload
 
 _STOP_S = 2
-"""For which open requests may go on when the service ends."""
+"""Time for which open requests may continue when the service ends."""
 _SILENT_MS = 60_000
-"""After which the kernel ends a connection whose other side takes nothing."""
+"""Time after which the kernel ends a connection whose other side takes nothing."""
 _BACKLOG = 256
 """Connections that the kernel keeps until they are accepted."""
 HEAD_S = 10.0
-"""Within which a request's head, and a handshake of TLS, have to come."""
+"""Time for a request's head, and a TLS handshake, to arrive."""
 HEAD_BYTES = 64 << 10
 _LINGER_S = 1.0
-"""For which a refused connection takes what is still coming: else its end would destroy the answer."""
+"""Time for which a refused connection is still read: otherwise its end would destroy the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Address:
 
     @property
     def local(self) -> bool:
-        """Whether this machine alone can reach it."""
+        """Whether only this machine can reach it."""
         if self.path is not None or self.host == "localhost":
             return True
         try:
@@ -68,7 +68,7 @@ class Address:
             return False
 
     def bound(self) -> socket.socket:
-        """Return a socket that listens there. Raises OSError."""
+        """Return a socket that listens at the address. Raises OSError."""
         if self.path is not None:
             return _unix(self.path)
         try:
@@ -92,7 +92,7 @@ def _tcp(family: int, where: tuple[object, ...]) -> socket.socket:
 
 
 def _unix(path: Path) -> socket.socket:
-    """Return a socket that listens at a path, which its owner alone can connect to. Raises OSError."""
+    """Return a socket that listens at a path, to which only its owner can connect. Raises OSError."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with (
@@ -102,7 +102,7 @@ def _unix(path: Path) -> socket.socket:
             other.connect(str(path))
             raise FileExistsError(None, "another process listens there", str(path))
         if path.is_socket():
-            path.unlink()  # of one that is gone
+            path.unlink()  # of a service that has ended
         before = os.umask(0o177)
         try:
             made.bind(str(path))
@@ -117,16 +117,16 @@ def _unix(path: Path) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Files in PEM: a certificate, with those of its signers, and its private key."""
+    """Files in PEM: a certificate with its signers' certificates, and its private key."""
 
     certificate: Path
     key: Path
 
 
 class _BoundedConnection(H11Protocol):
-    """A connection whose requests know whose it is, as ``state["peer"]`` of their scopes.
+    """A connection whose requests have its peer as ``state["peer"]`` of their scopes.
 
-    Heads of requests have `HEAD_S`, and what is no request is answered by a problem document.
+    Heads of requests have `HEAD_S`; bytes that are no request are answered by a problem document.
     """
 
     _refused = False
@@ -153,7 +153,7 @@ class _BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request; uvicorn calls this as it handles h11's error."""
+        """Refuse bytes that are no request; uvicorn calls this as it handles h11's error."""
         error = sys.exc_info()[1]
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(
@@ -186,7 +186,7 @@ class _BoundedConnection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A web server that leaves signals to others, and says when it listens."""
+    """A web server that handles no signals, and reports that it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -195,7 +195,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -217,7 +217,7 @@ class _Server(uvicorn.Server):
         self.listening.set()
 
     async def main_loop(self) -> None:
-        """Do once a second, while nobody asks, what uvicorn does ten times, until the server is to end."""
+        """Do uvicorn's periodic work once a second while idle, not ten times, until the server must end."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -238,12 +238,12 @@ async def speaking(
     Args:
         service: The service.
         address: Where to listen.
-        tokens: Those who may ask.
+        tokens: The tokens that are accepted.
         certificate: For TLS; None: plain HTTP.
         reload: Reads the service's files again; None: it has none.
 
-    Raises BadSpec where other machines could ask without TLS or without tokens, and OSError for an address
-    that is taken and a certificate that cannot be used.
+    Raises BadSpec if other machines could connect without TLS or without tokens, and OSError if the address
+    is taken or the certificate cannot be used.
     """
     if not address.local:
         what = f"{address.host}:{address.port} can be reached by other machines"
